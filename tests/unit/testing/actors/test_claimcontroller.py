@@ -164,52 +164,6 @@ def test_it_finds_what_it_had_made_before_it_died() -> None:
     assert (len(world.claims()), world.controller.created) == (1, 1)
 
 
-def test_a_claim_that_somebody_deleted_is_made_again() -> None:
-    """Under another name, which the status then tells; the other entries keep theirs."""
-    world = World(TEMPLATE, USER.claim("f", template="t"))
-    world.settle()
-    before = world.made()
-    assert before["e"] is not None
-    world.server.delete(CLAIMS, before["e"])
-    world.settle()
-    after = world.made()
-    assert after["e"] != before["e"]
-    assert after["f"] == before["f"]
-    assert {claim["metadata"]["name"] for claim in world.claims()} == set(after.values())
-
-
-def test_a_pod_on_its_way_out_gets_no_claim() -> None:
-    """It runs already, or never will."""
-    world = World(TEMPLATE)
-    world.add(USER.bound_to("n1"))
-    world.server.delete("pods", "p")
-    world.settle()
-    assert world.claims() == []
-
-
-async def test_it_takes_its_time() -> None:
-    """In the background, on the clock."""
-    world = World(TEMPLATE, delay_s=10)
-    async with world.controller:
-        world.add(USER)
-        await world.clock.advance(9)
-        assert world.made() == {}
-        await world.clock.advance(1)
-        assert world.made().keys() == {"e"}
-
-
-def test_a_dead_controller_does_nothing() -> None:
-    """Until it comes back and looks at everything."""
-    world = World(TEMPLATE)
-    world.controller.die()
-    world.add(USER)
-    world.settle()
-    assert world.claims() == []
-    world.controller.revive()
-    world.settle()
-    assert world.made().keys() == {"e"}
-
-
 # -- reservations ------------------------------------------------------------------------------------------------------
 
 
@@ -248,25 +202,6 @@ def test_a_reservation_ends_with_its_pod(user: PodBuilder, happens: Callable[[Wo
     assert world.controller.deallocated == is_over
 
 
-def test_a_claim_stays_allocated_while_anybody_uses_it() -> None:
-    """Users go one by one."""
-    world = World()
-    world.use(ALLOCATED, pod("p").claim("e", "c").bound_to("n1"), pod("q").claim("e", "c").bound_to("n1"))
-    _finish(world)
-    world.settle()
-    assert world.claim() == (["q"], True, True)
-    world.server.delete("pods", "q", grace_s=0)
-    world.settle()
-    assert world.claim() == ([], False, False)
-
-
-def test_a_claim_that_nobody_has_reserved_keeps_its_allocation() -> None:
-    """Only who was there can leave: between the allocation and the reservation a claim is nobody's."""
-    world = World(ALLOCATED)
-    world.settle()
-    assert world.claim() == ([], True, True)
-
-
 def test_other_users_are_believed() -> None:
     """Whoever is not a pod stays."""
     world = World()
@@ -285,31 +220,7 @@ def test_a_pod_bound_by_hand_gets_its_reservation() -> None:
     assert world.claim("free") == ([], False, False)
 
 
-async def test_it_may_be_slow_to_release() -> None:
-    """Devices of pods that have ended stay taken for so long."""
-    world = World(releases_after_s=30)
-    world.use(ALLOCATED, pod("p").claim("e", "c").bound_to("n1"))
-    async with world.controller:
-        _finish(world)
-        await world.clock.advance(29)
-        assert world.claim() == (["p"], True, True)
-        await world.clock.advance(1)
-        assert world.claim() == ([], False, False)
-
-
 # -- claims that go ----------------------------------------------------------------------------------------------------
-
-
-def test_a_deleted_claim_goes_when_its_last_user_does() -> None:
-    """Not before: its finalizer holds it."""
-    world = World()
-    world.use(ALLOCATED, pod("p").claim("e", "c").bound_to("n1"))
-    world.server.delete(CLAIMS, "c")
-    world.settle()
-    assert world.claim() == (["p"], True, True)
-    _finish(world)
-    world.settle()
-    assert world.claims() == []
 
 
 @pytest.mark.parametrize(
@@ -369,13 +280,3 @@ def test_the_claim_behind_extended_resources_goes_with_its_pod(is_told: bool) ->
         world.server.delete("pods", "p", grace_s=0)
     world.settle()
     assert world.claims() == []
-
-
-def test_broken_objects_stop_nobody() -> None:
-    """Neither who writes them nor the controller."""
-    world = World(TEMPLATE)
-    world.server.create("pods", pod("broken").cpu("many").claim("e", template="t").obj())
-    world.add(USER)
-    world.settle()
-    assert world.made("p").keys() == {"e"}
-    assert world.made("broken") == {}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.actors import DRADriver, Preparation
+from scheduler.testing.actors import DRADriver
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder
 from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
@@ -77,16 +77,6 @@ class World:
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pool_comes_whole() -> None:
-    """Generation and count are the driver's, as are the names; the rest is as it was asked for."""
-    world = World()
-    world.publish(FIRST, SECOND)
-    assert world.pool() == ["d0,d1@1/2", "d2@1/2"]
-    stored = world.server.objects("resourceslices")[0]["spec"]
-    assert (stored["driver"], stored["nodeName"]) == (DRIVER, "n1")
-    assert not world.driver.is_publishing
-
-
 @pytest.mark.parametrize(
     ("slices", "pool"),
     [
@@ -107,14 +97,6 @@ def test_a_change_makes_a_new_generation_if_one_write_is_not_enough(
     assert world.pool() == pool
 
 
-def test_a_generation_can_be_asked_for() -> None:
-    """Then every slice is written, though nothing else has changed."""
-    world = World()
-    world.publish(FIRST)
-    world.publish(FIRST, generation=7)
-    assert world.pool() == ["d0,d1@7/1"]
-
-
 def test_a_pool_may_be_half_published() -> None:
     """Old and new generations stand side by side until it goes on."""
     world = World()
@@ -129,50 +111,11 @@ def test_a_pool_may_be_half_published() -> None:
     assert not world.driver.is_publishing
 
 
-async def test_slices_come_one_after_the_other() -> None:
-    """In the background, on the clock."""
-    world = World(slice_delay_s=5)
-    async with world.driver:
-        world.driver.publish(FIRST, SECOND)
-        await world.clock.advance(4)
-        assert world.pool() == ["d0,d1@1/2"]
-        await world.clock.advance(1)
-        assert world.pool() == ["d0,d1@1/2", "d2@1/2"]
-        world.driver.withdraw("n1")
-        await world.clock.advance(4)
-        assert world.pool() == ["d2@1/2"]
-        await world.clock.advance(1)
-        assert world.pool() == []
-
-
-def test_other_pools_and_drivers_are_left_alone() -> None:
-    """A pool is known by its driver and its name."""
-    other = a_slice("n1", "o.example", a_device("x"))
-    world = World(other)
-    world.publish(FIRST)
-    world.publish(a_slice("n2", DRIVER, a_device("y")), pool="shared/n2")
-    world.driver.withdraw("n1")
-    world.settle()
-    assert world.pool() == ["x@1/1"]
-    assert world.pool("shared/n2") == ["y@1/1"]
-
-
 def test_what_somebody_deletes_comes_back() -> None:
     """In a new generation, since the pool was not whole."""
     world = World()
     world.publish(FIRST, SECOND)
     world.server.delete("resourceslices", world.server.objects("resourceslices")[0]["metadata"]["name"])
-    world.settle()
-    assert world.pool() == ["d0,d1@2/2", "d2@2/2"]
-
-
-def test_what_somebody_deletes_halfway_comes_back_too() -> None:
-    """Seen at the end, when the pool is not whole."""
-    world = World()
-    world.driver.stall_after(1)
-    world.publish(FIRST, SECOND)
-    world.server.delete("resourceslices", world.server.objects("resourceslices")[0]["metadata"]["name"])
-    world.driver.go_on()
     world.settle()
     assert world.pool() == ["d0,d1@2/2", "d2@2/2"]
 
@@ -213,31 +156,7 @@ async def test_devices_get_taints_and_lose_them() -> None:
         world.driver.taint("n1/d7", "k")
 
 
-def test_what_is_as_it_should_be_is_not_written() -> None:
-    """The times that a server has given to taints are no difference."""
-    world = World()
-    counters = (a_slice("n1", DRIVER).counters(name, {"memory": "1Gi"}) for name in "cd")
-    world.publish(*counters, a_slice("n1", DRIVER, a_device("d0").taint("k").consumes("c", {"memory": "1Gi"})))
-    before = world.server.resource_version
-    world.driver.revive()
-    world.settle()
-    assert world.server.resource_version == before
-
-
 # -- claims ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_prepared_device_is_told_after_a_while() -> None:
-    """All of its binding conditions, none of the others."""
-    world = World(delay_s=10)
-    async with world.driver:
-        world.add(PENDING)
-        await world.clock.advance(9)
-        assert world.conditions() == {}
-        await world.clock.advance(1)
-        assert world.conditions() == {"d0": ["Ready", "Warm"]}
-    assert world.driver.preparations == [Preparation(1, "default/c", DEVICE)]
-    assert (world.driver.prepared, world.driver.failures) == (1, 0)
 
 
 def test_a_device_that_cannot_be_prepared() -> None:
@@ -275,24 +194,3 @@ def test_only_its_own_devices_that_somebody_waits_for_are_answered() -> None:
     world = World(allocated(others, plain, waits).condition("o.example/n1/x", "Other"))
     world.settle()
     assert world.conditions() == {"x": ["Other"], "d0": ["Ready"]}
-
-
-def test_a_dead_driver_answers_nobody() -> None:
-    """Also when it dies in the middle of an answer; it finds the claim again when it comes back."""
-    world = World()
-
-    def dies(_: Preparation) -> str:
-        world.driver.die()
-        return ""
-
-    world.driver.fault = dies
-    world.add(PENDING)
-    world.settle()
-    assert world.conditions() == {}
-    world.driver.fault = None
-    world.server.patch("resourceclaims", "c", {"metadata": {"labels": {"a": "b"}}})
-    world.settle()
-    assert world.conditions() == {}
-    world.driver.revive()
-    world.settle()
-    assert world.conditions() == {"d0": ["Ready", "Warm"]}

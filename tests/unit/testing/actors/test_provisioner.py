@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.volumes import SELECTED_NODE
-from scheduler.testing.actors import Call, ExternalProvisioner, PersistentVolumeController, ProtectionController
+from scheduler.testing.actors import Call, ExternalProvisioner, PersistentVolumeController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import node
 from tests.support.clock import VirtualClock
@@ -98,25 +98,6 @@ def test_an_immediate_claim_goes_where_there_is_most_room() -> None:
     assert (world.zone("c"), world.zone("d")) == ("z2", "z1")
 
 
-def test_others_claims_are_left_alone() -> None:
-    """Another driver's class."""
-    world = World()
-    world.server.apply(a_class("o", "other.example").obj())
-    world.claim("c", on="n1", class_name="o")
-    assert world.provisioner.calls == []
-
-
-async def test_it_takes_its_time() -> None:
-    """In the background, on the clock."""
-    world = World(delay_s=10)
-    async with world.controller, world.provisioner:
-        world.server.apply(a_claim("c", storage_class="w").selected("n1").obj())
-        await world.clock.advance(9)
-        assert world.zone("c") == ""
-        await world.clock.advance(1)
-        assert world.zone("c") == "z1"
-
-
 def test_no_room_gives_the_claim_back() -> None:
     """The scheduler may choose again; an event tells why; never more is made than there is."""
     world = World(space={"z1": 2 * GI, "z2": 2 * GI})
@@ -129,28 +110,6 @@ def test_no_room_gives_the_claim_back() -> None:
     assert "ResourceExhausted" in event["note"]
     world.select("b", "n2")
     assert (world.zone("b"), world.provisioner.overdrawn()) == ("z2", [])
-
-
-async def test_it_may_keep_trying() -> None:
-    """The claim keeps its node, and gets its volume once there is room."""
-    world = World(space={"z1": GI}, keeps_trying=True, retry_s=5)
-    world.claim("a", "2Gi", on="n1")
-    await world.wait(9)
-    assert (world.selected("a"), world.counts()) == ("n1", (0, 2, 0))
-    assert world.provisioner.space is not None
-    world.provisioner.space.size_bytes["z1"] = 2 * GI
-    await world.wait(1)
-    assert (world.zone("a"), world.counts()) == ("z1", (1, 2, 0))
-
-
-def test_the_nth_call_may_fail() -> None:
-    """In whatever words; here of the second of two claims."""
-    world = World(fault=lambda call: "the disk is on fire" if call.number == 2 else "")
-    world.claim("a", on="n1")
-    world.claim("b", on="n1")
-    assert (world.zone("a"), world.zone("b"), world.selected("b")) == ("z1", "", None)
-    world.select("b", "n2")
-    assert (world.zone("b"), world.counts()) == ("z2", (2, 1, 1))
 
 
 @pytest.mark.parametrize("deleted_before", [True, False], ids=["gone when it is called", "goes while it tries"])
@@ -167,25 +126,6 @@ def test_a_node_that_is_gone_gives_the_claim_back(deleted_before: bool) -> None:
     assert (world.selected("c"), world.provisioner.rescheduled) == (None, 1)
 
 
-def test_it_dies_and_comes_back() -> None:
-    """What it was at is forgotten, and found again; a death in the middle of a call makes no second volume."""
-    world = World(space={"z1": GI})
-    world.provisioner.die()
-    world.claim("c", on="n1")
-    assert world.zone("c") == ""
-    world.provisioner.revive()
-    world.settle()
-    assert world.zone("c") == "z1"
-
-    def dies(_: Call) -> str:
-        world.provisioner.die()
-        return "never said"
-
-    world.provisioner.fault = dies
-    world.claim("d", on="n2")
-    assert (world.provisioner.is_dead, world.selected("d"), world.counts()) == (True, "n2", (1, 0, 0))
-
-
 async def test_capacity_is_as_old_as_its_publication() -> None:
     """One object per class and segment; at the start and every so often; a new class at once."""
     world = World(space={"z1": 5 * GI, "z2": 2 * GI}, publishes_every_s=60)
@@ -200,19 +140,6 @@ async def test_capacity_is_as_old_as_its_publication() -> None:
     world.server.apply(a_class("x", DRIVER).obj())
     world.settle()
     assert world.published()["x z1"] == 2
-
-
-def test_a_deleted_volume_gives_its_room_back() -> None:
-    """Its claim goes, it is released, and goes."""
-    world = World(space={"z1": GI})
-    protection = ProtectionController(world.server, clock=world.clock)
-    world.claim("c", on="n1")
-    world.server.delete("persistentvolumeclaims", "c")
-    while protection.step() + world.controller.step() + world.provisioner.step():
-        pass
-    assert world.server.objects("persistentvolumes") == []
-    world.claim("d", on="n1")
-    assert world.zone("d") == "z1"
 
 
 def test_lost_storage_is_told() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONERS
+from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER
 from scheduler.testing.actors import PersistentVolumeController, ProtectionController
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders import Builder
@@ -109,73 +109,6 @@ def test_the_writes_come_in_order() -> None:
     assert (reference["uid"], reference["kind"]) == (writes[2][1]["metadata"]["uid"], "PersistentVolumeClaim")
 
 
-def test_a_users_choice_gets_the_uid_and_no_mark() -> None:
-    """A claimRef without uid, as a scheduler meets it in volumes that a user has bound."""
-    server = settled(WAITS, a_pv("a", storage_class="w").claimed_by("c"), a_claim("c", storage_class="w"))
-    volume = server.get("persistentvolumes", "a")
-    assert volume["spec"]["claimRef"]["uid"]
-    assert BOUND_BY_CONTROLLER not in volume["metadata"].get("annotations", {})
-    assert volume_of(server) == "a"
-
-
-def test_what_comes_later_is_seen() -> None:
-    """A claim before its class, a volume after its claim, a scheduler that chooses."""
-    server = settled(a_claim("c", storage_class="i"), a_claim("d", storage_class="w"))
-    controller = PersistentVolumeController(server, clock=VirtualClock())
-    server.apply(NOW.obj())
-    server.apply(WAITS.obj())
-    server.apply(a_pv("a", storage_class="w").obj())
-    controller.step()
-    assert server.get("persistentvolumeclaims", "c")["metadata"]["annotations"] == dict.fromkeys(
-        STORAGE_PROVISIONERS, "d.x"
-    )
-    assert volume_of(server, "d") == ""
-    uid = server.get("persistentvolumeclaims", "d")["metadata"]["uid"]
-    chosen = a_pv("a").claimed_by("d", uid=uid).obj()["spec"]["claimRef"]
-    server.patch("persistentvolumes", "a", {"spec": {"claimRef": chosen}})
-    controller.step()
-    assert volume_of(server, "d") == "a"
-    server.apply(a_pv("b", storage_class="i").obj())
-    controller.step()
-    assert volume_of(server, "c") == "b"
-
-
-def test_a_claim_with_a_node_asks_its_provisioner() -> None:
-    """Both annotations, once a scheduler has chosen; a class without a provisioner has nobody to ask."""
-    dynamic = a_class("p", "d.x")
-    server = settled(WAITS, dynamic, a_claim("c", storage_class="p"), a_claim("d", storage_class="w").selected("n"))
-    controller = PersistentVolumeController(server, clock=VirtualClock())
-    assert "annotations" not in server.get("persistentvolumeclaims", "c")["metadata"]
-    server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": {SELECTED_NODE: "n"}}})
-    controller.step()
-    asked = server.get("persistentvolumeclaims", "c")["metadata"]["annotations"]
-    assert {key: asked[key] for key in STORAGE_PROVISIONERS} == dict.fromkeys(STORAGE_PROVISIONERS, "d.x")
-    assert STORAGE_PROVISIONERS[0] not in server.get("persistentvolumeclaims", "d")["metadata"]["annotations"]
-    events = {(event["regarding"]["name"], event["reason"]) for event in server.objects("events")}
-    assert events >= {("c", "WaitForFirstConsumer"), ("c", "ExternalProvisioning"), ("d", "ProvisioningFailed")}
-
-
-@pytest.mark.parametrize(
-    ("by_controller", "left"),
-    [
-        pytest.param(True, "", id="a scheduler's or controller's choice is taken back"),
-        pytest.param(False, "c", id="a user's choice stays, without the uid"),
-    ],
-)
-def test_a_lost_race_is_undone(by_controller: bool, left: str) -> None:
-    """Two volumes name the claim, it is bound to one: the other is free again."""
-    server = settled(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
-    uid = server.get("persistentvolumeclaims", "c")["metadata"]["uid"]
-    server.apply(a_pv("b", storage_class="i").claimed_by("c", uid=uid, by_controller=by_controller).obj())
-    PersistentVolumeController(server, clock=VirtualClock()).step()
-    loser = server.get("persistentvolumes", "b")
-    reference = loser["spec"].get("claimRef", {})
-    assert (reference.get("name", ""), "uid" in reference) == (left, False)
-    assert loser["status"]["phase"] == "Available"
-    assert BOUND_BY_CONTROLLER not in loser["metadata"].get("annotations", {})
-    assert volume_of(server) == "a"
-
-
 @pytest.mark.parametrize(
     ("policy", "reclaims", "phase"),
     [
@@ -201,30 +134,6 @@ def test_what_becomes_of_a_volume_whose_claim_has_gone(policy: str, reclaims: bo
     assert server.get("persistentvolumeclaims", "c")["status"]["phase"] == "Pending"
 
 
-def test_a_claim_that_loses_its_volume_is_lost() -> None:
-    """For good; so is one whose volume is another's."""
-    server = settled(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"), a_claim("d").bound_to("a"))
-    controller = PersistentVolumeController(server, clock=VirtualClock())
-    assert server.get("persistentvolumeclaims", "d")["status"]["phase"] == "Lost"
-    server.patch("persistentvolumes", "a", {"metadata": {"finalizers": None}})
-    server.delete("persistentvolumes", "a")
-    controller.step()
-    assert server.get("persistentvolumeclaims", "c")["status"]["phase"] == "Lost"
-    reasons = {event["reason"] for event in server.objects("events")}
-    assert {"ClaimLost", "ClaimMisbound"} <= reasons
-
-
-def test_it_can_lose_bindings() -> None:
-    """Nothing is written, until it looks again."""
-    server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
-    controller = PersistentVolumeController(server, clock=VirtualClock(), loses=1)
-    controller.step()
-    assert (volume_of(server), controller.lost) == ("", 1)
-    controller.look_again()
-    controller.step()
-    assert (volume_of(server), controller.bound) == ("a", 1)
-
-
 async def test_a_write_in_between_is_met_again() -> None:
     """Somebody labels the claim as soon as its volume is taken: the binding is finished a little later."""
     clock = VirtualClock()
@@ -238,18 +147,3 @@ async def test_a_write_in_between_is_met_again() -> None:
     async with PersistentVolumeController(server, clock=clock):
         await clock.advance(2)
     assert volume_of(server) == "a"
-
-
-async def test_it_takes_its_time() -> None:
-    """In the background, on the clock."""
-    clock = VirtualClock()
-    server = ApiServer(clock=clock)
-    async with PersistentVolumeController(server, clock=clock, delay_s=5):
-        for each in (NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i")):
-            server.apply(each.obj())
-        await clock.advance(4)
-        assert volume_of(server) == ""
-        await clock.advance(1)
-        assert volume_of(server) == "a"
-    server.apply(a_claim("d", storage_class="i").obj())
-    assert clock.sleepers == 0

@@ -5,49 +5,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS, ApiServer, Refused
+from scheduler.testing.apiserver import LIKE_1_32, LIKE_1_36, ApiServer, Refused
 
 ROOT = "/apis/resource.k8s.io"
-KINDS = {"deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices"}
-RULES = {"devicetaintrules", "devicetaintrules/status"}
 DEVICE: dict[str, Any] = {"name": "d", "attributes": {"a": {"int": 1}}}
 SLICE: dict[str, Any] = {
     "metadata": {"name": "s"},
     "spec": {"driver": "d.x", "pool": {"name": "p", "resourceSliceCount": 1}, "nodeName": "n", "devices": [DEVICE]},
 }
-
-
-async def listed(http: aiohttp.ClientSession) -> dict[str, set[str]]:
-    """What discovery says, by version."""
-    found = {}
-    async with http.get(ROOT) as group:
-        versions = [each["version"] for each in (await group.json())["versions"]]
-    for version in versions:
-        async with http.get(f"{ROOT}/{version}") as response:
-            found[version] = {row["name"] for row in (await response.json())["resources"]}
-    return found
-
-
-@pytest.mark.parametrize(
-    ("served", "expected"),
-    [
-        pytest.param(LIKE_1_32, {"v1beta1": KINDS}, id="1.32"),
-        pytest.param(LIKE_1_33, {"v1beta2": KINDS, "v1beta1": KINDS}, id="1.33"),
-        pytest.param(LIKE_1_36, {"v1": KINDS}, id="1.36 has no rules that taint"),
-        pytest.param(
-            LIKE_1_36_WITH_BETAS,
-            {"v1": KINDS, "v1beta2": KINDS | RULES, "v1beta1": KINDS, "v1alpha3": RULES},
-            id="1.36 with all that can be asked for",
-        ),
-    ],
-)
-async def test_where_devices_are(served: tuple[str, ...], expected: dict[str, set[str]]) -> None:
-    """Discovery and the paths say the same."""
-    async with ApiServer(served=served) as server, aiohttp.ClientSession(server.url) as http:
-        assert await listed(http) == expected
-        for version in ("v1", "v1beta2", "v1beta1"):
-            async with http.get(f"{ROOT}/{version}/resourceslices") as response:
-                assert response.status == (200 if version in expected else 404)
 
 
 async def test_manifests_are_those_of_v1_whatever_is_served() -> None:

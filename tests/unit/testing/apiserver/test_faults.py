@@ -1,6 +1,5 @@
 """Faults: which requests they strike, how often, and what the client sees."""
 
-import asyncio
 import json
 import random
 
@@ -44,15 +43,6 @@ def test_a_rule_strikes_as_often_as_it_says() -> None:
     assert (first.hits, second.hits) == (2, 1)
 
 
-def test_chance_is_the_injected_one() -> None:
-    """About half of many."""
-    faults = Faults(random.Random(1))
-    fault = faults.add(Fault(status=500, probability=0.5, times=None))
-    struck = sum(faults.strike(BINDING) is not None for _ in range(1000))
-    assert struck == fault.hits
-    assert 400 < struck < 600
-
-
 @pytest.mark.parametrize(
     ("status", "reason"),
     [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")],
@@ -79,36 +69,6 @@ async def test_a_lost_connection_may_or_may_not_have_written(reset: str, pods: i
         assert server.requests() == {"create pods 0": 1}
         async with http.get("/api/v1/pods") as response:
             assert response.status == 200
-
-
-async def test_a_delay_passes_on_the_clock() -> None:
-    """The request hangs until the virtual time has come."""
-    clock = VirtualClock()
-    async with ApiServer(clock=clock) as server, aiohttp.ClientSession(server.url) as http:
-        server.faults.add(Fault(resource="pods", delay_s=30))
-        request = asyncio.create_task(http.get("/api/v1/pods"))
-        while not clock.sleepers:
-            await asyncio.sleep(0.001)
-        assert not request.done()
-        await clock.advance(30)
-        async with await request as response:
-            assert response.status == 200
-
-
-@pytest.mark.parametrize("abruptly", [False, True])
-async def test_watches_are_cut(abruptly: bool) -> None:
-    """Cleanly at the end of a line, or without the end of the response."""
-    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
-        params = {"watch": "1", "resourceVersion": server.resource_version}
-        async with http.get("/api/v1/pods", params=params) as pods, http.get("/api/v1/nodes", params=params) as nodes:
-            assert server.cut_watches("pods", abruptly=abruptly) == 1
-            if abruptly:
-                with pytest.raises(aiohttp.ClientError):
-                    await pods.content.read()
-            else:
-                assert await pods.content.read() == b""
-            assert server.cut_watches() == 1
-            assert await nodes.content.read() == b""
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import asyncio
 import json
 
 import aiohttp
-import pytest
 
-from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.apiserver.resources import LIKE_1_36, Served
 from scheduler.testing.apiserver.storage import Storage
 from scheduler.testing.apiserver.watching import Stream
@@ -31,33 +30,6 @@ def test_many_writes_are_one_chunk() -> None:
     lines = [json.loads(line) for line in stream.take().splitlines()]
     assert [line["object"]["metadata"]["name"] for line in lines] == ["a", "b", "c"]
     assert (stream.take(), stream.ready.is_set()) == (b"", False)
-
-
-def test_history_is_limited() -> None:
-    """The oldest write that is gone makes its version, and none newer, too old."""
-    storage = Storage(history=2)
-    for name in "abc":
-        storage.put(PODS, f"default/{name}", manifest(name))
-    bucket = storage.bucket(PODS)
-    assert [event.rv for event in bucket.since(1, storage.rv)] == [2, 3]
-    with pytest.raises(Refused) as refused:
-        bucket.since(0, storage.rv)
-    assert (refused.value.code, refused.value.message) == (410, "too old resource version: 0 (3)")
-    assert bucket.at(0) is None
-
-
-def test_a_picture_of_the_past_undoes_every_kind_of_write() -> None:
-    """Creation, change and deletion."""
-    storage = Storage(history=10)
-    storage.put(PODS, "default/a", manifest("a"))
-    storage.put(PODS, "default/b", manifest("b"))
-    storage.put(PODS, "default/a", {"metadata": {"name": "a", "namespace": "default", "labels": {"x": "y"}}})
-    storage.put(PODS, "default/c", manifest("c"))
-    storage.remove(PODS, "default/b", manifest("b"))
-    picture = storage.bucket(PODS).at(2)
-    assert picture is not None
-    assert [(entry.key, entry.rv) for entry in picture] == [("default/a", 1), ("default/b", 2)]
-    assert storage.bucket(PODS).ordered()[0].rv == 3
 
 
 async def test_bookmarks_come_in_their_interval_and_the_end_at_its_time() -> None:
