@@ -14,11 +14,6 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
 
 NODE = '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
 
-KATA = (
-    "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: kata}, handler: kata, "
-    "overhead: {podFixed: {cpu: 100m}}}"
-)
-
 pytestmark = pytest.mark.usefixtures("guest")
 
 
@@ -65,28 +60,16 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     assert {pod["reason"] for pod in shown["pods"] if pod["node"] is None} == {"Unschedulable", "SchedulingGated"}
 
 
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """People see pods, reasons, how full the nodes are, and timing."""
-    assert cli.main(["simulate", str(DEMO)]) == 0
-
-    text = capsys.readouterr().out
-    assert "demo/agent-0" in text
-    assert "484 of 500 pods placed on 50 nodes" in text
-
-
 @pytest.mark.parametrize(
     ("documents", "flags", "code", "problems"),
     [
-        pytest.param([NODE, pod("a"), pod("b")], [], 0, 0, id="everything fits"),
         pytest.param([NODE, pod("a"), pod("b", "3")], [], 1, 1, id="one is too large"),
         pytest.param([NODE, pod("a"), pod("b", "3")], ["--expect-pending=b"], 0, 0, id="and was expected to be"),
         pytest.param([NODE, pod("a")], ["--expect-pending=default/*"], 1, 1, id="expected pending, and placed"),
         pytest.param([pod("a")], [], 1, 1, id="no node at all"),
-        pytest.param([NODE], [], 0, 0, id="no pod at all"),
         pytest.param([NODE, pod("a", nodeName="n"), pod("b", "2")], [], 1, 1, id="bound pods hold their place"),
         pytest.param([NODE, resizing("2"), pod("b")], [], 1, 1, id="and what they are being resized to"),
         pytest.param([NODE, resizing("2", "Infeasible"), pod("b")], [], 0, 0, id="unless that can never be"),
-        pytest.param([NODE, KATA, pod("a", runtimeClassName="kata"), pod("b")], [], 1, 1, id="overhead counts"),
         pytest.param([NODE, pod("a", priority=7), pod("b", "2", priority=9)], [], 1, 1, id="the first in line wins"),
     ],
 )
@@ -124,15 +107,6 @@ def test_pods_of_a_workload_spread_by_default(
     assert sorted(each["node"] for each in shown["pods"]) == ["larger", "larger", "n", "n"]
 
 
-def test_why_a_pod_is_pending_is_said_in_the_words_of_kube_scheduler(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The message of the pod's condition."""
-    _, shown = simulate(tmp_path, capsys, [NODE, pod("a", "3")])
-
-    assert shown["pods"][0]["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
-
-
 def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Pods of the default scheduler are ours unless they are to be kept; those of a third one never are."""
     documents = [NODE, pod("a"), pod("b", schedulerName="default-scheduler"), pod("c", schedulerName="volcano")]
@@ -168,12 +142,3 @@ def test_bad_input(
 
     assert code == 2
     assert said in shown["stderr"]
-
-
-def test_objects_that_scheduling_does_not_look_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A whole application can be given as it is."""
-    config = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
-    code, shown = simulate(tmp_path, capsys, [NODE, config, pod("a")])
-
-    assert code == 0
-    assert shown["summary"]["leftOut"] == {"ConfigMap": 1}

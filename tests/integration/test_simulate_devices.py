@@ -11,11 +11,10 @@ import pytest
 from scheduler import cli
 from scheduler.testing.builders import Builder, node, pod
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
+from scheduler.testing.deviceclaimbuilders import a_claim, a_result
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.yaml"
 DRIVER = "gpu.example.com"
-
 
 pytestmark = pytest.mark.usefixtures("guest")
 
@@ -42,17 +41,6 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert {name for name, where in placed.items() if not where} == {"fine-tune-wide", "part-none"}
     assert {placed[name] for name in ("train", "fine-tune")} == {"gpu-1"}
     assert {placed[name] for name in ("part-five", "part-three", "part-three-too")} == {"shared-1"}
-
-
-def test_claims_come_from_templates_and_devices_run_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Three pods want one of two devices each."""
-    template = a_claim_template("t").request("r", "gpu")
-    pods = [pod(f"p{n}").claim("e", template="t") for n in range(3)]
-    world = (node("n1"), a_device_class("gpu"), a_slice("n1", DRIVER, a_device("d0"), a_device("d1")), template)
-
-    placed = simulated(capsys, tmp_path, *world, *pods)
-
-    assert sorted(placed.values()) == ["", "n1", "n1"]
 
 
 def test_what_a_dump_has_allocated_stays_allocated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

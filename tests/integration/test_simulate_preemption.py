@@ -12,7 +12,6 @@ from scheduler import cli
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preemption.yaml"
 
-
 pytestmark = pytest.mark.usefixtures("guest")
 
 
@@ -77,37 +76,6 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     messages = {each["pod"]: each["message"] for each in shown["pods"] if each["node"] is None}
     assert messages["demo/patient"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
     assert messages["demo/late"].endswith("3 No preemption victims found for incoming pod.")
-
-
-def test_the_example_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table of those who went, and a closing line."""
-    assert cli.main(["simulate", str(EXAMPLE)]) == 0
-
-    text = capsys.readouterr().out
-    assert "preempted" in text
-    assert "demo/cache-3" in text
-    assert "6 pods were preempted, for 3 others" in text
-
-
-def test_nobody_preempted_nothing_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty list, and no such table."""
-    code, shown = simulate(tmp_path, capsys, [node("n", 1), pod("a", 1)])
-
-    assert (code, shown["preempted"], shown["summary"]["preempted"]) == (0, [], 0)
-
-
-def test_the_pods_of_a_dump_have_their_priorities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without any class among the objects; the less important one goes, whatever it is called."""
-    objects = [
-        node("n", 2),
-        pod("a", 1, nodeName="n", priority=5, preemptionPolicy="PreemptLowerPriority"),
-        pod("b", 1, nodeName="n", priority=3, priorityClassName="lost"),
-        pod("meek", 1, priority=6, preemptionPolicy="Never"),
-        pod("p", 1, priority=7),
-    ]
-    code, shown = simulate(tmp_path, capsys, objects, "--expect-pending=meek")
-
-    assert (code, went(shown), places(shown)) == (0, {"b": "p"}, {"meek": None, "p": "n"})
 
 
 @pytest.mark.parametrize(
@@ -190,11 +158,6 @@ def test_one_that_was_placed_and_had_to_go_again(
             obj("PodDisruptionBudget", "b", "policy/v1", spec={"minAvailable": "half"}),
             'spec.minAvailable: Invalid value: "half": a valid percent string',
             id="a limit in words",
-        ),
-        pytest.param(
-            obj("PriorityClass", "c", "scheduling.k8s.io/v1", value=1, preemptionPolicy="Maybe"),
-            "(PriorityClass c): preemptionPolicy: must be Never or PreemptLowerPriority, got 'Maybe'",
-            id="a policy that is none",
         ),
         pytest.param(
             obj("PriorityClass", "c", "scheduling.k8s.io/v1", value=2_000_000_000),

@@ -16,7 +16,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "volumes.yaml"
 RACK = "example.com/rack"
 DRIVER = "d.example"
 
-
 pytestmark = pytest.mark.usefixtures("guest")
 
 
@@ -63,24 +62,6 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'persistentvolumeclaim "forgotten" not found' in placed["forgotten"][1]
 
 
-def test_bound_volumes_of_a_dump_keep_their_pods(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A local volume is where it is, whatever the uids were; one that is gone is told."""
-    placed = simulated(
-        capsys,
-        tmp_path,
-        *(node(name).cpu("4") for name in ("n1", "n2", "n3")),
-        a_class("w"),
-        a_pv("v", storage_class="w").on("n2").claimed_by("c", uid="old").phase("Bound"),
-        a_claim("c", storage_class="w").bound_to("v"),
-        a_claim("d", storage_class="w").bound_to("gone"),
-        pod("p").pvc("c"),
-        pod("q").pvc("d"),
-    )
-    assert placed["p"] == ("n2", "")
-    why = 'persistentvolumeclaim "d" bound to non-existent persistentvolume "gone"'
-    assert placed["q"] == ("", f"0/3 nodes are available: {why}")
-
-
 def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Twelve at once for room for five: the rest says that there is not enough."""
     placed = simulated(
@@ -97,24 +78,6 @@ def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[s
     assert (nodes.count("n0"), nodes.count("n1"), nodes.count("")) == (3, 2, 7)
     reasons = {why for where, why in placed.values() if not where}
     assert reasons == {"0/2 nodes are available: 2 node(s) did not have enough free storage"}
-
-
-def test_an_immediate_claim_decides_where_its_pod_goes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """It has its volume before the pod is tried; one that nobody can give a volume keeps its pod waiting."""
-    placed = simulated(
-        capsys,
-        tmp_path,
-        *(node(name).cpu("4") for name in ("n1", "n2")),
-        a_class("i").immediate(),
-        a_pv("v", storage_class="i").on("n2"),
-        a_claim("c", storage_class="i"),
-        a_claim("d", storage_class="i"),
-        pod("p").pvc("c"),
-        pod("q").pvc("d"),
-    )
-    assert sorted(where for where, _ in placed.values()) == ["", "n2"]
-    (why,) = [why for where, why in placed.values() if not where]
-    assert why == "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims"
 
 
 @pytest.mark.parametrize(
