@@ -17,11 +17,10 @@ from scheduler.testing.actors import PersistentVolumeController
 from scheduler.testing.actors.claimcontroller import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import node, pod
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
-from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, entries_of, has_place
+from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, has_place
 from tests.integration.judging import OURS, Object, differences, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
-from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices, a_want, claim_name
+from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices
 from tests.integration.otherallocator import OtherAllocator
 from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
 from tests.support.deviceinvariants import claims_of_pods, reserved_for_the_gone
@@ -41,10 +40,6 @@ class DeviceWorld(NodeDevices, World):
         profile = Profile(OUR_NAME, args=args)
         elected = LeaderElection(leader_elect=False)
         self._mortal = Mortal(clock, self._on_plan, Configuration(profiles=(profile,), leader_election=elected))
-        self._robbed: set[str] = set()
-        """Pods whose claims somebody deleted: by uid."""
-        self.was_killed = False
-        """A daemon ended before its time: what it had reserved may stay so."""
         self.install_drivers(server, clock)
         self.controller = ResourceClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
         self.others = OtherAllocator(
@@ -71,65 +66,10 @@ class DeviceWorld(NodeDevices, World):
 
     # -- pods and claims -----------------------------------------------------------------------------------------------
 
-    def add_pod_with(self, name: str, milli_cpu: int, wants: Sequence[str], is_ours: bool = True) -> None:
-        """Nothing if there is a pod of that name. A want with a `+` is for a claim that all share who want that."""
-        built = pod(name).cpu(f"{milli_cpu}m").scheduler(OURS if is_ours else THEIRS)
-        entries = []
-        for at, want in enumerate(dict.fromkeys(wants)):
-            if want.endswith("+"):
-                self.add_claim(want)
-                entries.append({"name": f"e{at}", "resourceClaimName": claim_name(want)})
-            else:
-                with contextlib.suppress(Refused):
-                    self.server.create("resourceclaimtemplates", a_want(a_claim_template(want), want).obj())
-                entries.append({"name": f"e{at}", "resourceClaimTemplateName": want})
+    def add_pod_with(self, name: str, milli_cpu: int, wants: Sequence[str]) -> None:
+        """Nothing if there is a pod of that name."""
         with contextlib.suppress(Refused):
-            self.server.create("pods", built.set({"spec": {"resourceClaims": entries}}).obj())
-
-    def add_claim(self, want: str) -> None:
-        """Nothing if there is one."""
-        with contextlib.suppress(Refused):
-            self.server.create(_CLAIMS, a_want(a_claim(claim_name(want)), want.removesuffix("+")).obj())
-
-    def add_set(self, name: str, count: int, wants: Sequence[str]) -> None:
-        """Several pods at once, with the same wishes."""
-        for at in range(count):
-            self.add_pod_with(f"{name}{at}", 100, wants)
-
-    def delete_claim(self, n: int) -> None:
-        """At once, or when nobody has reserved it any more."""
-        for name in self._picked(_CLAIMS, n):
-            users = (o for o in self.server.objects("pods") if name in entries_of(o))
-            self._robbed.update(o["metadata"]["uid"] for o in users)
-            self.server.delete(_CLAIMS, name)
-
-    def add_missing_claims(self) -> None:
-        """Somebody makes the shared claims that waiting pods name and somebody has deleted."""
-        for waiting in self._waiting():
-            for name in entries_of(waiting):
-                if name.startswith("shared-"):
-                    self.add_claim(f"{name.removeprefix('shared-')}+")
-
-    def label(self, n: int, value: str) -> None:
-        """Somebody labels a claim: that changes nothing but its version."""
-        for name in self._picked(_CLAIMS, n):
-            self.server.patch(_CLAIMS, name, {"metadata": {"labels": {"example.com/n": value}}})
-
-    def label_all(self, value: str) -> None:
-        for n in range(len(self.server.objects(_CLAIMS))):
-            self.label(n, value)
-
-    def lose_names(self, times: int) -> None:
-        """The claim controller dies so often before it has told a pod the names of its claims."""
-        self.controller.loses = times
-
-    async def kill_daemon(self) -> None:
-        self.was_killed = True
-        await super().kill_daemon()
-
-    async def stop_daemon(self) -> None:
-        self.was_killed = True
-        await super().stop_daemon()
+            self.server.create("pods", self.with_devices(pod(name).cpu(f"{milli_cpu}m"), wants).obj())
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -178,20 +118,10 @@ class DeviceWorld(NodeDevices, World):
         judged = {
             f"pod {o['metadata']['namespace']}/{o['metadata']['name']} "
             for o in self.server.objects("pods")
-            if not self._is_others(o) and o["metadata"]["uid"] not in self._robbed
+            if not self._is_others(o)
         }
         of_pods = [law for law in claims_of_pods(self.server) if any(law.startswith(about) for about in judged)]
         return [*super().broken_laws(), *self.bookings.broken, *of_pods]
-
-    def reserved_by_nobody(self) -> list[str]:
-        """Claims that waiting pods of ours have reserved: with nobody at work they have no use for that."""
-        waiting = {o["metadata"]["uid"]: o["metadata"]["name"] for o in self._waiting()}
-        return [
-            f"claim {claim['metadata']['name']} is reserved for {waiting[user['uid']]}, which waits"
-            for claim in self.server.objects(_CLAIMS)
-            for user in (claim.get("status") or {}).get("reservedFor") or ()
-            if user["uid"] in waiting
-        ]
 
     def _is_others(self, obj: Object) -> bool:
         """Whether somebody else has bound it."""
@@ -205,7 +135,7 @@ class DeviceWorld(NodeDevices, World):
 
 
 @contextlib.asynccontextmanager
-async def with_devices(*, watch_list: bool = True) -> AsyncIterator[DeviceWorld]:
+async def with_devices() -> AsyncIterator[DeviceWorld]:
     """An empty world with a daemon, kubelets, the claim controller and drivers."""
-    async with hosted(DeviceWorld, watch_list=watch_list, kubelets_grace_s=2) as world:
+    async with hosted(DeviceWorld, kubelets_grace_s=2) as world:
         yield world

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tests.integration import devicehistories, volumehistories
 from tests.integration.histories import BINDINGS, HARMS, Step, a_step, one_of, picks, sizes, time, truth, zones
 from tests.integration.judging import Object
 from tests.integration.mixedworld import (
@@ -26,7 +25,7 @@ from tests.integration.mixedworld import (
     Rules,
     with_all,
 )
-from tests.integration.nodedevices import DRIVERS
+from tests.integration.nodedevices import CLASSES, DRIVERS
 from tests.integration.volumeworld import SPACE, Want
 
 FOREIGN: Final = ("f1", "f2", "f3")
@@ -41,11 +40,15 @@ RESOURCES: Final = (
     "csistoragecapacities",
 )
 LEASES: Final[Object] = {"resource": "leases"}
+VOLUME_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumes"}
+CLAIM_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumeclaims"}
+PROTECT: Final[Object] = {"verb": "patch", "resource": "resourceclaims", "subresource": ""}
+ALLOCATE: Final[Object] = {"verb": "patch", "resource": "resourceclaims", "subresource": "status"}
 ON_THE_WAY: Final[tuple[Object, ...]] = (
-    volumehistories.VOLUME_WRITES,
-    volumehistories.CLAIM_WRITES,
-    devicehistories.ALLOCATE,
-    devicehistories.PROTECT,
+    VOLUME_WRITES,
+    CLAIM_WRITES,
+    ALLOCATE,
+    PROTECT,
     BINDINGS,
 )
 """What is written for a pod from Reserve on."""
@@ -58,9 +61,27 @@ WHERE: Final[tuple[Object, ...]] = (
     {"verb": "watch", "resource": "pods"},
     {"verb": "delete", "resource": "pods"},
 )
+_READ: Final = (
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "csistoragecapacities",
+    "resourceclaims",
+    "resourceslices",
+)
+_WRITTEN: Final = (
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "resourceclaims",
+    "resourceclaims/status",
+    "resourceclaims/binding",
+)
 PERMISSIONS: Final = (
-    *volumehistories.PERMISSIONS,
-    *devicehistories.PERMISSIONS,
+    *((("list", resource), ("watch", resource)) for resource in _READ),
+    *((("patch", resource),) for resource in _WRITTEN),
+    (("get", "persistentvolumes"), ("get", "persistentvolumeclaims")),
+    (("get", "resourceclaims"),),
+    (("create", "pods/binding"),),
+    (("create", "pods/binding"),),
     (("get", "leases"), ("update", "leases"), ("patch", "leases")),
 )
 
@@ -79,16 +100,17 @@ _volumes = st.lists(
         (4, _volume(("fast", "fast", "plain"), (1, 2, 3), "own", "own", "ephemeral")),
         (1, _volume(("now", "eager"), (1, 2))),
         (1, _volume(("local", "fast", "plain"), (2,), "shared")),
+        (1, _volume(("fast", "plain"), (2,), "alone")),
     ),
     min_size=1,
     max_size=2,
 )
 _devices = st.lists(
     one_of(
-        (4, _each("gpu-1", "gpu-1", "gpu-2", "net-1")),
+        (4, _each("gpu-1", "gpu-1", "gpu-2", "gpu-3", "net-1")),
         (3, _each("slow-1", "slow-2")),
-        (2, _each("part-1", "part-2", "memory-3", "memory-5")),
-        (1, _each("gpu-1+", "net-1+", "memory-3+", "slow-1+")),
+        (3, _each("part-1", "part-2", "part-4", "memory-3", "memory-5")),
+        (1, _each("gpu-1+", "net-1+", "memory-3+", "slow-1+", "part-2+")),
     ),
     min_size=1,
     max_size=2,
@@ -164,6 +186,7 @@ on_volumes = one_of(
     (2, a_step(MixedWorld.label_all, values)),
     (1, a_step(MixedWorld.reserve_volume, picks, picks)),
     (1, a_step(MixedWorld.replace_released)),
+    (1, a_step(MixedWorld.unbind, picks)),
     (1, a_step(MixedWorld.select_by_others, picks, nodes)),
     (1, a_step(MixedWorld.remove_selected_node, picks)),
     (1, a_step(MixedWorld.drop_capacity, picks)),
@@ -175,8 +198,8 @@ on_devices = one_of(
     (2, a_step(MixedWorld.label_device_claims, values)),
     (2, a_step(MixedWorld.republish, nodes, st.integers(2, 4))),
     (1, a_step(MixedWorld.withdraw, _each("gpu.example", "slow.example"), nodes)),
-    (1, a_step(MixedWorld.delete_class, _each("gpu", "slow"))),
-    (2, a_step(MixedWorld.add_class, _each("gpu", "slow"))),
+    (1, a_step(MixedWorld.delete_class, _each(*CLASSES))),
+    (2, a_step(MixedWorld.add_class, _each(*CLASSES))),
 )
 on_pods = one_of(
     (4, a_step(MixedWorld.delete_pod, picks, truth)),
@@ -204,6 +227,7 @@ ills = one_of(
     (1, a_step(MixedWorld.kill_provisioner, truth)),
     (2, a_step(MixedWorld.revive_provisioner)),
     (1, a_step(MixedWorld.lose_binds, st.integers(1, 2))),
+    (1, a_step(MixedWorld.lose_names, st.integers(1, 2))),
 )
 fault = a_step(MixedWorld.fault, st.sampled_from(WHERE), st.sampled_from(HARMS), _each(3, 1, 10, None))
 fail_over = one_of(

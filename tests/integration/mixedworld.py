@@ -20,7 +20,6 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.testing.actors.claimcontroller import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import PodBuilder, node, pod
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
 from tests.integration.daemon import until
 from tests.integration.devicejudging import (
     Bookings,
@@ -32,7 +31,7 @@ from tests.integration.devicejudging import (
 from tests.integration.freshjudging import differences as differences_from_fresh, probes_of
 from tests.integration.judging import OURS, Object, leftovers
 from tests.integration.mortal import HastyClock
-from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices, a_want, claim_name
+from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices
 from tests.integration.otherallocator import OtherAllocator
 from tests.integration.placementjudging import cache_differences, cached, fitting_nodes, lasting, obstacles
 from tests.integration.replicas import COUNT, ELECTION, Replica, Replicas
@@ -131,7 +130,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
     def _add_mixed(
         self, name: str, milli_cpu: int, volumes: Sequence[Want], devices: Sequence[str], rules: Rules
     ) -> None:
-        built = self._with_devices(self._with_volumes(pod(name).cpu(f"{milli_cpu}m"), name, volumes), devices)
+        built = self.with_devices(self._with_volumes(pod(name).cpu(f"{milli_cpu}m"), name, volumes), devices)
         with contextlib.suppress(Refused):
             self.server.create("pods", ruled(built, rules).obj())
 
@@ -146,7 +145,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
     def add_pod_of_others(self, name: str, volumes: Sequence[Want], devices: Sequence[str]) -> None:
         """For another scheduler: with volumes or with devices, never both."""
         built = pod(name).cpu("100m" if volumes else "0m").scheduler(THEIRS)
-        built = self._with_volumes(built, name, volumes) if volumes else self._with_devices(built, devices)
+        built = self._with_volumes(built, name, volumes) if volumes else self.with_devices(built, devices)
         with contextlib.suppress(Refused):
             self.server.create("pods", built.obj())
 
@@ -163,23 +162,6 @@ class MixedWorld(NodeDevices, VolumeWorld):
                 built = built.pvc(claim)
             used.add(claim)
         return built
-
-    def _with_devices(self, built: PodBuilder, wants: Sequence[str]) -> PodBuilder:
-        """A want with a `+` is for a claim that all pods with that want share."""
-        for at, want in enumerate(dict.fromkeys(wants)):
-            if want.endswith("+"):
-                self.add_device_claim(want)
-                built = built.claim(f"e{at}", claim_name(want))
-            else:
-                with contextlib.suppress(Refused):
-                    self.server.create("resourceclaimtemplates", a_want(a_claim_template(want), want).obj())
-                built = built.claim(f"e{at}", template=want)
-        return built
-
-    def add_device_claim(self, want: str) -> None:
-        """Nothing if there is one."""
-        with contextlib.suppress(Refused):
-            self.server.create(_CLAIMS, a_want(a_claim(claim_name(want)), want.removesuffix("+")).obj())
 
     def add_missing_device_claims(self) -> None:
         """Make the shared claims that waiting pods name and that are not there."""
@@ -200,6 +182,10 @@ class MixedWorld(NodeDevices, VolumeWorld):
         for claim in self.server.list(_CLAIMS):
             patch = {"metadata": {"labels": {"example.com/n": value}}}
             self.server.patch(_CLAIMS, claim["metadata"]["name"], patch)
+
+    def lose_names(self, times: int) -> None:
+        """The claim controller dies so often before it writes the names of a pod's claims to its status."""
+        self.claims.loses = times
 
     # -- in-place resize -----------------------------------------------------------------------------------------------
 

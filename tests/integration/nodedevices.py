@@ -7,13 +7,15 @@ in the network: any node can use them.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from scheduler.core.clock import Clock
 from scheduler.testing.actors.dradriver import DRADriver, Preparation
 from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.builders import PodBuilder
 from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, ClaimTemplateBuilder
+from scheduler.testing.deviceclaimbuilders import ClaimBuilder, ClaimTemplateBuilder, a_claim, a_claim_template
 from tests.integration.devicejudging import Bookings
 from tests.integration.judging import Object
 from tests.support.deviceinvariants import (
@@ -106,6 +108,24 @@ class NodeDevices:
     def delete_class(self, name: str) -> None:
         with contextlib.suppress(Refused):
             self.server.delete("deviceclasses", name)
+
+    def with_devices(self, built: PodBuilder, wants: Sequence[str]) -> PodBuilder:
+        """The pod with a claim for each want (`a_want`). All pods share the claim of a want that ends with `+`."""
+        for at, want in enumerate(dict.fromkeys(wants)):
+            if want.endswith("+"):
+                self.add_device_claim(want)
+                built = built.claim(f"e{at}", claim_name(want))
+            else:
+                with contextlib.suppress(Refused):
+                    self.server.create("resourceclaimtemplates", a_want(a_claim_template(want), want).obj())
+                built = built.claim(f"e{at}", template=want)
+        return built
+
+    def add_device_claim(self, want: str) -> None:
+        """Nothing if there is one."""
+        with contextlib.suppress(Refused):
+            made = a_want(a_claim(claim_name(want)), want.removesuffix("+"))
+            self.server.create("resourceclaims", made.obj())
 
     def _answer(self, _: Preparation) -> str | None:
         return self._answers.pop(0) if self._answers else ""

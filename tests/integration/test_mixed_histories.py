@@ -15,16 +15,16 @@ from tests.integration.judging import unforeseen
 from tests.integration.mixedhistories import histories, live
 
 
-@pytest.mark.timeout(600)
-@so_many(6)
+@pytest.mark.timeout(900)
+@so_many(14)
 @given(histories, st.booleans())
 def test_what_was_reserved_is_bound_or_undone(history: list[Step], watch_list: bool) -> None:
     """The laws of tests/integration/mixedworld.py hold after every history, and the log tells of nothing unforeseen."""
     _keeps_the_laws(history, watch_list)
 
 
-@pytest.mark.timeout(LONG * 30 or 600)
-@so_many_anew(4)
+@pytest.mark.timeout(LONG * 30 or 900)
+@so_many_anew(9)
 @given(histories, st.booleans())
 def test_nor_is_anything_left_in_histories_of_this_run_alone(history: list[Step], watch_list: bool) -> None:
     """As above."""

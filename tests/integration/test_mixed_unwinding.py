@@ -9,9 +9,9 @@ import pytest
 
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
-from tests.integration.devicehistories import ALLOCATE
 from tests.integration.devicejudging import results_of
 from tests.integration.histories import BINDINGS
+from tests.integration.mixedhistories import ALLOCATE
 from tests.integration.mixedworld import MixedWorld, Rules, with_all
 from tests.integration.volumeworld import Want
 from tests.integration.world import SHARED
