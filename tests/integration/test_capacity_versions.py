@@ -84,7 +84,6 @@ async def test_servers_of_every_age(served: Sequence[str], told: str, wanted: tu
     [
         pytest.param(LIKE_1_23, LIKE_1_36, ("v1beta1", "v1"), id="upgraded over the versions that have both"),
         pytest.param(LIKE_1_36, LIKE_1_23, ("v1", "v1beta1"), id="set back"),
-        pytest.param(LIKE_1_25, LIKE_1_23, ("v1", "v1beta1"), id="set back from both"),
     ],
 )
 async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions: tuple[str, str]) -> None:
@@ -118,35 +117,3 @@ async def test_it_goes_and_comes_back() -> None:
         world.server.serve(LIKE_1_23)
         await shows(world, "v1beta1", True, 1)
         assert world.daemon.mirrors.lag("CSIStorageCapacity") is None
-
-
-async def test_it_appears() -> None:
-    """D7: what was never there is asked for again and again."""
-    async with running(NOWHERE) as world:
-        await shows(world, "none", False, 0)
-        world.server.serve(LIKE_1_36)
-        await shows(world, "v1", True, 1)
-
-
-async def test_what_may_not_be_read_is_waited_for() -> None:
-    """D8: no decision without it, and no other version is tried; given the permission, all goes on."""
-    clock = HastyClock()
-    async with ApiServer(clock=clock, served=LIKE_1_25) as server:
-        offer(server, "a")
-        server.forbidden.update({("list", CAPACITY), ("watch", CAPACITY)})
-        daemon = Daemon(options(server.url), clock=clock)
-        try:
-            await daemon.start()
-            world = Rig(server, daemon)
-
-            def is_told() -> bool:
-                lag = daemon.mirrors.lag("CSIStorageCapacity")
-                return lag is not None and lag.matters and "forbidden" in lag.why
-
-            await until(is_told, lambda: str(daemon.mirrors.lag("CSIStorageCapacity")))
-            assert not daemon._is_synced
-            assert capacities(world).is_served
-            server.forbidden.clear()
-            await shows(world, "v1", True, 1)
-        finally:
-            await daemon.stop()

@@ -92,13 +92,6 @@ async def shows(world: Rig, wanted: Mapping[str, str], *counts: int) -> None:
             LIKE_1_36_WITH_BETAS, GATES_ON, all_in("v1"), (1, 1, 1, 0), id="1.36 with all betas: v1, no rules"
         ),
         pytest.param(
-            LIKE_1_36_WITH_BETAS,
-            WITH_RULES,
-            all_in("v1") | {"DeviceTaintRule": "v1beta2"},
-            (1, 1, 1, 1),
-            id="1.36 with rules",
-        ),
-        pytest.param(
             OLD_RULES, WITH_RULES, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, (1, 1, 1, 1), id="1.35 with rules"
         ),
         pytest.param(LIKE_1_36, WITH_RULES, all_in("v1"), (1, 1, 1, 0), id="rules are wanted and not there"),
@@ -129,19 +122,6 @@ async def test_servers_of_every_age(
     assert sorted(absences(logs)) == sorted(missing)
 
 
-@pytest.mark.parametrize("served", [LIKE_1_32, LIKE_1_33, LIKE_1_36], ids=["1.32", "1.33", "1.36"])
-async def test_what_is_read_does_not_depend_on_the_version(served: Sequence[str]) -> None:
-    """As v1 has it."""
-    async with running(served) as world:
-        await until(lambda: sizes(world) == (1, 1, 1, 0), lambda: str(sizes(world)))
-        (each,) = known(world).slices()
-        claim = known(world).claims.get("default/c")
-
-        assert each.spec == SLICE.typed().spec
-        assert claim is not None
-        assert claim.spec == CLAIM.typed().spec
-
-
 @pytest.mark.parametrize(
     ("before", "after", "versions_"),
     [
@@ -168,14 +148,6 @@ async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str],
 
         await until(has_moved, lambda: f"{versions(world)} {sizes(world)}")
         assert least == (1, 1, 1, 0)
-
-
-async def test_devices_appear() -> None:
-    """What was never there is asked for again and again."""
-    async with running(BEFORE_DEVICES) as world:
-        await shows(world, {}, 0, 0, 0, 0)
-        world.server.serve(LIKE_1_36)
-        await shows(world, all_in("v1"), 1, 1, 1, 0)
 
 
 async def test_rules_go_and_come_back() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,43 +9,11 @@ import pytest
 from scheduler.app import Daemon
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import PluginSet, Profile
-from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.kube.access import PERMISSIONS
-from scheduler.kube.kinds import RESOURCE_CLAIM
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.apiserver.resources import LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
-from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.integration.daemon import options, until
 
-USER = ConsumerReference(resource="pods", name="p", uid="u-p")
 DEVICES = DynamicResourcesArgs.plugin
-
-
-@pytest.mark.parametrize("served", [LIKE_1_32, LIKE_1_33, LIKE_1_36], ids=["v1beta1", "v1beta2", "v1"])
-async def test_claims_are_written_where_they_are(served: Sequence[str]) -> None:
-    """Read, protected and allocated through the daemon's own writer."""
-    async with ApiServer(served=LIKE_1_36_WITH_BETAS) as server:
-        server.apply(a_claim("c").request("r", "gpu").obj())
-        server.serve(served)
-        daemon = Daemon(options(server.url))
-        try:
-            await daemon.start()
-            await until(lambda: RESOURCE_CLAIM.name in daemon._discovery.served, lambda: "no claims found")
-            await until(daemon._leadership.may_write, lambda: "writes are never permitted")
-            writer = daemon._writer
-            claim = await writer.device_claims.read_resource_claim("default", "c")
-            assert isinstance(claim, ResourceClaim)
-            claim = await writer.device_claims.protect_claim(claim)
-            assert isinstance(claim, ResourceClaim)
-            claim = await writer.device_claims.allocate_claim(claim, AllocationResult(), USER)
-            assert isinstance(claim, ResourceClaim)
-        finally:
-            await daemon.stop()
-
-        (stored,) = server.list("resourceclaims")
-        assert stored["metadata"]["finalizers"] == [FINALIZER]
-        assert [user["uid"] for user in stored["status"]["reservedFor"]] == ["u-p"]
-        assert claim.metadata.resource_version == stored["metadata"]["resourceVersion"]
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])

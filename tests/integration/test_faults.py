@@ -9,12 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
-from unittest import mock
 
-import aiohttp
 import pytest
 
-from scheduler.kube import reflector
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
@@ -179,49 +176,6 @@ async def test_a_permission_that_is_taken_away(rules: list[tuple[str, str]]) -> 
         await exactly_filled(world)
 
 
-@pytest.mark.parametrize("plural", ["nodes", "pods"])
-async def test_readiness_names_the_permission(plural: str) -> None:
-    """/readyz fails while the kind may not be watched, says which, and is well again by itself."""
-    async with inhabited(port=0) as world, aiohttp.ClientSession() as http:
-        assert world.daemon is not None
-        readyz = f"http://127.0.0.1:{world.daemon.port}/readyz?verbose"
-
-        async def says(word: str, status: int) -> None:
-            """Ask until it does."""
-            answer = ""
-            for _ in range(6000):
-                async with http.get(readyz) as response:
-                    answer = await response.text()
-                if word in answer and response.status == status:
-                    return
-                await world.seconds(1)
-            raise AssertionError(answer)
-
-        await says(f"[+]informer-sync-{plural} ok", 200)
-        world.forbid([("list", plural), ("watch", plural)])
-        world.cut_watches("", abruptly=False)
-        await says(f"cannot watch {plural}: {plural} is forbidden", 500)
-        world.allow_all()
-        await says(f"[+]informer-sync-{plural} ok", 200)
-
-
-async def test_a_list_whose_pages_expire_starts_again() -> None:
-    """Compaction between two pages: the continue token answers 410, and the whole picture comes from a new list."""
-    with mock.patch.object(reflector, "_PAGE", "2"):
-        async with inhabited(watch_list=False) as world:
-            await world.kill_daemon()
-            with_nodes(world)
-            filled(world)
-            world.server.faults.add(Fault(verb="list", resource="pods", delay_s=3, times=None))
-            await world.start_daemon()
-            await until(lambda: world.server.requests()["list pods 200"] > 0, lambda: "no page was answered")
-            world.storm("pods", 1)
-            world.compact()
-
-            await exactly_filled(world)
-            assert world.server.requests()["list pods 410"] > 0
-
-
 async def test_bookmarks_alone_keep_a_watch_young() -> None:
     """Nothing happens to nodes while others make history; compaction finds the watch past it, and nobody relists."""
     async with inhabited() as world:
@@ -254,22 +208,6 @@ async def test_a_pod_that_others_bind_first_is_theirs() -> None:
         assert world.server.requests()["create pods/binding 201"] == 0
         conditions = world.server.get("pods", "p0")["status"]["conditions"]
         assert [(c["type"], c["status"]) for c in conditions] == [("PodScheduled", "True")]
-
-
-@pytest.mark.parametrize(
-    "reset", [pytest.param("before", id="before it was carried out"), pytest.param("after", id="after it was")]
-)
-async def test_killed_with_an_answer_outstanding(reset: str) -> None:
-    """The next daemon finds the pod bound, or binds it."""
-    async with inhabited() as world:
-        with_nodes(world)
-        filled(world)
-        lost = world.server.faults.add(Fault(**BINDING | {"reset": reset}, times=4))
-        await until(lambda: lost.hits >= 2, lambda: "no binding")
-        await world.kill_daemon()
-        await world.start_daemon()
-
-        await exactly_filled(world)
 
 
 async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away() -> None:
@@ -318,17 +256,3 @@ async def test_a_refusal_that_is_still_being_written_when_the_pod_fits() -> None
         await world.settle()
         assert world.broken_laws() == []
         assert [c["status"] for c in world.server.get("pods", "p0")["status"]["conditions"]] == ["True"]
-
-
-async def test_a_pod_that_waits_is_bound_by_others() -> None:
-    """It leaves the queue."""
-    async with inhabited() as world:
-        world.add_node("n0", 1000, "a")
-        world.add_pod("p0", 2000)
-        await world.seconds(5)
-        assert world.daemon is not None
-        assert world.daemon.decisions.queue.counts()["unschedulable"] == 1
-        world.bind_by_others(0, "n0")
-
-        await world.settle()
-        assert world.server.get("pods", "p0")["spec"]["nodeName"] == "n0"

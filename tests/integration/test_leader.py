@@ -23,7 +23,6 @@ from tests.support.invariants import Witness
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
 """So long that within a test nobody takes over but by being given the lease, and no slow machine loses it."""
-HASTY = LeaderElection(True, lease_duration_s=3, renew_deadline_s=2, retry_period_s=0.2)
 
 
 @pytest.fixture
@@ -142,25 +141,6 @@ async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
         assert lease(server)["holderIdentity"] == "thief"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(Fault(resource="leases", delay_s=3600, times=None), id="the server hangs"),
-        pytest.param(Fault(resource="leases", status=503, times=None), id="the server is away"),
-    ],
-)
-async def test_a_lease_that_cannot_be_renewed_ends_the_daemon(server: ApiServer, fault: Fault) -> None:
-    """By the renew deadline, whatever the server does meanwhile."""
-    async with rig_on(server, leader_election=HASTY) as world:
-        await world.until(lambda: leads(world) or world.daemon.failure is not None, "nobody leads")
-        server.faults.add(fault)
-        with pytest.raises(LeaseLost, match="was not renewed within 2 s"):
-            await asyncio.wait_for(world.daemon.wait(), DEADLINE_S)
-
-        assert not leads(world)
-        server.faults.clear()
-
-
 async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,36 +178,6 @@ async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
         await world.bound("p")
 
         assert (await read(world, "/readyz/leaderElection"))[0] == 200
-
-
-async def test_a_new_leader_tells_what_a_standby_could_not(server: ApiServer) -> None:
-    """A pod that cannot be read came while nobody led."""
-    hand_to(server, "ghost")
-    async with rig_on(server, leader_election=ELECTION) as world:
-        world.node("n1")
-        world.pod("ours", cpu="1y")
-        world.pod("fine")
-        reflectors = world.daemon.mirrors.reflectors
-        await world.until(lambda: world.daemon._is_synced and len(reflectors["Pod"].store) == 2, "not synced")
-        await world.until(lambda: world.daemon.decisions.queue.counts()["active"] == 1, "not applied")
-        assert not writes(server)
-        hand_to(server, "")
-        await world.bound("fine")
-        await world.until(lambda: "1y" in world.condition("ours").get("message", ""), "not refused")
-
-
-async def test_the_cache_may_wait_for_leadership(server: ApiServer) -> None:
-    """delayCacheUntilActive: a standby mirrors nothing and is not ready; with the lease it begins."""
-    hand_to(server, "ghost")
-    async with rig_on(server, leader_election=ELECTION, delay_cache_until_active=True) as world:
-        world.node("n1")
-        world.pod("p")
-        await world.until(lambda: server.requests()["get leases 200"] > 2, "the lease is not asked for")
-        status, body = await read(world, "/readyz")
-        assert (status, "[-]sched-handler-sync" in body) == (500, True)
-        assert not [what for what in server.requests() if what.startswith(("list", "watch")) and "leases" not in what]
-        hand_to(server, "")
-        await world.bound("p")
 
 
 async def test_the_lease_has_an_event(server: ApiServer) -> None:
@@ -268,19 +218,6 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
             process.kill()
             await process.wait()
     return process.returncode, log.decode()
-
-
-async def test_219_the_process_ends_with_1_when_the_lease_is_lost(server: ApiServer) -> None:
-    """And says why in one line, without a traceback."""
-    process = await daemon_process(server)
-    await until(lambda: bool(lease(server)), lambda: "nobody leads")
-    hand_to(server, "thief")
-    code, log = await ended(process)
-
-    assert (code, lease(server)["holderIdentity"]) == (1, "thief")
-    assert "leader election lost" in log
-    assert "is held by thief" in log
-    assert "Traceback" not in log
 
 
 @pytest.mark.parametrize(

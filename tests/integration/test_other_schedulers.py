@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.app import Daemon, run_daemon
+from scheduler.app import Daemon
 from scheduler.config.types import Configuration, LeaderElection, Profile
 from scheduler.kube.otherleases import AnotherScheduler
 from scheduler.options import RunOptions
-from scheduler.testing.apiserver import ApiServer, Fault
-from tests.integration.daemon import Rig, until
+from scheduler.testing.apiserver import ApiServer
+from tests.integration.daemon import Rig
 from tests.integration.mortal import HastyClock
 
 CHART = LeaderElection(leader_elect=True, resource_namespace="stow")
@@ -96,27 +96,3 @@ async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
             assert (ready(), leads(second)) == ("looking whether it is renewed: Lease stow/kubestow", False)
             await second.until(lambda: leads(second), "it does not act")
             assert ready() is None
-
-
-async def test_two_that_begin_at_once_do_not_both_act() -> None:
-    """Each has found none before it stood for election; each looks again when it has its Lease."""
-    clock = HastyClock()
-    async with ApiServer(clock=clock) as server:
-        server.ensure_namespace("stow")
-        slow = server.faults.add(Fault(verb="create", resource="leases", delay_s=5, times=2))
-        async with running(server, clock, CHART) as first, running(server, clock, BY_HAND) as second:
-            await until(lambda: slow.hits == 2, lambda: "they do not begin together")
-            await until(
-                lambda: any(world.daemon.failure is not None for world in (first, second)),
-                lambda: f"both act: {leads(first)} {leads(second)}",
-            )
-            assert not (leads(first) and leads(second))
-
-
-async def test_it_exits_with_1() -> None:
-    """As a leader that has lost its Lease."""
-    async with with_chart() as (server, _):
-        held = server.faults.add(Fault(verb="create", resource="leases", times=None))
-        options = RunOptions(config=Configuration(leader_election=BY_HAND), master=server.url, drain_timeout_s=1)
-        assert await run_daemon(options) == 1
-        assert held.hits == 0

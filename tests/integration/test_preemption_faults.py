@@ -58,18 +58,6 @@ async def exactly_displaced(world: World) -> None:
     assert COMING <= died <= COMING + world.server.requests()["create pods/binding 500"], world.witness.preempted
 
 
-@pytest.mark.parametrize("grace_s", [pytest.param(0, id="gone at once"), pytest.param(3, id="gone after their grace")])
-async def test_without_trouble(grace_s: float) -> None:
-    """Each victim was told before, and has an event."""
-    async with inhabited(kubelets_grace_s=grace_s) as world:
-        await full(world)
-        contested(world)
-
-        await exactly_displaced(world)
-        events = [event for event in world.server.objects("events") if event["reason"] == "Preempted"]
-        assert {event["regarding"]["uid"] for event in events} == world.witness.preempted.keys()
-
-
 FAULTS: Final = {
     "deletions fail, 500": [Fault(**DELETION, status=500, times=10)],
     "deletions conflict without a cause, 409": [Fault(**DELETION, status=409, times=10)],
@@ -198,32 +186,3 @@ async def test_what_goes_wrong_again_and_again_is_said_once() -> None:
     failed = [line for line in log if line["event"] == "preemption failed"]
     assert ["default/high"] == [line["preemptor"] for line in failed]
     assert "cannot delete" in failed[0]["error"] or "forbidden" in failed[0]["error"]
-
-
-async def test_a_preemptor_that_is_deleted_spares_who_is_left() -> None:
-    """It goes while its victims are being evicted: those who have not gone stay."""
-    async with inhabited(kubelets_grace_s=0) as world:
-        await full(world)
-        slow = world.server.faults.add(Fault(**DELETION, delay_s=20, times=None))
-        world.add_pod("huge", PER_NODE * 500, class_name="high")
-        await until(lambda: slow.hits > 0, lambda: "no eviction")
-        world.delete("huge", at_once=True)
-        await world.settle()
-
-        assert world.broken_laws() == []
-        assert len(world.witness.preempted) <= PER_NODE - 1
-
-
-async def test_a_node_that_goes_while_room_is_made_on_it() -> None:
-    """The pod finds another node, and is nominated to none that is not there."""
-    async with inhabited(kubelets_grace_s=30) as world:
-        await full(world)
-        world.add_pod("high", 500, class_name="high")
-        await until(lambda: len(world.witness.preempted) == 1, lambda: "no eviction")
-        promised = world.server.get("pods", "high")["status"]["nominatedNodeName"]
-        world.server.delete("nodes", promised)
-        await world.settle()
-
-        assert world.broken_laws() == []
-        bound = world.server.get("pods", "high")["spec"]["nodeName"]
-        assert bound != promised

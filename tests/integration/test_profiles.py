@@ -133,52 +133,6 @@ def kopfs_tasks() -> list[str]:
 # -- changes ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_profile_changes_while_the_daemon_runs(server: ApiServer) -> None:
-    """In force, refused with what was in force kept, mended, removed: each decides the next pod."""
-    async with rig_on(server) as world:
-        two_nodes(world)
-        assert await placed(world, "a") == "empty"
-        await up(world)
-
-        wish(server, MOST)
-        await told(server, "True", 1)
-        assert await placed(world, "b") == "full"
-
-        wish(server, weight("NodeResourceFit", 1))
-        said = (await told(server, "False", 2))["message"]
-        assert said.startswith('spec.plugins.score.enabled[0].name: unknown plugin "NodeResourceFit", did you mean')
-        assert (status(server)["observedGeneration"], status(server)["inForceGeneration"]) == (2, 1)
-        assert await placed(world, "c") == "full"
-        await says(world, "SchedulerProfile kubestow is not in force: spec.plugins.score.enabled[0].name: ")
-
-        wish(server, LEAST)
-        assert (await told(server, "True", 3))["reason"] == "InForce"
-        assert await placed(world, "d") == "empty"
-
-        wish(server, MOST)
-        await told(server, "True", 4)
-        server.delete("schedulerprofiles", "kubestow")
-        await until(lambda: not world.daemon.decisions.reloading._wishes, lambda: "not removed")
-        assert await placed(world, "e") == "empty"
-        assert all(
-            metric(world, f'kubestow_profile_reloads_total{{result="{result}"}} {count}')
-            for result, count in (("applied", "3.0"), ("refused", "1.0"), ("removed", "1.0"))
-        )
-
-
-async def test_what_is_in_force_is_what_is_shown(server: ApiServer) -> None:
-    """/configz and the gauge of generations."""
-    async with rig_on(server) as world:
-        wish(server, {"percentageOfNodesToScore": 33})
-        await told(server, "True", 1)
-        url = f"http://127.0.0.1:{world.daemon.port}"
-        async with aiohttp.ClientSession(url) as http, http.get("/configz") as answer:
-            shown = await answer.json()
-
-        assert '"percentageOfNodesToScore":33' in str(shown).replace("'", '"').replace(" ", "")
-        assert metric(world, 'kubestow_profile_generation{profile="kubestow"} 1.0')
-
-
 async def test_nothing_is_written_but_the_status_and_that_by_us(server: ApiServer) -> None:
     """No annotation, no finalizer, no Event; and an object of another scheduler is left alone."""
     async with rig_on(server) as world:
@@ -207,18 +161,6 @@ async def test_an_object_that_is_there_decides_from_the_first_pod_on(server: Api
         await world.bound("first")
 
         assert world.pods()["first"] == "full"
-
-
-async def test_pods_that_waited_are_tried_by_the_new_profile(server: ApiServer) -> None:
-    """No event of the cluster is needed."""
-    async with rig_on(server) as world:
-        world.node("n1", taints=[{"key": "a", "effect": "NoSchedule"}])
-        world.pod("p")
-        await world.until(lambda: "message" in world.condition("p"), "not refused")
-
-        wish(server, {"plugins": {"filter": {"disabled": [{"name": "TaintToleration"}]}}})
-
-        await world.bound("p")
 
 
 async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer, clock: HastyClock) -> None:
@@ -405,38 +347,6 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
         await told(server, "True", 1)
 
         assert await placed(world, "a") == "full"
-
-
-async def test_without_permissions_scheduling_goes_on(server: ApiServer, clock: HastyClock) -> None:
-    """Neither read nor told; given later, both."""
-    everything = {("list", "schedulerprofiles"), ("watch", "schedulerprofiles"), ("patch", "schedulerprofiles/status")}
-    server.forbidden.update(everything)
-    wish(server, MOST)
-    async with rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        assert await placed(world, "a") == "empty"
-        await says(world, "SchedulerProfiles cannot be read: ")
-
-        server.forbidden.difference_update({("list", "schedulerprofiles"), ("watch", "schedulerprofiles")})
-        await says(world, "the status of SchedulerProfile kubestow cannot be written: ")
-        assert (await placed(world, "b"), status(server)) == ("full", {})
-
-        server.forbidden.clear()
-        await told(server, "True", 1)
-
-
-async def test_an_object_that_is_deleted_while_nobody_watches_is_noticed(server: ApiServer, clock: HastyClock) -> None:
-    """kopf never tells: the list of ours does."""
-    async with rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        wish(server, MOST)
-        await told(server, "True", 1)
-        await up(world)
-        server.hold_watches("schedulerprofiles")
-        server.delete("schedulerprofiles", "kubestow")
-
-        await until(lambda: not world.daemon.decisions.reloading._wishes, lambda: "not noticed")
-        assert await placed(world, "a") == "empty"
 
 
 async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(

@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler import app
 from scheduler.app import Daemon
 from scheduler.config.types import LeaderElection, PluginSet, Profile
 from scheduler.kube import access
@@ -62,14 +61,6 @@ def problems(log: CapturingLogger) -> list[tuple[str, str]]:
     return [(call.method_name, call.kwargs["problem"]) for call in log.calls]
 
 
-async def test_nothing_missing_nothing_said(log: CapturingLogger, clock: HastyClock) -> None:
-    """Both checks are there and content."""
-    async with checked(ApiServer(clock=clock), clock) as (_, http):
-        await answered(http, 200, "[+]permissions ok", "[+]kinds-served ok")
-
-        assert problems(log) == []
-
-
 async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger, clock: HastyClock) -> None:
     """500 naming it, one line in the log; given later, ready, and the pod that waited is bound."""
     server = ApiServer(clock=clock)
@@ -87,22 +78,6 @@ async def test_223_a_missing_permission_is_named_until_it_is_given(log: Capturin
         await world.bound("p")
 
         assert problems(log) == [("error", text), ("info", text)]
-
-
-async def test_without_events_pods_are_bound_all_the_same(log: CapturingLogger, clock: HastyClock) -> None:
-    """A warning each, and ready."""
-    server = ApiServer(clock=clock)
-    server.forbidden.update({("create", "events"), ("patch", "events")})
-    async with checked(server, clock) as (world, http):
-        missing = [f"missing permission: {verb} events in group events.k8s.io" for verb in ("create", "patch")]
-        await answered(http, 200, f"[+]permissions ok ({'; '.join(missing)})")
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
-
-        assert problems(log) == [
-            ("warning", f"missing permission: {verb} events in group events.k8s.io") for verb in ("create", "patch")
-        ]
 
 
 async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger, clock: HastyClock) -> None:
@@ -176,17 +151,6 @@ async def test_without_budgets_preemption_goes_on(
         assert problems(log) == [("warning", problem) for problem in said]
 
 
-async def test_budgets_that_may_be_read_later_are(log: CapturingLogger, clock: HastyClock) -> None:
-    """Nothing is missing any more, and they are mirrored."""
-    server = ApiServer(clock=clock)
-    server.forbidden.update({("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")})
-    async with checked(server, clock) as (_, http):
-        await answered(http, 200, starting="[+]informer-sync-poddisruptionbudgets ok (")
-        server.forbidden.clear()
-
-        await answered(http, 200, "[+]informer-sync-poddisruptionbudgets ok", "[+]permissions ok")
-
-
 async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: CapturingLogger, clock: HastyClock) -> None:
     """Ready; the pod stays pending and says so; given later, it preempts."""
     server = ApiServer(clock=clock)
@@ -203,17 +167,6 @@ async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: Capt
 
         server.forbidden.clear()
         await world.until(lambda: world.pods() == {"high": "n1"}, "no room was made")
-
-
-async def test_a_profile_without_preemption_needs_no_such_permission(log: CapturingLogger, clock: HastyClock) -> None:
-    """Neither to delete pods nor to read budgets."""
-    server = ApiServer(clock=clock)
-    server.forbidden.update({("delete", "pods"), ("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")})
-    plugins = {"multiPoint": PluginSet(disabled=("DefaultPreemption",))}
-    async with checked(server, clock, Profile("kubestow", plugins=plugins)) as (_, http):
-        await answered(http, 200, "[+]permissions ok")
-
-        assert problems(log) == []
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])
@@ -262,18 +215,3 @@ async def test_without_pods_and_nodes_nobody_stands_for_election(clock: HastyClo
                 await world.bound("p")
         finally:
             await daemon.stop()
-
-
-async def test_the_daemon_says_whose_pods_it_found(monkeypatch: pytest.MonkeyPatch, clock: HastyClock) -> None:
-    """A profile that no pod names shows as 0: the first thing to look at when nothing happens."""
-    logger = CapturingLogger()
-    monkeypatch.setattr(app, "_log", logger)
-    server = ApiServer(clock=clock)
-    world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
-    for name, scheduler in {"a": "one", "b": "one", "c": "elsewhere"}.items():
-        world.pod(name, schedulerName=scheduler)
-    async with checked(server, clock, Profile("one"), Profile("two")) as (_, http):
-        await answered(http, 200)
-
-    (synced,) = [call.kwargs for call in logger.calls if call.args == ("synced",)]
-    assert (synced["pending"], synced["by_profile"]) == (2, {"one": 2, "two": 0})

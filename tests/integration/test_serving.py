@@ -20,7 +20,7 @@ from structlog.testing import CapturingLogger
 from scheduler.app import Daemon
 from scheduler.config.load import load
 from scheduler.insight import serving
-from scheduler.insight.serving import CertificateError, LookupFailed
+from scheduler.insight.serving import LookupFailed
 from scheduler.options import RunOptions, SecureServing
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, options, until
@@ -261,28 +261,6 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
                 await asyncio.sleep(0.02)
 
 
-async def test_a_client_ca_in_a_file_is_read_again_too(tmp_path: Path) -> None:
-    """Whom the new one does not name is nobody any more; a broken one changes nothing; ConfigMaps are not asked for."""
-    one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
-    file.write_bytes(one.pem)
-    async with served(SecureServing(client_ca_file=str(file))) as world:
-        ann = shows(one, "ann", tmp_path)
-        assert (await world.get("/metrics", shows=ann))[0] == 200
-        file.write_bytes(b"")
-        for _ in range(10):
-            assert (await world.get("/metrics", shows=ann))[0] == 200
-        file.write_bytes(two.pem)
-        newer = shows(two, "ann", tmp_path)
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    if (await world.get("/metrics", shows=newer))[0] == 200:
-                        break
-        with pytest.raises(aiohttp.ClientError):
-            await world.get("/metrics", shows=ann)
-        assert world.asked("configmaps") == 0
-
-
 @pytest.mark.parametrize("source", ["a file", "the ConfigMap"])
 async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(source: str, tmp_path: Path) -> None:
     """Whoever is connected connects again, and is somebody only if the new authority says so."""
@@ -335,17 +313,6 @@ async def test_others_may_be_asked(tmp_path: Path) -> None:
             assert world.asked("tokenreviews") == world.asked("subjectaccessreviews") == world.asked("configmaps") == 0
             assert {entry.request.resource for entry in knows.log} == {"tokenreviews", "configmaps"}
             assert {entry.request.resource for entry in permits.log} == {"subjectaccessreviews"}
-
-
-async def test_a_pair_that_does_not_fit_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
-    """One error, and nothing is left open."""
-    one, two = Authority("one").issues("localhost"), Authority("two").issues("localhost")
-    cert, key = tmp_path / "c", tmp_path / "k"
-    cert.write_bytes(one.certificate)
-    key.write_bytes(two.key)
-    with pytest.raises(CertificateError, match=str(cert)):
-        async with served(SecureServing(cert_file=str(cert), key_file=str(key))):
-            pass
 
 
 async def test_the_rights_that_are_asked_for() -> None:

@@ -40,28 +40,3 @@ async def test_a_standby_that_waits_with_its_mirrors_is_not_called_unsynced(cloc
             assert shown(second, "kubestow_watch_synced") == {}
             await first.daemon.stop()
             await second.until(lambda: set(shown(second, "kubestow_watch_synced").values()) == {1}, "never began")
-
-
-async def test_requests_to_the_server_are_counted() -> None:
-    """By method and code, watches included."""
-    async with ApiServer() as server, rig_on(server) as world:
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
-        host = server.url.removeprefix("http://")
-        assert shown(world, "rest_client_requests_total")["201", host, "POST"] >= 1
-        reads = shown(world, "rest_client_requests_total")["200", host, "GET"]
-        timed = shown(world, "rest_client_request_duration_seconds_count")[host, "GET"]
-        assert reads > timed > 0  # watches take as long as they take
-
-
-async def test_a_pod_that_is_bound_and_shown_is_on_its_way_no_more() -> None:
-    """Nothing is left of it in the gauges."""
-    async with ApiServer() as server, rig_on(server) as world:
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
-        await world.until(lambda: world.daemon.decisions.cluster.sizes()["assumed_pods"] == 0, "never confirmed")
-        await world.until(world.daemon.idle, "busy")
-        assert shown(world, "kubestow_assumed_oldest_seconds") == {("binding",): 0, ("bound",): 0}
-        assert shown(world, "kubestow_self_check_findings")["permissions", "true"] == 0

@@ -462,23 +462,6 @@ async def test_exec_plugins(tmp_path, status, forced, expected):
     assert f"Bearer {expected}" == settings.authorization
 
 
-async def test_a_plugin_that_hangs_keeps_nobody_for_ever(tmp_path, monkeypatch):
-    """What it gave before is used on."""
-    expired = '"token":"token-NUMBER","expirationTimestamp":"2000-01-01T00:00:00Z"'
-    settings = await load_settings(kubeconfig(tmp_path / "config", plugin(tmp_path / "plugin", expired)))
-    monkeypatch.setattr("scheduler.kube.credentials._ASKING_S", 0.1)
-    monkeypatch.setattr("kubernetes_asyncio.config.kube_config.ExecProvider.run", _hang)
-    assert settings.renew is not None
-
-    await settings.renew(True)
-
-    assert "Bearer token-1" == settings.authorization
-
-
-async def _hang(_: object) -> None:
-    await asyncio.Event().wait()
-
-
 async def test_an_authority_that_is_replaced_is_read_again(tmp_path):
     """Its file keeps its name. Without that nothing could be reached any more, and nothing would be refused."""
     authorities = Authority("old"), Authority("new")

@@ -8,13 +8,8 @@ import pytest
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import (
     Ambiguous,
-    ApiError,
     Conflict,
-    Fenced,
-    Invalid,
     NotFound,
-    TooManyRequests,
-    Unavailable,
 )
 from scheduler.core.pod import Pod, PodCondition
 from scheduler.kube.credentials import load_settings
@@ -25,7 +20,6 @@ from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes import ApiWriter, LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import node, pod
-from tests.unit.kube.scripted import LeapingClock
 
 REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes are available.")
 
@@ -52,35 +46,6 @@ async def seen(writer: ApiWriter, name: str = "p") -> Pod:
     return found
 
 
-async def test_bind(server, writer):
-    """The pod is on its node."""
-    await writer.bind(await seen(writer), "n1")
-
-    assert "n1" == (await seen(writer)).spec.node_name
-
-
-async def test_bind_twice_is_a_conflict(server, writer):
-    """Whoever was first wins."""
-    before = await seen(writer)
-    server.bind("p", "n2")
-    with pytest.raises(Conflict):
-        await writer.bind(before, "n1")
-
-    assert "n2" == (await seen(writer)).spec.node_name
-
-
-async def test_bind_of_a_recreated_pod_is_refused(server, writer):
-    """Same name, other uid: not the pod that was decided about."""
-    before = await seen(writer)
-    server.delete("pods", "p", grace_s=0)
-    server.create("pods", pod("p").obj())
-    with pytest.raises(ApiError) as caught:
-        await writer.bind(before, "n1")
-
-    assert isinstance(caught.value, (Conflict, Invalid))
-    assert "" == (await seen(writer)).spec.node_name
-
-
 @pytest.mark.parametrize(
     ("reset", "node_name"),
     [pytest.param("before", "", id="before it was done"), pytest.param("after", "n1", id="after it was done")],
@@ -93,27 +58,6 @@ async def test_a_lost_bind_is_ambiguous(server, writer, reset, node_name):
         await writer.bind(before, "n1")
 
     assert node_name == (await seen(writer)).spec.node_name
-
-
-async def test_a_busy_server_is_the_binders_business(server, writer):
-    """429 is raised with the server's wish and nothing was written; what is no Binding waits it out."""
-    before = await seen(writer)
-    busy = server.faults.add(Fault(verb="create", resource="pods", subresource="binding", status=429, retry_after_s=7))
-    with pytest.raises(TooManyRequests) as caught:
-        await writer.bind(before, "n1")
-
-    assert (7.0, 1, "") == (caught.value.retry_after_s, busy.hits, (await seen(writer)).spec.node_name)
-
-
-async def test_a_status_patch_waits_for_a_busy_server(server, writer, monkeypatch):
-    """As client-go does, for as long as the server wishes."""
-    clock = LeapingClock()
-    monkeypatch.setattr(writer, "_clock", clock)
-    server.faults.add(Fault(verb="patch", resource="pods", subresource="status", status=429, retry_after_s=7))
-    await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name=None)
-
-    assert [7.0] == clock.slept
-    assert (await seen(writer)).condition("PodScheduled") is not None
 
 
 async def test_status_patch(server, writer):
@@ -132,52 +76,6 @@ async def test_status_patch(server, writer):
     assert not after.get("message")
     assert not second.get("nominatedNodeName")
     assert {"Ready", "PodScheduled"} <= {c["type"] for c in second["conditions"]}
-
-
-async def test_status_patch_of_a_recreated_pod_is_refused(server, writer):
-    """The uid is a precondition."""
-    before = await seen(writer)
-    server.delete("pods", "p", grace_s=0)
-    server.create("pods", pod("p").obj())
-    with pytest.raises((Conflict, Invalid)):
-        await writer.patch_pod_status(before, condition=REFUSED, nominated_node_name=None)
-
-    assert (await seen(writer)).condition("PodScheduled") is None
-
-
-@pytest.mark.parametrize("reset", ["before", "after"])
-async def test_a_lost_status_patch_is_sent_again(server, writer, reset):
-    """It says what is to be, so it may be."""
-    lost = server.faults.add(Fault(verb="patch", resource="pods", subresource="status", reset=reset))
-    await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name=None)
-
-    condition = (await seen(writer)).condition("PodScheduled")
-    assert condition is not None
-    assert "Unschedulable" == condition.reason
-    assert 1 == lost.hits
-
-
-async def test_a_status_patch_gives_up_in_the_end(server, writer):
-    """Four tries."""
-    away = server.faults.add(Fault(verb="patch", resource="pods", status=500, times=None))
-    with pytest.raises(Unavailable):
-        await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name=None)
-
-    assert 4 == away.hits
-
-
-async def test_a_pod_that_is_gone(server, writer):
-    """None for a read, NotFound for the writes."""
-    before = await seen(writer)
-    server.delete("pods", "p", grace_s=0)
-
-    assert await writer.read_pod("default", "p") is None
-    with pytest.raises(NotFound):
-        await writer.bind(before, "n1")
-    with pytest.raises(NotFound):
-        await writer.patch_pod_status(before, condition=REFUSED, nominated_node_name=None)
-    with pytest.raises(NotFound):
-        await writer.delete_pod(before)
 
 
 # -- evictions ---------------------------------------------------------------------------------------------------------
@@ -237,30 +135,6 @@ async def test_a_lost_delete_is_ambiguous(server, writer, reset, is_leaving):
     assert is_leaving == bool((await seen(writer)).metadata.deletion_timestamp)
     await writer.delete_pod(before)
     assert (await seen(writer)).metadata.deletion_timestamp
-
-
-async def test_a_busy_server_deletes_nothing(server, writer):
-    """429 is raised with the server's wish, as for a binding."""
-    before = await seen(writer)
-    busy = server.faults.add(Fault(verb="delete", resource="pods", status=429, retry_after_s=7))
-    with pytest.raises(TooManyRequests) as caught:
-        await writer.delete_pod(before)
-
-    assert (7.0, 1) == (caught.value.retry_after_s, busy.hits)
-    assert await seen(writer) == before
-
-
-async def test_behind_the_fence_nobody_is_deleted(server):
-    """It is asked when the request leaves."""
-    transport = HttpTransport(await load_settings(master=server.url))
-    fenced = ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock(), may_write=lambda: False)
-    before = await seen(fenced)
-    with pytest.raises(Fenced):
-        await fenced.delete_pod(before)
-
-    assert await seen(fenced) == before
-    assert not any(what.startswith("delete") for what in server.requests())
-    await transport.close()
 
 
 @pytest.mark.parametrize("reset", ["", "before", "after"])
@@ -333,18 +207,3 @@ async def test_a_lease_that_somebody_else_wrote_is_a_conflict(server, leases):
     server.delete("leases", "kubestow", "kube-system")
     with pytest.raises(NotFound):
         await leases.patch_lease(made, LeaseSpec("c"))
-
-
-@pytest.mark.parametrize(
-    ("reset", "holder"),
-    [pytest.param("before", "a", id="before it was done"), pytest.param("after", "b", id="after it was done")],
-)
-async def test_a_lost_renewal_is_ambiguous(server, leases, reset, holder):
-    """A read tells."""
-    made = await leases.create_lease(LeaseSpec("a"))
-    server.faults.add(Fault(verb="patch", resource="leases", reset=reset))
-    with pytest.raises(Ambiguous):
-        await leases.patch_lease(made, LeaseSpec("b"))
-
-    seen = await leases.read_lease()
-    assert holder == seen.record.holder
