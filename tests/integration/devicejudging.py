@@ -17,7 +17,8 @@ from scheduler.core.resourceclaims import ResourceClaim
 from scheduler.testing.actors.claimusers import is_controlled_by, name_of
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.devicebuilders import on_node
-from tests.integration.judging import Object, fitting_nodes
+from tests.integration.judging import Object
+from tests.integration.placementjudging import fitting_nodes
 
 _CLAIMS: Final = "resourceclaims"
 _OVER: Final = frozenset({"Succeeded", "Failed"})
@@ -48,7 +49,7 @@ def has_place(server: ApiServer, waiting: Object) -> bool:
 
     Devices of claims that nobody else has reserved count as free: they are given back if they are in the way.
     """
-    return bool(nodes_serving(server, waiting, [node["metadata"]["name"] for node in fitting_nodes(server, waiting)]))
+    return bool(nodes_serving(server, waiting, fitting_nodes(server, waiting)))
 
 
 def nodes_serving(server: ApiServer, waiting: Object, names: Iterable[str]) -> list[str]:

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from scheduler.app import Daemon
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
 from scheduler.testing.actors import PersistentVolumeController
@@ -18,10 +17,11 @@ from scheduler.testing.actors.claimcontroller import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import node, pod
 from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, has_place
-from tests.integration.judging import OURS, Object, differences, leftovers, nominations
+from tests.integration.judging import OURS, Object, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
 from tests.integration.nodedevices import CLASSES, GPU, GPUS, NET, NodeDevices
 from tests.integration.otherallocator import OtherAllocator
+from tests.integration.placementjudging import cache_differences
 from tests.integration.world import SHARED, THEIRS, ZONE, World, hosted
 from tests.support.deviceinvariants import claims_of_pods, reserved_for_the_gone
 from tests.support.invariants import stranded, unbound
@@ -94,38 +94,21 @@ class DeviceWorld(NodeDevices, World):
             for key in actor._when
             if key[0] != "pods" or key[2] not in blind
         ]
-        return [
+        idle = [*busy, *(left for left in leftovers(self.server, self.daemon) if not left.startswith("counts: "))]
+        return idle or [
             *unbound(self.server, lambda o: o["spec"]["schedulerName"] == OURS and has_place(self.server, o)),
-            *busy,
             *stranded(self.server),
             *reserved_for_the_gone(self.server),
             *nominations(self.server, self.daemon),
-            *differences(self.server, self.daemon),
-            *(left for left in leftovers(self.server, self.daemon) if not left.startswith("counts: ")),
+            *cache_differences(self.server, self.daemon.decisions.cluster),
             *self._trying(self.daemon),
             *device_differences(self.server, self.daemon),
             *device_leftovers(self.daemon),
         ]
 
-    def _trying(self, daemon: Daemon) -> list[str]:
-        """Everybody who waits is at rest: those whose claims are not there as if behind a gate."""
-        counts, waiting = daemon.decisions.queue.counts(), len(self._waiting())
-        is_at_rest = counts["unschedulable"] + counts["gated"] == waiting and not counts["active"] + counts["backoff"]
-        return [] if is_at_rest else [f"{waiting} pods wait, the queue has {counts}"]
-
     def broken_laws(self) -> list[str]:
         """What must never have happened. While the daemon still runs, after `settle`."""
-        judged = {
-            f"pod {o['metadata']['namespace']}/{o['metadata']['name']} "
-            for o in self.server.objects("pods")
-            if not self._is_others(o)
-        }
-        of_pods = [law for law in claims_of_pods(self.server) if any(law.startswith(about) for about in judged)]
-        return [*super().broken_laws(), *self.bookings.broken, *of_pods]
-
-    def _is_others(self, obj: Object) -> bool:
-        """Whether somebody else has bound it."""
-        return obj["spec"]["schedulerName"] != OURS or obj["metadata"]["uid"] in self._bound_by_others
+        return [*super().broken_laws(), *self.bookings.broken, *self._of_ours(claims_of_pods(self.server))]
 
     def _on_device_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == _CLAIMS and type_ != "DELETED":

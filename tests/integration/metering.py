@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from scheduler.app import Daemon
 from scheduler.config.types import ClientConnection, Configuration
@@ -23,7 +23,9 @@ from scheduler.options import RunOptions
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.integration.daemon import Rig
 from tests.integration.skipping import SkippingClock
+from tests.integration.world import World
 
+W = TypeVar("W", bound=World)
 Samples: TypeAlias = dict[str, dict[frozenset[tuple[str, str]], float]]
 """Name → label pairs → value."""
 Amount: TypeAlias = float | tuple[float, float]
@@ -159,6 +161,28 @@ async def reached(clock: Clock, holds: Callable[[], object], what: Callable[[], 
     while not holds():
         assert clock.now() < deadline, what()
         await clock.sleep(0.1)
+
+
+class WorldStage(Generic[W]):
+    """A world in virtual time, and its steps."""
+
+    def __init__(self, world: W) -> None:
+        self.world = world
+        self.steps = Steps(self.daemon)
+
+    def daemon(self) -> Daemon:
+        assert self.world.daemon is not None
+        return self.world.daemon
+
+    async def until(self, holds: Callable[[], object], what: str) -> None:
+        await reached(self.world.clock, holds, lambda: f"{what}: {self.world.server.list('pods')}")
+
+    async def seconds(self, count: float) -> None:
+        await self.world.clock.sleep(count)
+
+    async def bound(self, name: str) -> None:
+        await self.until(lambda: self.world.server.get("pods", name)["spec"].get("nodeName"), f"{name} was never bound")
+        await self.seconds(1)
 
 
 class Stage(Rig):

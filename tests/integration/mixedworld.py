@@ -379,12 +379,6 @@ class MixedWorld(NodeDevices, VolumeWorld):
         ]
         return [left for left in super()._promises_left(daemon) if not left.startswith(tuple(never))]
 
-    def _trying(self, daemon: Daemon) -> list[str]:
-        """All that wait are at rest: those whose claims are not there as if behind a gate."""
-        counts, waiting = daemon.decisions.queue.counts(), len(self._waiting())
-        is_at_rest = counts["unschedulable"] + counts["gated"] == waiting and not counts["active"] + counts["backoff"]
-        return [] if is_at_rest else [f"{waiting} pods wait, the queue has {counts}"]
-
     def _has_place(self, waiting: Object) -> bool:
         """Whether some node would take the pod with all that it asks for; for pods without claims evictions count, too."""
         view, nodes = View(self.server), {obj["metadata"]["name"]: obj for obj in self.server.objects("nodes")}
@@ -399,12 +393,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
 
     def broken_laws(self) -> list[str]:
         """What must never have happened. While the daemons still run, after `settle`."""
-        judged = {
-            f"pod {o['metadata']['namespace']}/{o['metadata']['name']} "
-            for o in self.server.objects("pods")
-            if not self._is_others(o) and o["metadata"]["uid"] not in self._robbed
-        }
-        of_pods = [law for law in claims_of_pods(self.server) if any(law.startswith(about) for about in judged)]
+        of_pods = self._of_ours(claims_of_pods(self.server))
         of_replicas = [law for replica in self.replicas.all for law in (*replica.deaths, *replica.not_undone)]
         left = [law for each in self.replicas.daemons() for law in self.reservations.left(each.decisions.cluster)]
         return [*super().broken_laws(), *self.bookings.broken, *of_pods, *of_replicas, *self.reservations.broken, *left]

@@ -248,6 +248,12 @@ def fitting_nodes(server: ApiServer, waiting: Object, *, evicting: bool = False)
     return [name for name in view.nodes if _fits(_without_lower(view, pod, name), pod, name, nominated)]
 
 
+def has_place(server: ApiServer, waiting: Object) -> bool:
+    """Whether a node would take the pod, with or without evictions, volumes and devices aside."""
+    may_preempt = waiting["spec"].get("preemptionPolicy") != "Never"
+    return bool(fitting_nodes(server, waiting) or (may_preempt and fitting_nodes(server, waiting, evicting=True)))
+
+
 def _fits(view: View, pod: Pod, name: str, nominated: dict[str, list[Pod]]) -> bool:
     """With the nominated pods and without them: a pod may also need others for its affinity, and not get them."""
     more = nominated.get(name, [])

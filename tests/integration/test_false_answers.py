@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from scheduler.testing.apiserver import Fault
-from tests.integration.judging import differences
+from tests.integration.placementjudging import cache_differences
 from tests.integration.skipping import SkippingClock
 from tests.integration.world import World, inhabited
 
@@ -121,9 +121,9 @@ async def test_an_etcd_that_was_restored(away_s: float, writes_since: int, notic
         await world.server.start(int(world.server.url.rpartition(":")[2]))
         daemon = world.daemon
         assert daemon is not None
-        await until(world, lambda: not differences(world.server, daemon), noticed_s)
+        await until(world, lambda: not cache_differences(world.server, daemon.decisions.cluster), noticed_s)
         world.add_pod("p1", 500)
         world.add_pod("p2", 500)
         await until(world, lambda: not unbound(world), noticed_s)
 
-        assert not differences(world.server, daemon)
+        assert not cache_differences(world.server, daemon.decisions.cluster)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from scheduler.app import Daemon
 from scheduler.config.types import OUR_NAME
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.builders import pod
 from scheduler.testing.devicebuilders import a_device_class
 from scheduler.testing.deviceclaimbuilders import a_claim
 from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
-from tests.integration.metering import Amount, Outcome, Row, Steps, reached, rises, shows, when
+from tests.integration.metering import Amount, Outcome, Row, Steps, WorldStage, rises, shows, when
 from tests.integration.nodedevices import SLOW
 from tests.integration.skipping import SkippingClock
-from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside, node_of
+from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside
 from tests.integration.world import hosted
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
@@ -30,27 +28,7 @@ _WAITS: Final = "scheduler_dra_bindingconditions_wait_duration_seconds"
 _EXTENDED: Final = "example.com/gpu"
 
 
-class _Stage:
-    """A world of devices, and its steps."""
-
-    def __init__(self, world: DeviceWorld) -> None:
-        self.world = world
-        self.steps = Steps(self.daemon)
-
-    def daemon(self) -> Daemon:
-        assert self.world.daemon is not None
-        return self.world.daemon
-
-    async def until(self, holds: Callable[[], object], what: str) -> None:
-        await reached(self.world.clock, holds, lambda: f"{what}: {self.world.server.list('pods')}")
-
-    async def seconds(self, count: float) -> None:
-        await self.world.clock.sleep(count)
-
-    async def bound(self, name: str) -> None:
-        await self.until(lambda: node_of(self.world, name), f"{name} was never bound")
-        await self.seconds(1)
-
+class _Stage(WorldStage[DeviceWorld]):
     async def refused(self, name: str) -> None:
         def is_told() -> bool:
             conditions = self.world.server.get("pods", name)["status"].get("conditions", [])

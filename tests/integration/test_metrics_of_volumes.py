@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.builders import pod
-from tests.integration.metering import ANY, Outcome, Row, Steps, reached, rises, shows, when
+from tests.integration.metering import ANY, Outcome, Row, Steps, WorldStage, rises, shows, when
 from tests.integration.skipping import SkippingClock
-from tests.integration.volumesteps import CLAIMS, FAST, VOLUMES, node_of, selected
+from tests.integration.volumesteps import CLAIMS, FAST, VOLUMES, selected
 from tests.integration.volumeworld import BIND_TIMEOUT_S, VolumeWorld, Want
 from tests.integration.world import ZONE, hosted
 from tests.support.volumebuilders import a_claim, a_pv
@@ -26,27 +25,7 @@ _STAGE: Final = "scheduler_volume_scheduling_stage_error_total"
 _WAIT: Final = "kubestow_volume_bind_wait_seconds"
 
 
-class _Stage:
-    """A world of volumes whose capacity is published once, and its steps."""
-
-    def __init__(self, world: VolumeWorld) -> None:
-        self.world = world
-        self.steps = Steps(self.daemon)
-
-    def daemon(self) -> Daemon:
-        assert self.world.daemon is not None
-        return self.world.daemon
-
-    async def until(self, holds: Any, what: str) -> None:
-        await reached(self.world.clock, holds, lambda: f"{what}: {self.world.refusals}")
-
-    async def seconds(self, count: float) -> None:
-        await self.world.clock.sleep(count)
-
-    async def bound(self, name: str) -> None:
-        await self.until(lambda: node_of(self.world, name), f"{name} was never bound")
-        await self.seconds(1)
-
+class _Stage(WorldStage[VolumeWorld]):
     def delete(self, name: str) -> None:
         """The pod and its claims."""
         self.world.delete(name, at_once=True)

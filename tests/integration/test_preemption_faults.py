@@ -16,7 +16,7 @@ import structlog
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
-from tests.integration.test_faults import BINDING
+from tests.integration.test_faults import BINDING, compacted, cut, drained, killed, restarted, silenced
 from tests.integration.world import World, inhabited
 
 NODES: Final = 4
@@ -102,32 +102,6 @@ async def test_requests_that_fail(faults: list[Fault]) -> None:
 
 
 # -- trouble that goes on while they arrive ------------------------------------------------------------------------------
-
-
-async def cut(world: World) -> None:
-    world.cut_watches("", abruptly=bool(world.witness.bindings % 2))
-
-
-async def compacted(world: World) -> None:
-    world.compact()
-
-
-async def restarted(world: World) -> None:
-    await world.restart_server()
-
-
-async def killed(world: World) -> None:
-    await world.crash_daemon()
-
-
-async def drained(world: World) -> None:
-    await world.stop_daemon()
-    await world.start_daemon()
-
-
-async def silenced(world: World) -> None:
-    world.release_watches()
-    world.hold_watches("pods")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, rig
-from tests.integration.judging import differences, leftovers
+from tests.integration.judging import leftovers
+from tests.integration.placementjudging import cache_differences
 
 POST = "create pods/binding"
 
@@ -154,7 +155,7 @@ async def test_222_the_server_restarts(forgets: bool) -> None:
         await server.start(int(server.url.rpartition(":")[2]))
 
         await world.bound("waits", "new")
-        await world.until(lambda: not differences(server, world.daemon), "the cache differs")
+        await world.until(lambda: not cache_differences(server, world.daemon.decisions.cluster), "the cache differs")
         await world.until(lambda: not leftovers(server, world.daemon), "the queue differs")
         assert sorted(name for name, node in world.pods().items() if not node) == ["gated", "large"]
         assert server.requests()[f"{POST} 201"] == 4

@@ -15,8 +15,9 @@ from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
 from scheduler.core.volumes import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE
 from scheduler.plugins.volumebinding.assuming import Assumptions
 from scheduler.testing.apiserver import ApiServer
-from tests.integration.judging import OURS, Object, fitting_nodes
+from tests.integration.judging import OURS, Object
 from tests.integration.otheractors import gibi, reaches
+from tests.integration.placementjudging import fitting_nodes
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _UNDER_WAY: Final = frozenset({"flying", "stranded"})
@@ -25,7 +26,8 @@ _UNDER_WAY: Final = frozenset({"flying", "stranded"})
 def has_place(server: ApiServer, waiting: Object) -> bool:
     """Whether some node would take the pod and its volumes, by what the server holds and nothing else."""
     view = View(server)
-    return view.is_usable(waiting) and any(view.serves(waiting, node) for node in fitting_nodes(server, waiting))
+    nodes = (server.get("nodes", name) for name in fitting_nodes(server, waiting))
+    return view.is_usable(waiting) and any(view.serves(waiting, node) for node in nodes)
 
 
 class View:

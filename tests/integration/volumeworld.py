@@ -25,9 +25,10 @@ from scheduler.testing.actors import (
 from scheduler.testing.actors.joining import unbind
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders import node, pod
-from tests.integration.judging import OURS, Object, differences, leftovers, nominations
+from tests.integration.judging import OURS, Object, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
 from tests.integration.otheractors import GarbageCollector, OtherScheduler
+from tests.integration.placementjudging import cache_differences
 from tests.integration.volumejudging import (
     View,
     claims_of,
@@ -98,8 +99,6 @@ class VolumeWorld(World):
         self._is_to_die = False
         self._volumes_made = 0
         self._limits: dict[str, int] = {}
-        self._robbed: set[str] = set()
-        """Pods whose claims somebody deleted: by uid."""
         self.refusals: list[tuple[str, str]] = []
         """Each time that a pod was told why it is not placed: its name, and why."""
         server.create("csidrivers", a_csi_driver(TRACKED).tracks_capacity().obj())
@@ -313,15 +312,13 @@ class VolumeWorld(World):
         assert self.daemon is not None
         self._mortal.check()
         assert self._mortal.deaths == []
-        waiting = unbound(self.server, lambda o: o["spec"]["schedulerName"] == OURS and has_place(self.server, o))
-        return [
-            *waiting,
-            *self._busy(),
+        idle = [*self._busy(), *leftovers(self.server, self.daemon)]
+        return idle or [
+            *unbound(self.server, lambda o: o["spec"]["schedulerName"] == OURS and has_place(self.server, o)),
             *self._outdated(),
             *stranded(self.server),
             *self._promises_left(self.daemon),
-            *differences(self.server, self.daemon),
-            *leftovers(self.server, self.daemon),
+            *cache_differences(self.server, self.daemon.decisions.cluster),
             *volume_differences(self.server, self.daemon),
             *volume_leftovers(self.server, self.daemon),
         ]
@@ -351,17 +348,7 @@ class VolumeWorld(World):
 
     def broken_laws(self) -> list[str]:
         """What must never have happened. While the daemon still runs, after `settle`."""
-        judged = {
-            f"pod {o['metadata']['namespace']}/{o['metadata']['name']} "
-            for o in self.server.objects("pods")
-            if not self._is_others(o) and o["metadata"]["uid"] not in self._robbed
-        }
-        of_pods = [law for law in volumes_of_pods(self.server) if any(law.startswith(about) for about in judged)]
-        return [*super().broken_laws(), *claimed_twice(self.server), *of_pods]
-
-    def _is_others(self, obj: Object) -> bool:
-        """Whether somebody else has bound it, blindly."""
-        return obj["spec"]["schedulerName"] != OURS or obj["metadata"]["uid"] in self._bound_by_others
+        return [*super().broken_laws(), *claimed_twice(self.server), *self._of_ours(volumes_of_pods(self.server))]
 
     def _on_volume_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == _VOLUMES and type_ == "ADDED":

@@ -20,8 +20,9 @@ from scheduler.testing.apiserver import ApiServer, Fault, Refused
 from scheduler.testing.builders import node, pod
 from scheduler.testing.kubelet import Kubelet
 from tests.integration.daemon import until
-from tests.integration.judging import OURS, Object, differences, has_place, leftovers, miscounted, nominations
+from tests.integration.judging import OURS, Object, leftovers, miscounted, nominations
 from tests.integration.mortal import HastyClock, Mortal, remembered
+from tests.integration.placementjudging import cache_differences, has_place
 from tests.integration.plans import Plans
 from tests.support.invariants import Witness, overcommitted, unbound
 
@@ -58,6 +59,8 @@ class World:
         self._zones: dict[str, set[str]] = {}
         self._promises: dict[str, str] = {}
         self._bound_by_others: set[str] = set()
+        self._robbed: set[str] = set()
+        """Pods whose claims somebody deleted: by uid."""
         self._mortal = Mortal(clock, self._on_plan)
         self.actors: list[Actor] = []
         """They act as long as the world is."""
@@ -324,11 +327,10 @@ class World:
         assert self.daemon is not None
         self._mortal.check()
         assert self._mortal.deaths == []
-        return [
+        return leftovers(self.server, self.daemon) or [
             *unbound(self.server, lambda obj: obj["spec"]["schedulerName"] == OURS and has_place(self.server, obj)),
             *nominations(self.server, self.daemon),
-            *differences(self.server, self.daemon),
-            *leftovers(self.server, self.daemon),
+            *cache_differences(self.server, self.daemon.decisions.cluster),
         ]
 
     def broken_laws(self) -> list[str]:
@@ -344,6 +346,25 @@ class World:
         counts = miscounted(self.daemon)
         witnessed = [*self.witness.bound_twice(), *self.witness.lost(), *self.witness.wronged()]
         return [*self._mortal.deaths, *self.broken, *witnessed, *self.plans.broken, *denied, *counts]
+
+    def _is_others(self, obj: Object) -> bool:
+        """Whether another scheduler serves the pod or has bound it."""
+        return obj["spec"]["schedulerName"] != OURS or obj["metadata"]["uid"] in self._bound_by_others
+
+    def _of_ours(self, laws: Sequence[str]) -> list[str]:
+        """The laws about pods that the daemon has bound, and whose claims were not deleted."""
+        judged = tuple(
+            f"pod {obj['metadata']['namespace']}/{obj['metadata']['name']} "
+            for obj in self.server.objects("pods")
+            if not self._is_others(obj) and obj["metadata"]["uid"] not in self._robbed
+        )
+        return [law for law in laws if law.startswith(judged)]
+
+    def _trying(self, daemon: Daemon) -> list[str]:
+        """All pods that wait are at rest; a pod whose claims are not there may wait behind a gate or not."""
+        counts, waiting = daemon.decisions.queue.counts(), len(self._waiting())
+        is_at_rest = counts["unschedulable"] + counts["gated"] == waiting and not counts["active"] + counts["backoff"]
+        return [] if is_at_rest else [f"{waiting} pods wait, the queue has {counts}"]
 
     def _on_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == "nodes" and type_ != "DELETED":

@@ -164,6 +164,17 @@ def test_it_finds_what_it_had_made_before_it_died() -> None:
     assert (len(world.claims()), world.controller.created) == (1, 1)
 
 
+def test_a_dead_controller_makes_no_claim_until_it_is_revived() -> None:
+    world = World(TEMPLATE)
+    world.controller.die()
+    world.add(USER)
+    world.settle()
+    assert world.claims() == []
+    world.controller.revive()
+    world.settle()
+    assert world.made().keys() == {"e"}
+
+
 # -- reservations ------------------------------------------------------------------------------------------------------
 
 

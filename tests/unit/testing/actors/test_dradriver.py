@@ -194,3 +194,14 @@ def test_only_its_own_devices_that_somebody_waits_for_are_answered() -> None:
     world = World(allocated(others, plain, waits).condition("o.example/n1/x", "Other"))
     world.settle()
     assert world.conditions() == {"x": ["Other"], "d0": ["Ready"]}
+
+
+def test_a_dead_driver_answers_no_claim_until_it_is_revived() -> None:
+    world = World()
+    world.driver.die()
+    world.add(PENDING)
+    world.settle()
+    assert world.conditions() == {}
+    world.driver.revive()
+    world.settle()
+    assert world.conditions() == {"d0": ["Ready", "Warm"]}
