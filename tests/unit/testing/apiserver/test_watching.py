@@ -4,8 +4,9 @@ import asyncio
 import json
 
 import aiohttp
+import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.apiserver.resources import LIKE_1_36, Served
 from scheduler.testing.apiserver.storage import Storage
 from scheduler.testing.apiserver.watching import Stream
@@ -30,6 +31,18 @@ def test_many_writes_are_one_chunk() -> None:
     lines = [json.loads(line) for line in stream.take().splitlines()]
     assert [line["object"]["metadata"]["name"] for line in lines] == ["a", "b", "c"]
     assert (stream.take(), stream.ready.is_set()) == (b"", False)
+
+
+def test_history_is_limited() -> None:
+    """The oldest write that is gone makes its version, and none newer, too old."""
+    storage = Storage(history=2)
+    for name in "abc":
+        storage.put(PODS, f"default/{name}", manifest(name))
+    bucket = storage.bucket(PODS)
+    assert [event.rv for event in bucket.since(1, storage.rv)] == [2, 3]
+    with pytest.raises(Refused, match=r"^too old resource version: 0 \(3\)$"):
+        bucket.since(0, storage.rv)
+    assert bucket.at(0) is None
 
 
 async def test_bookmarks_come_in_their_interval_and_the_end_at_its_time() -> None:
