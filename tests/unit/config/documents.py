@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+
+import pytest
 
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import parse
@@ -34,3 +37,17 @@ def profile(**fields: Any) -> dict[str, Any]:
 def with_args(plugin: str, args: Any) -> dict[str, Any]:
     """A document that gives one plugin its arguments."""
     return profile(pluginConfig=[{"name": plugin, "args": args}])
+
+
+def table(text: str, **words: str) -> list[Any]:
+    """Return rows of a document and its mistakes.
+
+    A row is `# id`, the document as JSON, and `- ` before each mistake; `<NAME>` stands for that word.
+    """
+    for name, word in words.items():
+        text = text.replace(f"<{name}>", word)
+    rows = []
+    for row in re.split("^# ", text, flags=re.MULTILINE)[1:]:
+        document, *said = row.partition("\n")[2].strip().split("\n- ")
+        rows.append(pytest.param(json.loads(document), said, id=row.partition("\n")[0]))
+    return rows

@@ -148,11 +148,9 @@ def test_214_disabling_preemption_everywhere() -> None:
 @pytest.mark.parametrize(
     ("given", "point", "wanted"),
     [
-        pytest.param(sets(), "filter", "F1 F2 F3 X", id="nothing given"),
         pytest.param(sets(multiPoint=(["New"], [])), "filter", "F1 F2 F3 X New", id="new in multiPoint: last"),
         pytest.param(sets(filter=(["New"], [])), "filter", "F1 F2 F3 X New", id="new at the point: last"),
         pytest.param(sets(multiPoint=(["F3", "New", "F1"], [])), "filter", "F1 F2 F3 X New", id="relisted: in place"),
-        pytest.param(sets(filter=(["F3"], [])), "filter", "F3 F1 F2 X", id="a default at the point: to the front"),
         pytest.param(
             sets(filter=(["F3", "New", "F2"], [])), "filter", "F3 F2 F1 X New", id="all three parts, in this order"
         ),
@@ -162,7 +160,6 @@ def test_214_disabling_preemption_everywhere() -> None:
             "New F1 F2 F3 X",
             id="new in both: to the front",
         ),
-        pytest.param(sets(filter=([], ["F2"])), "filter", "F1 F3 X", id="disabled at the point"),
         pytest.param(sets(filter=([], ["F2"])), "score", "X:3", id="another point is not touched"),
         pytest.param(sets(multiPoint=([], ["X"])), "score", "", id="disabled in multiPoint"),
         pytest.param(sets(filter=(["F3", "New"], ["*"])), "filter", "F3 New", id="everything off but what is listed"),
@@ -173,7 +170,6 @@ def test_214_disabling_preemption_everywhere() -> None:
             sets(multiPoint=(["X:7", "F1"], ["X", "F1"])), "filter", "F2 F3 X F1", id="disabled and listed: anew, last"
         ),
         pytest.param(sets(multiPoint=(["B", "S", "New"], ["*"])), "filter", "New", id="multiPoint without any default"),
-        pytest.param(sets(multiPoint=(["X:7"], [])), "score", "X:7", id="the user's weight"),
         pytest.param(sets(multiPoint=(["X"], [])), "score", "X:1", id="relisted without weight: 1, not the default"),
         pytest.param(sets(multiPoint=(["X:7"], []), score=(["X:2"], [])), "score", "X:2", id="the point's weight wins"),
         pytest.param(sets(score=(["X", "New:4"], [])), "score", "X:1 New:4", id="without weight at the point: 1"),
