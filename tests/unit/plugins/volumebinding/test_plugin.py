@@ -83,7 +83,6 @@ def test_whether_filter_alone_tells(binder, exact):
 @pytest.mark.parametrize(
     ("binder", "answer"),
     [
-        pytest.param(FakeVolumeBinder(), None, id="nothing is wrong"),
         pytest.param(
             FakeVolumeBinder(PodVolumeClaims(unusable="no such claim")),
             ("VolumeBinding", UNRESOLVABLE, ("no such claim",)),
@@ -102,15 +101,6 @@ def test_pre_filter(binder: FakeVolumeBinder, answer: Any) -> None:
     plugin, seen = plugin_of(binder)
 
     assert answer == told(plugin.pre_filter(CycleState(), POD, seen.nodes.present))
-
-
-def test_pre_filter_skips_pods_without_claims() -> None:
-    """And nobody is asked."""
-    binder = FakeVolumeBinder()
-    plugin, seen = plugin_of(binder)
-
-    assert SKIP is plugin.pre_filter(CycleState(), using("p"), seen.nodes.present)
-    assert [] == binder.calls
 
 
 def test_filter_answers_by_reasons() -> None:
@@ -137,7 +127,6 @@ def test_filter_that_breaks_ends_the_attempt() -> None:
     ("binder", "answer", "calls"),
     [
         pytest.param(FakeVolumeBinder(DELAYED, found=(BIND_CONFLICT,)), None, [], id="Filter was exact"),
-        pytest.param(FakeVolumeBinder(ENTANGLED), None, ["find"], id="entangled, and there is a way"),
         pytest.param(
             FakeVolumeBinder(ENTANGLED, found=(BIND_CONFLICT,)),
             ("VolumeBinding", UNRESOLVABLE, (BIND_CONFLICT,)),
@@ -170,14 +159,12 @@ def reserved(binder: FakeVolumeBinder) -> tuple[VolumeBinding, CycleState, Clust
 @pytest.mark.parametrize(
     ("binder", "answer"),
     [
-        pytest.param(FakeVolumeBinder(DELAYED), None, id="assumed"),
         pytest.param(FakeVolumeBinder(DELAYED, all_bound=True), None, id="everything is bound"),
         pytest.param(
             FakeVolumeBinder(DELAYED, found=(BIND_CONFLICT,)),
             ("VolumeBinding", UNRESOLVABLE, (BIND_CONFLICT,)),
             id="the node cannot after all",
         ),
-        pytest.param(refusing("find", "it broke"), FAILED, id="finding breaks"),
         pytest.param(refusing("assume", "it broke"), FAILED, id="assuming breaks"),
     ],
 )
@@ -232,16 +219,6 @@ def test_the_second_look_after_a_failed_reserve_is_a_first_one() -> None:
     assert DELAYED == binder.asked[-1]
 
 
-def test_dry_runs_share_the_state() -> None:
-    """Preemption clones the attempt's state for every node it tries: the claims are the same there."""
-    binder = FakeVolumeBinder(DELAYED, conflicts={(BIND_CONFLICT,): 0b10})
-    plugin, state, _ = begun(binder)
-
-    assert plugin.filter(state, POD, 0b11) == plugin.filter(state.clone(), POD, 0b11)
-    assert state.clone().get(STATE) is state.get(STATE)
-    assert [DELAYED, DELAYED] == binder.asked
-
-
 # -- PreBind -------------------------------------------------------------------------------------------------------------
 
 
@@ -285,15 +262,6 @@ async def test_pre_bind_without_a_plan(known: VolumeState, node_name: str, answe
 
     assert answer == told(await plugin.pre_bind(stateful(known), POD, node_name))
     assert [] == binder.calls
-
-
-async def test_pre_bind_carries_the_plan_out() -> None:
-    """The very plan that was assumed."""
-    binder = FakeVolumeBinder(DELAYED)
-    plugin, state, _ = reserved(binder)
-
-    assert await plugin.pre_bind(state, POD, "n1") is None
-    assert binder.plans == binder.bound
 
 
 @pytest.mark.parametrize(

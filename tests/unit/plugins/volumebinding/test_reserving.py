@@ -11,8 +11,8 @@ from scheduler.core.verdicts import Code
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef
 from scheduler.plugins.volumebinding.binder import PodVolumes, VolumeError
 from scheduler.plugins.volumebinding.plugin import STATE
-from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
-from tests.unit.plugins.volumebinding.world import BIND_CONFLICT, BND, D1, D2, PB, U1, U2, A, B, World, tracking, using
+from tests.support.volumebuilders import a_capacity, a_claim, a_class
+from tests.unit.plugins.volumebinding.world import BND, D1, D2, PB, U1, U2, A, B, World, tracking, using
 
 REF = ObjectRef("default", "u1", "u1")
 A_FOR_U1 = A.claimed_by("u1", uid="u1", by_controller=True)
@@ -57,24 +57,14 @@ def test_a2_a_volume_is_pre_bound() -> None:
     assert {"a"} == assumptions(world)
 
 
-def test_a3_two_volumes() -> None:
-    """A3 Each for its claim."""
-    world = World(U1, U2, A, B)
-    world.plan(using("p", "u1", "u2"))
-
-    assert ["u1", "u2"] == [world.volume(name).spec.claim_ref.name for name in ("a", "b")]
-
-
 @pytest.mark.parametrize(
     ("volume", "is_dirty", "marks", "annotated"),
     [
-        pytest.param(A_FOR_U1, False, False, True, id="A4 it is complete"),
         pytest.param(A.claimed_by("u1"), True, False, False, id="A9 meant for it by a user: it gets the uid alone"),
         pytest.param(
             A.claimed_by("u1", uid="u1"), False, False, False, id="meant for it by a user, with the uid: complete"
         ),
         pytest.param(A.annotation(BOUND_BY_CONTROLLER, "yes"), True, False, True, id="A10 marked, but nobody's"),
-        pytest.param(A, True, True, True, id="free"),
     ],
 )
 def test_what_is_to_be_written(volume: Any, is_dirty: bool, marks: bool, annotated: bool) -> None:
@@ -99,16 +89,6 @@ def test_a5_a_volume_is_gone() -> None:
     assert set() == assumptions(world)
     assert {} == world.binder._assumptions.under_way
     assert ["assume"] == world.metrics.errors
-
-
-def test_a6_a_volume_and_a_node() -> None:
-    """A6 The claim that is to be provisioned has its node."""
-    world = World(U1, A, D1)
-    plan = world.plan(using("p", "u1", "d1"))
-
-    assert (["a"], ["d1"]) == ([s.volume.key for s in plan.static], [s.claim.metadata.name for s in plan.dynamic])
-    assert "n1" == world.claim("d1").selected_node
-    assert {"a", "default/d1"} == assumptions(world)
 
 
 def test_a7_a_claim_was_written_meanwhile() -> None:
@@ -243,13 +223,3 @@ def test_what_was_freed_since_is_held_anew() -> None:
     assert {"a"} == assumptions(world)
     world.plugin.unreserve(*takes, "n1")
     assert set() == assumptions(world)
-
-
-def test_two_pods_do_not_get_the_same_volume() -> None:
-    """However many are reserved before anything is written; and the next one is told."""
-    claims = [a_claim(f"c{at}", "1G", "W") for at in range(5)]
-    world = World(*claims, *(a_pv(f"v{at}", "1G", "W").where("k", "n1") for at in range(4)))
-    taken = [world.plan(using(f"p{at}", f"c{at}")).static[0].volume.key for at in range(4)]
-
-    assert 4 == len(set(taken))
-    assert (BIND_CONFLICT,) == world.judged(using("p", "c4"))["n1"]

@@ -205,16 +205,6 @@ async def test_a_label_that_comes_before_our_write_gives_nothing_away(ends: str)
     assert (FULL if ends == "written" else Decided((), (), ("d2",))) == world.decide(using("second", "d2"))
 
 
-def test_classes_do_not_share_their_pools() -> None:
-    """B-1 Objects of two classes on one node are two pools."""
-    other = a_class("D9", "P").allowed("k", "n1")
-    claims = (D1, a_claim("e1", "1Gi", "D9"))
-    objects = (GIB, a_capacity("p", "D9", "1Gi").everywhere())
-    world = World(other, *claims, *tracking(True), *objects)
-
-    assert Decided((), (), ("d1", "e1")) == world.decide(using("p", "d1", "e1"))
-
-
 @pytest.mark.parametrize(
     ("mode", "decided"),
     [

@@ -271,14 +271,8 @@ SEVERAL = "PVs m, n are all pre-bound to claim u1"
         pytest.param(
             [a_pv("m", "1G", "W").claimed_by("u1"), a_pv("n", "1G", "W").claimed_by("u1")], SEVERAL, id="two of them"
         ),
-        pytest.param(
-            [a_pv("m", "1G", "X").claimed_by("u1"), a_pv("n", "1G", "W").claimed_by("u1")],
-            f"{ODD}; {SEVERAL}",
-            id="two of them, one of another class",
-        ),
         pytest.param([a_pv("m", "1G", "W").claimed_by("u1")], None, id="as it should be"),
         pytest.param([a_pv("m", "1G", "X").claimed_by("u1", uid="old")], None, id="meant for another of that name"),
-        pytest.param([a_pv("m", "1G", "X").claimed_by("u2")], None, id="meant for another claim"),
     ],
 )
 def test_b25_odd_volumes_are_told_once(volumes: list[Any], note: str | None) -> None:

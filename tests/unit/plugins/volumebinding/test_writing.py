@@ -22,7 +22,7 @@ from scheduler.core.errors import (
 )
 from scheduler.core.meta import Metadata
 from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef, PersistentVolume
-from scheduler.plugins.volumebinding.binder import Plan, VolumeError
+from scheduler.plugins.volumebinding.binder import VolumeError
 from tests.support.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
 from tests.unit.plugins.volumebinding.written import (
@@ -78,14 +78,6 @@ async def test_what_is_written(things: Any, claims: list[str], prebinds: Any, se
         assert static.written == (world.writer.volumes[static.volume.key] if static.is_dirty else None)
     for dynamic in plan.dynamic:
         assert dynamic.written == (world.writer.claims[dynamic.claim.key] if selections else None)
-
-
-async def test_u2_nothing_to_write() -> None:
-    """U2 A plan without steps sends nothing."""
-    world = World()
-    await write(world, Plan(using("p"), "n1"))
-
-    assert 0 == writes(world)
 
 
 @pytest.mark.parametrize("kind", [VOLUME, CLAIM])
