@@ -47,8 +47,6 @@ TERMINATING = "preemption: not eligible due to a terminating pod on the nominate
             "preemption: not eligible due to preemptionPolicy=Never.",
             id="a policy that forbids it",
         ),
-        pytest.param(incoming(preemptionPolicy="PreemptLowerPriority"), [low("a", "n1")], None, id="the other policy"),
-        pytest.param(incoming(), [low("a", "n1", leaving="preemptor")], None, id="no nomination"),
         pytest.param(
             incoming(nominated="n1"), [low("a", "n1", leaving="preemptor")], TERMINATING, id="a victim is leaving there"
         ),
@@ -78,12 +76,6 @@ TERMINATING = "preemption: not eligible due to a terminating pod on the nominate
             [low("a", "n1"), low("b", "tainted", leaving="preemptor")],
             None,
             id="nothing helps on its nominated node any more",
-        ),
-        pytest.param(
-            incoming(nominated="n1", nodeSelector={"a": "b"}),
-            [low("a", "n1", leaving="preemptor")],
-            None,
-            id="its nominated node no longer matches",
         ),
     ],
 )
@@ -116,17 +108,6 @@ def test_only_exposed_pods_make_it_wait() -> None:
     assert house.chosen(incoming(cpu="1", nominated="n1")) == ("n1", ["b"])
 
 
-def test_every_run_is_counted() -> None:
-    """preemption_attempts_total, whatever comes of it."""
-    house = House(*small("n1"), low("a", "n1"))
-    runs = []
-    house.handle.preempting.attempted = lambda: runs.append(1)
-    for comes in (incoming(), incoming(preemptionPolicy="Never"), incoming(0)):
-        house.asked(comes)
-
-    assert len(runs) == 3
-
-
 # -- step 2: nodes that come into question, and the text if none does ----------------------------------------------------
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -136,19 +117,6 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 @pytest.mark.parametrize(
     ("nodes", "there", "comes", "text"),
     [
-        pytest.param(
-            small("n1", "n2"), [low("a", "n1", 10), low("b", "n2", 11)], incoming(), f"0/2 nodes are available: 2 {NO_VICTIMS}.",
-            id="nobody lower",
-        ),
-        pytest.param(
-            small("n1", "n2"), [low("a", "n1"), low("b", "n2")], incoming(nodeSelector={"a": "b"}),
-            f"0/2 nodes are available: 2 {NOT_HELPFUL}.",
-            id="nothing helps anywhere",
-        ),
-        pytest.param(
-            small("n1", "n2"), [low("a", "n1")], incoming(cpu="3"), f"0/2 nodes are available: 2 {NOT_HELPFUL}.",
-            id="larger than every node",
-        ),
         pytest.param(
             [*small("n1", "n2"), node("n3", cpu="1"), node("n4", cpu="2", cordoned=True)],
             [low("a", "n1", 10), low("b", "n1"), low("c", "n2", 10), low("d", "n3"), low("e", "n4")],
@@ -183,7 +151,6 @@ def test_text_without_candidates(nodes: list[Node], there: list[PodInfo], comes:
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        pytest.param(Code.UNRESOLVABLE, f"preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}.", id="unresolvable"),
         pytest.param(Code.PENDING, f"preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}.", id="pending"),
     ],
 )
@@ -195,14 +162,6 @@ def test_only_unschedulable_nodes_come_into_question(code: Code, text: str) -> N
     assert isinstance(answer, Nominate)
     assert answer.rejection is not None
     assert answer.rejection.message == text
-
-
-def test_no_nodes_at_all() -> None:
-    """Upstream does not come here without nodes; it must not matter."""
-    answer, _ = House().driven(incoming(), {})
-
-    assert isinstance(answer, Nominate)
-    assert answer.node_name == ""
 
 
 @pytest.mark.parametrize(
@@ -222,15 +181,6 @@ def test_errors_alone(nodes: tuple[str, ...], text: str) -> None:
     answer, _ = house.driven(incoming(cpu="1"), house.all_refused())
 
     assert answer == Rejection("DefaultPreemption", Code.ERROR, (f"preemption: {text}",))
-
-
-def test_errors_beside_a_candidate_are_nothing() -> None:
-    """The candidate is taken."""
-    house = House(*small("n1", "n2"), low("a", "n1"), low("b", "n2", cpu="2"))
-    answer, _ = house.driven(incoming(cpu="1"), house.all_refused())
-
-    assert isinstance(answer, Nominate)
-    assert (answer.node_name, answer.rejection) == ("n2", None)
 
 
 # -- step 2: how many are looked at --------------------------------------------------------------------------------------
@@ -256,14 +206,10 @@ def args(percentage: int, absolute: int) -> DefaultPreemptionArgs:
 @pytest.mark.parametrize(
     ("nodes", "given", "looked"),
     [
-        pytest.param(10, args(10, 100), 10, id="fewer than the least number: all of them"),
-        pytest.param(150, args(10, 100), 100, id="the least number"),
         pytest.param(1000, args(10, 100), 100, id="196 as many by share as by number"),
         pytest.param(1100, args(10, 100), 110, id="the share"),
-        pytest.param(20, args(50, 1), 10, id="half"),
         pytest.param(20, args(10, 5), 5, id="the number is more than the share"),
         pytest.param(19, args(10, 1), 1, id="the share is rounded down"),
-        pytest.param(20, args(100, 1), 20, id="everything"),
         pytest.param(20, args(0, 3), 3, id="no share"),
         pytest.param(5, args(10, 0), 1, id="neither: still until there is one"),
     ],
@@ -281,8 +227,6 @@ def test_nodes_without_lower_pods_count_and_cost_nothing() -> None:
 @pytest.mark.parametrize(
     ("start", "nodes"),
     [
-        pytest.param(0.0, ["n0", "n1"], id="the first"),
-        pytest.param(0.5, ["n3", "n4"], id="in the middle"),
         pytest.param(0.99, ["n5", "n0"], id="the last, and round"),
     ],
 )
@@ -294,8 +238,6 @@ def test_the_search_begins_anywhere(start: float, nodes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("protected", "looked"),
     [
-        pytest.param(("9",), 2, id="far away"),
-        pytest.param(("0",), 2, id="the first: the second is one without a violation"),
         pytest.param(("0", "1", "2"), 4, id="the first three: until the fourth"),
         pytest.param(tuple(map(str, range(10))), 10, id="185 all of them"),
     ],
@@ -365,15 +307,6 @@ def test_186_criteria(first: list[PodInfo], second: list[PodInfo], start: float,
     assert sorted(victims) == sorted(one.pod.metadata.name for one in first)
 
 
-@pytest.mark.parametrize(("start", "name"), [(0.0, "n1"), (0.4, "n2"), (0.9, "n3")])
-def test_ties_are_decided_by_chance(start: float, name: str) -> None:
-    """The first that was met."""
-    house = House(*small("n1", "n2", "n3"), *(low(f"low-{at}", f"n{at}", cpu="2") for at in (1, 2, 3)))
-    house.chance.value = start
-
-    assert name == house.chosen(incoming())[0]
-
-
 @pytest.mark.parametrize(
     ("at_home", "elsewhere", "ours", "name"),
     [
@@ -381,8 +314,6 @@ def test_ties_are_decided_by_chance(start: float, name: str) -> None:
         pytest.param([2, 1], [2, 0], KubestowArgs(), "n1", id="home is better than a lower sum"),
         pytest.param([2, 1], [2, 0], PARITY, "n2", id="with parity home is nothing"),
         pytest.param([2, 1], [2], KubestowArgs(), "n1", id="home is better than fewer victims"),
-        pytest.param([2], [2], KubestowArgs(), "n1", id="home is better than chance"),
-        pytest.param([2], [2], PARITY, "n2", id="with parity chance decides"),
     ],
 )
 def test_the_nominated_node_comes_first_among_the_equally_dear(
@@ -473,16 +404,6 @@ def test_where_room_was_made_in_vain(ours: KubestowArgs, after_s: float, name: s
 
     assert name == house.chosen(incoming())[0]
     assert house.chosen(pod("another", 10, cpu="2"))[0] == "n1"
-
-
-def test_left_out_nodes_have_no_victims() -> None:
-    """If no other node would do, the text counts them so."""
-    clock = Ticking()
-    house = House(*small("n1"), low("a", "n1", cpu="2"), clock=clock)
-    for _ in range(LOST_BEFORE_BRAKE + 1):
-        house.handle.preempting.made_room(incoming().uid, "n1", clock.now())
-
-    assert house.said(incoming()) == f"preemption: 0/1 nodes are available: 1 {NO_VICTIMS}."
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------

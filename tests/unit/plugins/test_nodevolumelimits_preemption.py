@@ -52,15 +52,6 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
     ("limit", "there", "comes", "answer"),
     [
         pytest.param(
-            2, [using("a", 1, "c1"), using("b", 2, "c2")], incoming("c0"), ["a"], id="one volume for one volume"
-        ),
-        pytest.param(
-            2, [using("a", 1, "c1"), using("b", 2, "c2")], incoming("c0", "c3"), ["b", "a"], id="two volumes for two"
-        ),
-        pytest.param(
-            1, [using("a", 1, "c1"), using("b", 2, "c1")], incoming("c0"), ["b", "a"], id="all users of a volume leave"
-        ),
-        pytest.param(
             1, [using("a", 1, "c1"), using("b", 10, "c1")], incoming("c0"), FULL, id="one user has to stay, and so all"
         ),
         pytest.param(
@@ -71,19 +62,8 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
             id="a volume of two goes before that of a more important one",
         ),
         pytest.param(
-            2, [using("a", 1, "c0"), using("b", 2, "c1")], incoming("c0", "c3"), ["b"], id="who shares may stay"
-        ),
-        pytest.param(
             1, [using("a", 1, "c1"), using("b", 2, volumes=[DISK])], incoming("c0"), ["b", "a"], id="claim and in-tree"
         ),
-        pytest.param(
-            2,
-            [using("a", 1, "c1"), using("b", 10, "c2")],
-            incoming("c0"),
-            ["a"],
-            id="the limit is reached, and one volume is enough",
-        ),
-        pytest.param(0, [using("a", 1, "c1")], incoming("c0"), FULL, id="a node that attaches nothing"),
         pytest.param(
             2,
             [using("a", 1, "c1"), using("b", 2, "c2"), an_attachment("c1", "n1", EBS)],
@@ -97,13 +77,6 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
             incoming("c0"),
             FULL,
             id="nor does it help",
-        ),
-        pytest.param(
-            1,
-            [using("a", 1, "c1"), using("b", 2), an_attachment("c0", "n1", EBS)],
-            incoming("c0", "c2"),
-            FULL,
-            id="its own attached volume needs no place, the other one does",
         ),
     ],
 )
@@ -126,29 +99,6 @@ def test_victims_where_what_is_attached_is_charged_twice(is_tried: bool) -> None
     assert ours.victims(incoming("c0", "c2"), "n1") == ["b"]
     assert FULL == theirs.victims(incoming("c0", "c2"), "n1")
     assert theirs.victims(incoming("c2"), "n1") == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("ahead", "refused"),
-    [
-        pytest.param(incoming("c2", name="n"), {"n1": FULL}, id="it takes the last place"),
-        pytest.param(incoming("c1", name="n"), {}, id="it uses what is there"),
-        pytest.param(incoming(name="n"), {}, id="it attaches nothing"),
-        pytest.param(incoming("gone", name="n"), {}, id="its claim is missing"),
-    ],
-)
-@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
-def test_nominated_pods_count(ahead: PodInfo, refused: Any, is_tried: bool) -> None:
-    """Room that is meant for another is not there."""
-    house = a_house(is_tried=is_tried)
-    world_of(house, using("a", 10, "c1"))
-    house.nominate("n1", ahead)
-    comes, state = incoming("c0"), CycleState()
-    assert house.runner.pre_filter(state, comes).rejection is None
-    feasible, groups = finish(house.runner.filter(state, comes, house.cluster.nodes.present, exact=True))
-
-    assert refused == named(house.cluster, groups)
-    assert bool(feasible) != bool(groups)
 
 
 @pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
@@ -178,11 +128,8 @@ def remembered(dry_run: DryRun, house: House, comes: PodInfo) -> Answer:
     "change",
     [
         pytest.param(lambda world: world.put(a_csi_node("n1").driver(EBS, 1)), id="a limit"),
-        pytest.param(lambda world: world.put(an_attachment("c1", "n1", EBS)), id="an attachment came"),
         pytest.param(lambda world: world.drop(VolumeAttachment, "c2-n1"), id="an attachment went"),
-        pytest.param(lambda world: world.put(a_pv("c1").csi("other.csi")), id="a volume is of another driver"),
         pytest.param(lambda world: world.put(a_claim("c1")), id="a claim is not bound to it any more"),
-        pytest.param(lambda world: world.put(using("b", 1, "c3")), id="a pod came"),
     ],
 )
 def test_what_is_remembered_follows(change: Callable[[World], object]) -> None:

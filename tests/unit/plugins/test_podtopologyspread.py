@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,16 +54,7 @@ def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIS
 @pytest.mark.parametrize(
     ("incoming", "there", "expected"),
     [
-        pytest.param(pod("p", hard()), on(), out(), id="nobody is there yet"),
         pytest.param(pod("p", hard()), on(a1=2, b1=1, c1=1), out("a1 a2"), id="169 2, 1, 1 leaves the zones with 1"),
-        pytest.param(pod("p", hard(skew=2)), on(a1=2, b1=1, c1=1), out(), id="a larger maxSkew leaves more"),
-        pytest.param(pod("p", hard(), labels="x"), on(a1=2, b1=1, c1=1), out(), id="a pod that is not of them"),
-        pytest.param(pod("p", hard(), labels="x"), on(a1=2, b1=1), out("a1 a2"), id="an empty zone is the least"),
-        pytest.param(pod("p", hard(HOST)), on(a1=2, a2=1, b2=3), out("a1 a2 b2"), id="by node: only the empty ones"),
-        pytest.param(pod("p", hard(HOST, 2)), on(a1=2, a2=1, b2=3), out("a1 b2"), id="by node with maxSkew 2"),
-        pytest.param(
-            pod("p", hard(minDomains=3)), on(a1=1, b1=1, c1=1), out(), id="as many domains as minDomains: least is 1"
-        ),
         pytest.param(
             pod("p", hard(minDomains=4)),
             on(a1=1, b1=1, c1=1),
@@ -82,12 +72,6 @@ def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIS
         ),
         pytest.param(pod("p", hard(selector=None)), on(a1=9), out(), id="a nil selector counts nobody"),
         pytest.param(pod("p", hard(selector={})), on(a1=9), out(), id="an empty selector counts nobody"),
-        pytest.param(
-            pod("p", hard(selector={"matchExpressions": [{"key": "foo", "operator": "DoesNotExist"}]}), labels=""),
-            on(a1="bar", b1="bar", b2="foo, foo"),
-            out("a1 a2 b1 b2"),
-            id="expressions count whom they match",
-        ),
         pytest.param(pod("p", soft(), hard()), on(a1=2, b1=1), out("a1 a2 b1 b2"), id="soft ones are left aside"),
     ],
 )
@@ -104,30 +88,11 @@ def test_170_two_domains_are_too_few_for_three() -> None:
     assert out() == filtered(pod("p", hard(minDomains=2)), seen)
 
 
-def test_a_pod_without_itself_among_the_counted() -> None:
-    """An empty selector counts nobody, but the pod itself: never more than maxSkew."""
-    assert out() == filtered(pod("p", hard(selector={}, minDomains=9)), cluster(*FOUR, *on(a1=3)))
-
-
 @pytest.mark.parametrize(
     ("constraints", "there", "expected"),
     [
-        pytest.param([hard(), hard(HOST)], on(a1="foo,foo", a2=1, b2=3), out("a1 a2 b2"), id="zones equal: by node"),
         pytest.param(
             [hard(), hard(HOST)], on(a1=2, a2=1, b2=4), out("b1 b2 a1 a2"), id="one wants zone a, the other node b1"
-        ),
-        pytest.param(
-            [hard(), hard(HOST, selector=BAR)],
-            on(a1="foo", b2="bar"),
-            out("a1 a2 b2"),
-            id="each counts whom it selects",
-        ),
-        pytest.param([hard(HOST, selector=BAR), hard()], on(a1="foo", b2="bar"), out("a1 a2 b2"), id="in any order"),
-        pytest.param(
-            [hard(selector=BAR), hard()],
-            on(a1="foo bar, foo", a2="foo bar", b2="foo, foo bar, foo"),
-            out("a1 a2"),
-            id="the same key twice",
         ),
     ],
 )
@@ -140,10 +105,6 @@ def test_several_constraints(constraints: list[dict[str, Any]], there: list[PodI
     ("constraints", "expected"),
     [
         pytest.param([hard()], out("a1 a2 a3", "bare"), id="who lacks the key is out for good"),
-        pytest.param([hard("rack")], out("", "a1 a2 a3 b1 b2 bare"), id="nobody has the key"),
-        pytest.param(
-            [hard(), hard(HOST)], out("a1 b2", "a3 bare"), id="pods on nodes that lack another key do not count"
-        ),
         pytest.param(
             [hard(), hard("rack")],
             out("", "a1 a2 a3 b1 b2 bare"),
@@ -158,42 +119,25 @@ def test_nodes_without_a_key(constraints: list[dict[str, Any]], expected: Refusa
     assert expected == filtered(pod("p", *constraints), seen)
 
 
-def test_the_first_refusal_gives_the_reason() -> None:
-    """A node of a full zone that lacks the second key is skewed for who asks for the zone first, else keyless."""
-    seen = cluster(*FOUR, node("a3", host=""), *on(a1=1, a2=1, b2=1))
-
-    assert SKEWED == filtered(pod("p", hard(), hard(HOST)), seen)["a3"]
-    assert KEYLESS == filtered(pod("p", hard(HOST), hard()), seen)["a3"]
-
-
 @pytest.mark.parametrize(
     ("nodes", "incoming", "expected"),
     [
-        pytest.param(GPU, pod("p", hard(), **ON_GPU), out("a1 a2"), id="nodeSelector: b2 is not seen"),
         pytest.param(GPU, pod("p", hard(), **like(has("gpu"))), out("a1 a2"), id="node affinity: b2 is not seen"),
         pytest.param(
             GPU, pod("p", hard(nodeAffinityPolicy="Ignore"), **ON_GPU), out("b1 b2"), id="173 Ignore counts b2's pods"
         ),
-        pytest.param(GPU, pod("p", hard(), **like({}, has("gpu"))), out("a1 a2"), id="an empty term matches nothing"),
         pytest.param(
             GPU,
             pod("p", hard(), **like({"matchExpressions": [{"key": "gpu", "operator": "In"}]})),
             out(),
             id="a broken term matches nothing: no domain",
         ),
-        pytest.param(TAINTED, pod("p", hard()), out("b1 b2"), id="taints are not asked by default"),
         pytest.param(TAINTED, pod("p", hard(nodeTaintsPolicy="Honor")), out("a1 a2"), id="Honor: b2 is not seen"),
         pytest.param(
             TAINTED,
             pod("p", hard(nodeTaintsPolicy="Honor"), tolerations=[{"key": "t", "operator": "Exists"}]),
             out("b1 b2"),
             id="a tolerated taint is none",
-        ),
-        pytest.param(
-            (*FOUR[:3], node("b2", taints=["t=:PreferNoSchedule"])),
-            pod("p", hard(nodeTaintsPolicy="Honor")),
-            out("b1 b2"),
-            id="a soft taint is none",
         ),
         pytest.param(
             GPU,
@@ -235,8 +179,6 @@ REVISION = {"foo": "", "hash": "2"}
     ("constraint", "labels", "expected"),
     [
         pytest.param(hard(matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="174 only the same revision counts"),
-        pytest.param(hard(), REVISION, out("a1 a2"), id="else both revisions count"),
-        pytest.param(hard(matchLabelKeys=["none"]), REVISION, out("a1 a2"), id="a key that the pod lacks is left out"),
         pytest.param(
             hard(selector={}, matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="an empty selector becomes one"
         ),
@@ -246,12 +188,6 @@ REVISION = {"foo": "", "hash": "2"}
             REVISION,
             out("b1 b2"),
             id="merged by the server already",
-        ),
-        pytest.param(
-            hard(selector={"matchLabels": {"hash": "1"}}, matchLabelKeys=["hash"]),
-            REVISION,
-            out(),
-            id="relabelled since: nobody has both",
         ),
     ],
 )
@@ -289,7 +225,6 @@ def surrounded(*selecting: Any) -> Cluster:
 @pytest.mark.parametrize(
     ("incoming", "selecting", "expected"),
     [
-        pytest.param(pod("p"), [service({"foo": ""})], out("a1 a2"), id="what its Service selects"),
         pytest.param(
             pod("p", labels="foo bar", owner="ReplicaSet/o"),
             [service({"foo": ""}), owned(ReplicaSet, BAR)],
@@ -323,12 +258,9 @@ def test_defaults(incoming: PodInfo, selecting: list[Any], expected: Refusals) -
     [
         pytest.param(pod("p"), LIST, [service({"foo": ""})], id="no constraints at all"),
         pytest.param(pod("p", soft()), DEFAULT, [service({"foo": ""})], id="a soft one of its own: no hard default"),
-        pytest.param(pod("p"), DEFAULT, [], id="nothing selects it"),
-        pytest.param(pod("p"), DEFAULT, [service({"bar": ""})], id="a Service that means others"),
         pytest.param(pod("p"), DEFAULT, [service({"foo": ""}, "other")], id="a Service of another namespace"),
         pytest.param(pod("p"), DEFAULT, [service(None)], id="a Service without selector"),
         pytest.param(pod("p"), DEFAULT, [service({})], id="a Service that demands nothing"),
-        pytest.param(pod("p", owner="Job/o"), DEFAULT, [], id="another kind of owner"),
         pytest.param(pod("p"), None, [service({"foo": ""})], id="the system's defaults are soft"),
     ],
 )
@@ -339,26 +271,10 @@ def test_skipped(incoming: PodInfo, args: PodTopologySpreadArgs | None, selectin
     assert PodTopologySpread(args, handle(seen)).pre_filter(CycleState(), incoming, seen.nodes.present) is SKIP
 
 
-def test_defaults_follow_what_selects_the_pod() -> None:
-    """A Service that comes, changes or goes is seen at the next attempt."""
-    seen = surrounded()
-    plugin = PodTopologySpread(DEFAULT, handle(seen))
-    before = refused(plugin, seen, pod("p", labels="foo bar"))
-    seen.workloads.set_service(service({"foo": ""}))
-    first = refused(plugin, seen, pod("p", labels="foo bar"))
-    seen.workloads.set_service(service({"bar": ""}))
-    second = refused(plugin, seen, pod("p", labels="foo bar"))
-    seen.workloads.remove_service("default/s")
-    after = refused(plugin, seen, pod("p", labels="foo bar"))
-
-    assert (before, first, second, after) == (out(), out("a1 a2"), out("a2 b1"), out())
-
-
 @pytest.mark.parametrize(
     ("args", "kinds"),
     [
         pytest.param(None, {"Service", "ReplicationController", "ReplicaSet", "StatefulSet"}, id="system defaults"),
-        pytest.param(DEFAULT, {"Service", "ReplicationController", "ReplicaSet", "StatefulSet"}, id="a list"),
         pytest.param(LIST, set(), id="an empty list"),
     ],
 )
@@ -368,36 +284,6 @@ def test_kinds_that_are_read(args: PodTopologySpreadArgs | None, kinds: set[str]
 
 
 # -- trials and nominations --------------------------------------------------------------------------------------------
-
-
-def test_a_trial_counts_who_comes_and_who_goes() -> None:
-    """As preemption asks: with a victim gone the zone is open again; afterwards all is as before."""
-    seen = cluster(*FOUR, *on(a1=2, b1=1))
-    plugin = PodTopologySpread(LIST, handle(seen))
-    victim, incoming = seen.get("on-a1-0"), pod("p", hard())
-    assert victim is not None
-    before = refused(plugin, seen, incoming)
-    with seen.trial(remove=[victim]):
-        freed = refused(plugin, seen, incoming)
-    with seen.trial(add=[(pod("q"), "b2"), (pod("r"), "b2")]):
-        filled = refused(plugin, seen, incoming)
-
-    assert (before, freed, filled) == (out("a1 a2"), out(), out("b1 b2"))
-    assert before == refused(plugin, seen, incoming)
-
-
-def test_assumed_pods_count() -> None:
-    """Ten equal pods in a row, each where the first node lets it: five in each zone."""
-    seen = cluster(*FOUR)
-    plugin = PodTopologySpread(LIST, handle(seen))
-    for at in range(10):
-        incoming = pod(f"p{at}", hard())
-        free = [name for name in ("a1", "b1") if name not in refused(plugin, seen, incoming)]
-        seen.assume(placed(incoming, free[0]))
-
-    assert [5, 5] == [
-        len(seen.nodes.pods(slot)) for name in ("a1", "b1") if (slot := seen.nodes.slot(name)) is not None
-    ]
 
 
 def runner(seen: Cluster, **nominated: PodInfo) -> Runner:
@@ -410,12 +296,8 @@ def runner(seen: Cluster, **nominated: PodInfo) -> Runner:
 @pytest.mark.parametrize(
     ("nominated", "expected"),
     [
-        pytest.param({}, out(), id="nobody is about to come"),
         pytest.param({"b1": pod("q", priority=1)}, out("b1"), id="with the nominated pod its node is too full"),
-        pytest.param({"b1": pod("q", labels="bar", priority=1)}, out(), id="another kind of pod"),
-        pytest.param({"b1": pod("q", ns="other", priority=1)}, out(), id="another namespace"),
         pytest.param({"b1": pod("q", priority=-1)}, out(), id="of lower priority"),
-        pytest.param({"b1": pod("q", is_deleting=True, priority=1)}, out(), id="terminating"),
     ],
 )
 def test_nominated_pods(nominated: dict[str, PodInfo], expected: Refusals) -> None:
@@ -446,49 +328,3 @@ def test_the_second_look_sees_who_was_faster() -> None:
     assert before is None
     assert after is not None
     assert (after.code, after.reasons) == SKEWED
-
-
-# -- freshness ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        pytest.param(lambda seen: seen.set_node(node("c1")), out("a1 a2 b1 b2"), id="an empty zone came"),
-        pytest.param(lambda seen: seen.set_node(node("b1", zone="a")), out("a1 a2 b1"), id="a node moved to zone a"),
-        pytest.param(lambda seen: seen.set_node(node("b1", zone="")), out("a1 a2", "b1"), id="a node lost the key"),
-        pytest.param(lambda seen: seen.remove_node("b1"), out("a1 a2"), id="a node went; its pods lie nowhere"),
-        pytest.param(
-            lambda seen: seen.set_node(node("b1", taints=["t=:NoSchedule"])), out("a1 a2"), id="a node got a taint"
-        ),
-        pytest.param(lambda seen: seen.remove_pod("on-a1-0"), out("b1 b2"), id="a pod went"),
-        pytest.param(lambda seen: seen.add_pod(pod("new", on="a2")), out("a1 a2"), id="a pod came"),
-        pytest.param(
-            lambda seen: seen.add_pod(pod("on-a1-0", is_deleting=True, on="a1")),
-            out("b1 b2"),
-            id="a pod is terminating now",
-        ),
-        pytest.param(
-            lambda seen: seen.add_pod(pod("on-b1-0", labels="x", on="b1")), out("a1 a2"), id="a pod was relabelled"
-        ),
-    ],
-)
-def test_what_is_kept_is_kept_up(change: Callable[[Cluster], Any], expected: Refusals) -> None:
-    """The same plugin, asked before a change and after it."""
-    seen = cluster(*FOUR, *on(a1=1, b1=1))
-    plugin = PodTopologySpread(LIST, handle(seen))
-    incoming = pod("p", hard(nodeTaintsPolicy="Honor"))
-    assert out() == refused(plugin, seen, incoming)
-
-    change(seen)
-
-    assert expected == refused(plugin, seen, incoming)
-
-
-def test_pods_that_differ_in_what_a_selector_reads_are_judged_apart() -> None:
-    """The same constraint in two pods; one is of those it counts, the other is not."""
-    seen = cluster(*FOUR, *on(a1=1))
-    plugin = PodTopologySpread(LIST, handle(seen))
-    answers = [refused(plugin, seen, pod("p", hard(), labels=labels)) for labels in ("foo", "x")]
-
-    assert [out("a1 a2"), out()] == answers

@@ -12,7 +12,6 @@ from scheduler.core.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     NODE_ADD,
-    NODE_DELETE,
     Action,
     ClusterEvent,
     Resource,
@@ -29,7 +28,6 @@ RELABELLED = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
 TOLERATING = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_TOLERATION)
 OWN_LABEL = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 OWN_TOLERATION = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
-OWN_OTHER = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 NODE_ROOM = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
@@ -57,9 +55,6 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
 @pytest.mark.parametrize(
     ("event", "waiting", "old", "new", "hint"),
     [
-        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(), Hint.QUEUE, id="one that counts came"),
-        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other("bar"), Hint.SKIP, id="one that does not count came"),
-        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(ns="else"), Hint.SKIP, id="one of another namespace came"),
         pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(on=""), Hint.SKIP, id="one without a place"),
         pytest.param(ASSIGNED_POD_ADD, TWO, None, other("bar"), Hint.QUEUE, id="one that any constraint counts"),
         pytest.param(
@@ -77,33 +72,7 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
             Hint.SKIP,
             id="matchLabelKeys: another value",
         ),
-        pytest.param(ASSIGNED_POD_DELETE, WAITING, other(), None, Hint.QUEUE, id="one that counted went"),
-        pytest.param(ASSIGNED_POD_DELETE, WAITING, other("bar"), None, Hint.SKIP, id="one that did not count went"),
-        pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="one that never had a place went"),
-        pytest.param(
-            ASSIGNED_POD_DELETE,
-            WAITING,
-            other(on="", status={"nominatedNodeName": "n1"}),
-            None,
-            Hint.QUEUE,
-            id="a nominated one that counted went",
-        ),
-        pytest.param(
-            ASSIGNED_POD_DELETE,
-            WAITING,
-            other("bar", on="", status={"nominatedNodeName": "n1"}),
-            None,
-            Hint.SKIP,
-            id="a nominated one that did not count went",
-        ),
-        pytest.param(RELABELLED, WAITING, other("bar"), other("foo"), Hint.QUEUE, id="one counts now"),
-        pytest.param(RELABELLED, WAITING, other("foo"), other("bar"), Hint.QUEUE, id="one counts no more"),
         pytest.param(RELABELLED, WAITING, other("foo"), other("foo x"), Hint.SKIP, id="one counts as before"),
-        pytest.param(RELABELLED, TWO, other("foo"), other("foo bar"), Hint.QUEUE, id="one counts twice now"),
-        pytest.param(RELABELLED, TWO, other("foo x"), other("foo y"), Hint.SKIP, id="nothing that any reads"),
-        pytest.param(
-            RELABELLED, WAITING, other("bar", ns="else"), other(ns="else"), Hint.SKIP, id="one of another namespace"
-        ),
         pytest.param(TOLERATING, HONORING, other(), other(**TOLERATION), None, id="somebody else's toleration"),
     ],
 )
@@ -116,21 +85,9 @@ def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, h
     ("event", "old", "new", "hint"),
     [
         pytest.param(
-            OWN_TOLERATION,
-            HONORING,
-            pod("p", hard(nodeTaintsPolicy="Honor"), **TOLERATION),
-            Hint.QUEUE,
-            id="a toleration where taints count",
-        ),
-        pytest.param(
             OWN_TOLERATION, WAITING, pod("p", hard(), **TOLERATION), Hint.SKIP, id="a toleration where they do not"
         ),
-        pytest.param(
-            OWN_LABEL, pod("p", hard(), labels="x"), WAITING, Hint.QUEUE, id="it is one of those that count now"
-        ),
-        pytest.param(OWN_LABEL, WAITING, pod("p", hard(), labels="x"), Hint.QUEUE, id="it is none of them any more"),
         pytest.param(OWN_LABEL, WAITING, pod("p", hard(), labels="foo x"), Hint.SKIP, id="a label that nobody reads"),
-        pytest.param(OWN_LABEL, pod("q", labels="x"), pod("q"), Hint.SKIP, id="it was another waiting pod"),
         pytest.param(
             OWN_LABEL,
             pod("p", hard(matchLabelKeys=["rev"]), labels={"foo": "", "rev": "1"}),
@@ -138,7 +95,6 @@ def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, h
             Hint.QUEUE,
             id="it lost a label that matchLabelKeys names",
         ),
-        pytest.param(OWN_OTHER, WAITING, WAITING, None, id="nothing of the kind"),
     ],
 )
 def test_the_pod_itself(event: ClusterEvent, old: PodInfo, new: PodInfo, hint: Hint | None) -> None:
@@ -155,21 +111,10 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
 @pytest.mark.parametrize(
     ("event", "waiting", "old", "new", "hint"),
     [
-        pytest.param(NODE_ADD, WAITING, None, ZONED, Hint.QUEUE, id="a node with the key came"),
-        pytest.param(NODE_ADD, WAITING, None, BARE, Hint.SKIP, id="a node without came"),
         pytest.param(NODE_ADD, BY_ZONE_AND_NODE, None, ZONED, Hint.SKIP, id="one with some of the keys came"),
-        pytest.param(NODE_ADD, BY_ZONE_AND_NODE, None, BOTH, Hint.QUEUE, id="one with all of the keys came"),
-        pytest.param(NODE_DELETE, WAITING, ZONED, None, Hint.QUEUE, id="a node with the key went"),
-        pytest.param(NODE_DELETE, BY_ZONE_AND_NODE, ZONED, None, Hint.SKIP, id="one with some of the keys went"),
-        pytest.param(NODE_LABEL, WAITING, BARE, ZONED, Hint.QUEUE, id="a node got the key"),
-        pytest.param(NODE_LABEL, WAITING, ZONED, BARE, Hint.QUEUE, id="a node lost the key"),
         pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, BARE, ZONED, Hint.SKIP, id="a node got one of the keys"),
         pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, ZONED, BOTH, Hint.QUEUE, id="a node got the last of the keys"),
-        pytest.param(NODE_LABEL, WAITING, ZONED, node("n", zone="b"), Hint.QUEUE, id="a node moved to another zone"),
         pytest.param(NODE_LABEL, WAITING, ZONED, node("n", "x", zone="a", host=""), Hint.SKIP, id="another label"),
-        pytest.param(
-            NODE_TAINT, WAITING, ZONED, node("n", zone="a", host="", taints=["t=:NoSchedule"]), Hint.QUEUE, id="taints"
-        ),
         pytest.param(
             NODE_TAINT,
             WAITING,
@@ -177,14 +122,6 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
             node("n", zone="", host="", taints=["t=:NoSchedule"]),
             Hint.SKIP,
             id="taints of a node without the key",
-        ),
-        pytest.param(
-            NODE_LABEL,
-            pod("p", hard(), nodeSelector={"x": ""}),
-            ZONED,
-            node("n", "x", zone="a", host=""),
-            Hint.QUEUE,
-            id="a label of the pod's nodeSelector: its zone exists for the pod now",
         ),
         pytest.param(
             NODE_LABEL,
@@ -208,8 +145,6 @@ def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: 
     [
         pytest.param(ASSIGNED_POD_ADD, None, other(), Hint.QUEUE, id="one that its Service selects came"),
         pytest.param(ASSIGNED_POD_ADD, None, other("bar"), Hint.SKIP, id="another pod came"),
-        pytest.param(NODE_ADD, None, ZONED, Hint.QUEUE, id="a node with the key came"),
-        pytest.param(NODE_ADD, None, BARE, Hint.SKIP, id="a node without came"),
     ],
 )
 def test_defaults(event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:
@@ -250,11 +185,7 @@ def test_pods_of_all_namespaces_wait_for_one_node() -> None:
     ("event", "old", "new", "concerned"),
     [
         pytest.param(ASSIGNED_POD_ADD, None, other(), True, id="a pod with the label came"),
-        pytest.param(ASSIGNED_POD_ADD, None, other("bar"), False, id="a pod without came"),
-        pytest.param(RELABELLED, other(), other("x"), True, id="a pod lost the label"),
         pytest.param(ASSIGNED_POD_DELETE, other(ns="else"), None, False, id="a pod of another namespace went"),
-        pytest.param(NODE_ADD, None, ZONED, True, id="a node with the key came"),
-        pytest.param(NODE_ADD, None, BARE, False, id="a node without came"),
         pytest.param(NODE_LABEL, ZONED, node("n", "x", zone="a", host=""), False, id="another label of a node"),
         pytest.param(NODE_TAINT, ZONED, node("n", zone="a", host="", taints=["t=:NoSchedule"]), True, id="taints"),
     ],

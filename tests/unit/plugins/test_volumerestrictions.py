@@ -8,10 +8,9 @@ import pytest
 from hypothesis import event as noted, given, settings, strategies as st
 
 from scheduler.cache.cluster import Cluster
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
 from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Rejection
+from scheduler.core.verdicts import SKIP, Code, Rejection
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
@@ -68,23 +67,12 @@ def one_pod(name: str = "c", *modes: str, ns: str = "default") -> Any:
     ("wanted", "held", "refused"),
     [
         pytest.param(gce(), gce(), True, id="R2 the same GCE disk, both write"),
-        pytest.param(gce(ro=True), gce(), True, id="R2 the same GCE disk, one writes"),
-        pytest.param(gce(), gce(ro=True), True, id="R2 the same GCE disk, the other writes"),
         pytest.param(gce(ro=True), gce(ro=True), False, id="R2 the same GCE disk, both read"),
-        pytest.param(gce(), gce("e"), False, id="another GCE disk"),
-        pytest.param(ebs(), ebs(), True, id="R3 the same EBS volume"),
         pytest.param(ebs(ro=True), ebs(ro=True), True, id="R3 the same EBS volume, both read"),
-        pytest.param(ebs(), ebs("e"), False, id="R3 another EBS volume"),
         pytest.param(rbd("d", "a", "b"), rbd("d", "b", "c"), True, id="R4 the same image, a monitor in common"),
         pytest.param(rbd("d", "a", "b"), rbd("d", "c"), False, id="R4 the same image, other monitors"),
-        pytest.param(rbd(ro=True), rbd(ro=True), False, id="R4 the same image, both read"),
-        pytest.param(rbd(ro=True), rbd(), True, id="R4 the same image, one reads"),
-        pytest.param(rbd(), rbd("e"), False, id="R4 another image"),
         pytest.param(rbd(), rbd(pool="other"), False, id="R4 another pool"),
         pytest.param(iscsi(), iscsi(lun=2), True, id="R5 the same IQN, another LUN"),
-        pytest.param(iscsi(), iscsi("e"), False, id="R5 another IQN"),
-        pytest.param(iscsi(ro=True), iscsi(ro=True), False, id="R5 the same IQN, both read"),
-        pytest.param(gce(), ebs(), False, id="equal names of two kinds"),
         pytest.param({**gce("x"), **ebs()}, {**ebs(), **iscsi()}, True, id="any of several"),
     ],
 )
@@ -99,27 +87,12 @@ def test_disks(wanted: dict[str, Any], held: dict[str, Any], refused: bool, ns: 
 @pytest.mark.parametrize(
     "pod",
     [
-        pytest.param(using("p"), id="R1 no volumes"),
-        pytest.param(using("p", emptyDir={}), id="R1 a volume of another kind"),
         pytest.param(using("p", azureDisk={"diskURI": "d", "diskName": "d"}), id="R1 a disk of another kind"),
     ],
 )
 def test_r1_nothing_to_look_at(pod: PodInfo) -> None:
     """Whatever is on the nodes."""
     assert asked(stored(node("n1"), using("q", on="n1", **gce())), pod) == "skip"
-
-
-def test_a_disk_is_free_with_its_last_user() -> None:
-    """Two pods of a node may have it, and one of them twice."""
-    twice: dict[str, Any] = {"volumes": [{"name": name, **gce(ro=True)} for name in "ab"]}
-    seen = stored(node("n1"), using("q", on="n1", **gce(ro=True)), a_pod("r", on="n1", **twice))
-    said = [asked(seen, using("p", **gce()))]
-    for left in (using("q", on="n1", **gce(ro=True)), a_pod("r", on="n1", **twice)):
-        seen.remove_pod(left.uid)
-        said.append(asked(seen, using("p", **gce())))
-
-    assert said == [{"n1": NO_DISK}, {"n1": NO_DISK}, {}]
-    assert not len(seen.nodes.disk_conflicts.used)
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
@@ -130,12 +103,8 @@ def test_a_disk_is_free_with_its_last_user() -> None:
     [
         pytest.param((), using("p", "c"), 'persistentvolumeclaim "c" not found', id="R6 no such claim"),
         pytest.param(
-            (one_pod("c", ns="other"),), using("p", "c"), 'persistentvolumeclaim "c" not found', id="R6 elsewhere"
-        ),
-        pytest.param(
             (), using("p", "c", **gce()), 'persistentvolumeclaim "c" not found', id="R6 a missing claim beside a disk"
         ),
-        pytest.param((one_pod(),), using("p", "c"), "skip", id="R7 nobody has the claim"),
         pytest.param(
             (a_claim("c").modes("ReadWriteMany"), using("q", "c", on="n1")),
             using("p", "c"),
@@ -151,12 +120,6 @@ def test_a_disk_is_free_with_its_last_user() -> None:
             using("p", "c"),
             "taken",
             id="R8 one mode of several",
-        ),
-        pytest.param(
-            (one_pod("c"), one_pod("d"), using("q", "c", "d", on="n1")),
-            using("p", "d", "c"),
-            "taken",
-            id="R9 two claims",
         ),
         pytest.param((), using("p", ephemeral=("data",)), "skip", id="its own ephemeral claim is not looked at"),
         pytest.param(
@@ -185,13 +148,6 @@ def test_a_claim_that_cannot_be_read_is_named() -> None:
     )
 
 
-def test_a_taken_disk_comes_before_a_taken_claim() -> None:
-    """Each node has one reason."""
-    seen = stored(node("n1"), node("n2"), one_pod(), using("q", "c", on="n1", **ebs()))
-
-    assert asked(seen, using("p", "c", **ebs())) == {"n1": NO_DISK, "n2": TAKEN}
-
-
 def test_r12_filter_without_prefilter() -> None:
     """A failure, but where a disk is taken that is said first."""
     seen = stored(node("n1"), node("n2"), using("q", on="n1", **ebs()))
@@ -202,40 +158,7 @@ def test_r12_filter_without_prefilter() -> None:
     assert named(seen, made.filter(CycleState(), using("p", **ebs()), present)) == {"n1": NO_DISK, "n2": failed}
 
 
-def test_r12_a_failure_ends_the_attempt() -> None:
-    """In the words of the framework."""
-    house = House(node("n1"))
-
-    with pytest.raises(AttemptError, match='running "VolumeRestrictions" filter plugin: cannot read "PreFilterVolume'):
-        finish(house.runner.filter(CycleState(), using("p"), house.cluster.nodes.present, exact=True))
-
-
 # -- what if -----------------------------------------------------------------------------------------------------------
-
-
-def test_r10_the_user_leaves_and_comes_back() -> None:
-    """PreFilter has seen it there."""
-    user = using("q", "c", on="n1")
-    seen = stored(node("n1"), node("n2"), one_pod(), user)
-    made, state, pod = plugin(seen), CycleState(), using("p", "c")
-    assert made.pre_filter(state, pod, seen.nodes.present) is None
-    with seen.trial() as trial:
-        trial.remove(user)
-        without = made.filter(state, pod, seen.nodes.present)
-        trial.add(user, "n1")
-        again = named(seen, made.filter(state, pod, seen.nodes.present))
-
-    assert (without, again) == ({}, {"n1": TAKEN, "n2": TAKEN})
-
-
-def test_r11_a_namesake_of_the_claim_leaves() -> None:
-    """B-13: it is another claim, and the pod is still refused."""
-    namesake = using("r", "c", on="n1", ns="other")
-    seen = stored(node("n1"), one_pod(), using("q", "c", on="n1"), namesake)
-    made, state, pod = plugin(seen), CycleState(), using("p", "c")
-    assert made.pre_filter(state, pod, seen.nodes.present) is None
-    with seen.trial(remove=[namesake]):
-        assert named(seen, made.filter(state, pod, seen.nodes.present)) == {"n1": TAKEN}
 
 
 def test_who_is_on_a_node_that_is_gone_has_no_claim() -> None:
@@ -281,19 +204,6 @@ def disk(**source: Any) -> dict[str, Any]:
     return {"volumes": [{"name": "d", **source}]}
 
 
-def test_preemption_evicts_who_has_the_disk() -> None:
-    """And nobody else: a reader and a pod without disks stay."""
-    house = House(
-        node("n1"),
-        *(lower("writer", "n1", **disk(**gce())), lower("other", "n1", **disk(**gce("e"))), lower("plain", "n1")),
-    )
-    incoming = a_pod("incoming", 10, **disk(**gce()))
-
-    assert house.what_if(incoming).is_counted
-    assert house.victims(incoming, "n1") == ["writer"]
-    assert house.chosen(incoming) == ("n1", ["writer"])
-
-
 def volume_of(claim: str) -> tuple[Any, ...]:
     """The claim, bound, and a volume that can be used on every node."""
     return one_pod(claim).bound_to(f"v-{claim}"), a_pv(f"v-{claim}").claimed_by(claim).phase("Bound")
@@ -301,18 +211,6 @@ def volume_of(claim: str) -> tuple[Any, ...]:
 
 def with_claim(claim: str = "c") -> dict[str, Any]:
     return {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": claim}}]}
-
-
-def test_preemption_evicts_who_has_the_claim() -> None:
-    """Where that is the only one that keeps the pod away; where it is not, nothing helps."""
-    house = House(node("n1"), node("n2"), lower("user", "n1", **with_claim()), lower("plain", "n2"))
-    for thing in volume_of("c"):
-        put(house.cluster, thing)
-    incoming = a_pod("incoming", 10, **with_claim())
-
-    assert house.victims(incoming, "n1") == ["user"]
-    assert house.victims(incoming, "n2") == TAKEN
-    assert house.chosen(incoming) == ("n1", ["user"])
 
 
 def test_a_claim_that_two_pods_have() -> None:
@@ -325,28 +223,6 @@ def test_a_claim_that_two_pods_have() -> None:
     house.cluster.remove_pod(lower("there", "n2").uid)
 
     assert house.chosen(incoming) == ("n1", ["here"])
-
-
-def test_preemption_is_not_slowed_for_others() -> None:
-    """Pods without volumes are counted aside as ever, whoever has disks."""
-    house = House(node("n1", cpu="1"), lower("a", "n1", cpu="1", **disk(**gce())))
-
-    assert house.what_if(a_pod("incoming", 10, cpu="1")).is_counted
-    assert house.victims(a_pod("incoming", 10, cpu="1"), "n1") == ["a"]
-
-
-def test_a_nominated_pod_has_its_disk_already() -> None:
-    """For pods that it goes before."""
-    house = House(node("n1"), node("n2"))
-    house.nominate("n1", a_pod("nominated", 10, **disk(**ebs())))
-    fits = {}
-    for priority in (5, 20):
-        pod, state = a_pod("p", priority, **disk(**ebs())), CycleState()
-        pre = house.runner.pre_filter(state, pod)
-        _, groups = finish(house.runner.filter(state, pod, pre.nodes, exact=True))
-        fits[priority] = named(house.cluster, groups)
-
-    assert fits == {5: {"n1": NO_DISK}, 20: {}}
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
@@ -473,19 +349,6 @@ def test_equal_tally_shapes_mean_equal_verdicts(data: st.DataObject, one: PodInf
     assert shape != other_shape or verdict == other_verdict
 
 
-def test_what_is_remembered_of_a_node_hangs_on_the_users_elsewhere() -> None:
-    """They come and go without a change to the node itself."""
-    seen = stored(node("n1"), node("n2"), one_pod(), one_pod("d"), using("here", "c", "d", on="n1"))
-    made, pod = plugin(seen), using("p", "c")
-    shapes = [made.tally_shape(pod)]
-    seen.add_pod(using("there", "d", on="n2"))
-    shapes.append(made.tally_shape(pod))
-    seen.add_pod(using("there too", "c", on="n2"))
-    shapes.append(made.tally_shape(pod))
-
-    assert shapes[0] == shapes[1] != shapes[2]
-
-
 # -- hints -------------------------------------------------------------------------------------------------------------
 
 UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
@@ -496,16 +359,9 @@ CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHE
 @pytest.mark.parametrize(
     ("pod", "gone", "hint"),
     [
-        pytest.param(using("p", **gce()), using("q", on="n", **gce()), Hint.QUEUE, id="H19 the same GCE disk"),
-        pytest.param(using("p", **ebs()), using("q", on="n", **ebs()), Hint.QUEUE, id="H19 the same EBS volume"),
-        pytest.param(using("p", **rbd()), using("q", on="n", **rbd()), Hint.QUEUE, id="H19 the same RBD image"),
         pytest.param(using("p", **iscsi()), using("q", on="n", **iscsi()), Hint.QUEUE, id="H19 the same IQN"),
-        pytest.param(using("p", **gce()), using("q", on="n", **gce("e")), Hint.SKIP, id="H19 another GCE disk"),
-        pytest.param(using("p", **ebs()), using("q", on="n", **ebs("e")), Hint.SKIP, id="H19 another EBS volume"),
         pytest.param(using("p", **rbd()), using("q", on="n", **rbd("e")), Hint.SKIP, id="H19 another RBD image"),
-        pytest.param(using("p", **iscsi()), using("q", on="n", **iscsi("e")), Hint.SKIP, id="H19 another IQN"),
         pytest.param(using("p", **gce(ro=True)), using("q", on="n", **gce(ro=True)), Hint.SKIP, id="both only read"),
-        pytest.param(using("p", "c"), using("q", "c", on="n"), Hint.QUEUE, id="H19 the same claim"),
         pytest.param(using("p", "c"), using("q", "d", on="n"), Hint.SKIP, id="H19 another claim"),
         pytest.param(using("p", "c"), using("q", "c", on="n", ns="other"), Hint.SKIP, id="a claim's namesake"),
         pytest.param(using("p"), using("q", "c", on="n", **gce()), Hint.SKIP, id="a pod that wants nothing"),
@@ -526,11 +382,8 @@ def test_a_pod_went(pod: PodInfo, gone: PodInfo, hint: Hint, event: ClusterEvent
 @pytest.mark.parametrize(
     ("pod", "event", "new", "hint"),
     [
-        pytest.param(using("p", "c"), CLAIM_ADD, one_pod(), Hint.QUEUE, id="H21 its own came"),
-        pytest.param(using("p", "d"), CLAIM_ADD, one_pod(), Hint.SKIP, id="H21 one that it does not use"),
         pytest.param(using("p", "c", ns="other"), CLAIM_ADD, one_pod(), Hint.SKIP, id="H21 another namespace"),
         pytest.param(using("p", "c"), CLAIM_UPDATE, one_pod(), None, id="access modes never change"),
-        pytest.param(using("p", "c"), NODE_ADD, None, Hint.QUEUE, id="a node came"),
     ],
 )
 def test_other_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | None) -> None:
