@@ -10,8 +10,6 @@ from scheduler.core.podclaims import ClaimUse, claim_uses, not_owned
 from tests.support.volumebuilders import a_claim
 from tests.unit.objects import pod
 
-EPHEMERAL: dict[str, Any] = {"volumeClaimTemplate": {"spec": {}}}
-
 
 def claim(name: str) -> dict[str, Any]:
     return {"persistentVolumeClaim": {"claimName": name}}
@@ -20,10 +18,7 @@ def claim(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("volumes", "used"),
     [
-        pytest.param([], [], id="G1 no volumes"),
         pytest.param([{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {}}], [], id="G1 other sources"),
-        pytest.param([{"name": "v", **claim("c")}], ["c v"], id="a claim"),
-        pytest.param([{"name": "v", "ephemeral": EPHEMERAL}], ["p-v v ephemeral"], id="an ephemeral volume"),
         pytest.param(
             [{"name": "b", **claim("y")}, {"name": "s", "emptyDir": {}}, {"name": "a", **claim("x")}],
             ["y b", "x a"],
@@ -54,7 +49,6 @@ TEXT = "PVC {ns}/p-v was not created for pod default/p (pod is not owner)"
     ("owned", "problem"),
     [
         pytest.param(a_claim("p-v").owned_by("p", "p"), "", id="G14 its controller is the pod"),
-        pytest.param(a_claim("p-v"), TEXT.format(ns="default"), id="G15 nobody's"),
         pytest.param(a_claim("p-v").owned_by("p", "other"), TEXT.format(ns="default"), id="G15 of an earlier pod"),
         pytest.param(
             a_claim("p-v").owned_by("p", "p", controller=False), TEXT.format(ns="default"), id="G15 not as controller"

@@ -15,12 +15,10 @@ from tests.support.volumebuilders import a_capacity, a_claim, a_csi_driver, a_cs
 @pytest.mark.parametrize(
     ("claim", "is_bound"),
     [
-        pytest.param(a_claim("c").bound_to("v"), True, id="volume and annotation"),
         pytest.param(a_claim("c").bound_to("v").phase("Pending"), True, id="G17 whatever the phase"),
         pytest.param(a_claim("c").wants("v").phase("Bound"), False, id="G18 without the annotation"),
         pytest.param(a_claim("c").wants("v").annotation(BIND_COMPLETED, ""), True, id="G19 an empty annotation"),
         pytest.param(a_claim("c").annotation(BIND_COMPLETED, "yes"), False, id="without a volume"),
-        pytest.param(a_claim("c"), False, id="neither"),
     ],
 )
 def test_fully_bound(claim: Any, is_bound: bool) -> None:
@@ -30,14 +28,10 @@ def test_fully_bound(claim: Any, is_bound: bool) -> None:
 @pytest.mark.parametrize(
     ("obj", "name"),
     [
-        pytest.param(a_claim("c", "1Gi", "fast"), "fast", id="a claim's field"),
-        pytest.param(a_claim("c", "1Gi", None), "", id="a claim that says nothing"),
         pytest.param(a_claim("c", "1Gi", "fast").legacy_class("slow"), "slow", id="G25 a claim's annotation"),
         pytest.param(a_claim("c", "1Gi", "fast").legacy_class(""), "", id="a claim's empty annotation"),
-        pytest.param(a_pv("v", "1Gi", "fast"), "fast", id="a volume's field"),
         pytest.param(a_pv("v"), "", id="a volume without a class"),
         pytest.param(a_pv("v", "1Gi", "fast").legacy_class("slow"), "slow", id="C20 a volume's annotation"),
-        pytest.param(a_pv("v", "1Gi", "fast").legacy_class(""), "", id="a volume's empty annotation"),
     ],
 )
 def test_class(obj: Any, name: str) -> None:
@@ -61,12 +55,10 @@ def test_selected_node(claim: Any, node_name: str | None) -> None:
 @pytest.mark.parametrize(
     ("volume", "is_meant"),
     [
-        pytest.param(a_pv("v").claimed_by("c", uid="u"), True, id="its uid"),
         pytest.param(a_pv("v").claimed_by("c"), True, id="M8 its name, no uid"),
         pytest.param(a_pv("v").claimed_by("c", uid="other"), False, id="M10 an earlier claim of that name"),
         pytest.param(a_pv("v").claimed_by("d", uid="u"), False, id="M11 another claim"),
         pytest.param(a_pv("v").claimed_by("c", "other", uid="u"), False, id="another namespace"),
-        pytest.param(a_pv("v"), False, id="nobody's"),
     ],
 )
 def test_meant_for_this_very_claim(volume: Any, is_meant: bool) -> None:
@@ -127,7 +119,6 @@ def test_drivers() -> None:
 @pytest.mark.parametrize(
     ("kind", "typ", "raw", "is_broken"),
     [
-        pytest.param("PersistentVolume", PersistentVolume, '"spec": {"capacity": {"storage": "x"}}', True, id="size"),
         pytest.param("PersistentVolume", PersistentVolume, '"spec": {"nodeAffinity": null}', False, id="nulls"),
         pytest.param(
             "PersistentVolume",
