@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from tests.unit.brain import Brain
-from tests.unit.scenarios.seen import HOST, attempts, beside
+from tests.unit.scenarios.seen import HOST, beside
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -60,28 +60,6 @@ async def test_75_an_assumption_does_not_expire() -> None:
     assert (brain.refusal("q"), brain.places()) == (NO_ROOM, {"q": "unschedulable"})
 
 
-async def test_77_78_a_node_that_goes_and_comes_back_has_its_pods() -> None:
-    """While it is gone nothing fits anywhere; when it is back, what runs on it counts; the last deletion frees it."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    for name in ("a", "b"):
-        brain.pod(name, cpu="1", on="n1", scheduler="default-scheduler")
-    brain.node_gone("n1")
-    brain.pod("p", cpu="1")
-    await brain.settle()
-    assert brain.message("p") == "no nodes available to schedule pods"
-    assert brain.cluster.sizes() == {"nodes": 0, "pods": 2, "assumed_pods": 0}
-
-    brain.node("n1", cpu="2")
-    await brain.later(20)
-    assert brain.refusal("p") == NO_ROOM
-    brain.node_gone("n1")
-    for name in ("a", "b"):
-        brain.gone(name)
-    assert brain.cluster.sizes() == {"nodes": 0, "pods": 0, "assumed_pods": 0}
-    assert brain.cluster.nodes.slot("n1") is None
-
-
 async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as_it_is_there() -> None:
     """By its own rule, though the pod that comes has none."""
     brain = Brain()
@@ -100,58 +78,6 @@ async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as
     await brain.settle()
 
     assert brain.writer.binds[1:] == [("default/q", "n1")]
-
-
-@pytest.mark.parametrize(
-    ("app", "tried"),
-    [
-        pytest.param("db", 2, id="84 another scheduler's pod is bound: whoever waits to be beside it is woken"),
-        pytest.param("web", 1, id="84 whoever waits for another pod is not"),
-    ],
-)
-async def test_a_pod_of_others_comes(app: str, tried: int) -> None:
-    """AssignedPodAdd, whoever bound the pod."""
-    brain = Brain()
-    brain.node("n1", labels={HOST: "n1"})
-    brain.node("n2", labels={HOST: "n2"})
-    brain.pod("p", **beside("db"))
-    await brain.later(20)
-    assert brain.places() == {"p": "unschedulable"}
-
-    brain.pod("theirs", labels={"app": app}, scheduler="default-scheduler")
-    brain.pod("theirs", labels={"app": app}, scheduler="default-scheduler", on="n2")
-    await brain.settle()
-
-    assert attempts(brain, "p") == tried
-    assert brain.writer.binds == ([("default/p", "n2")] if tried == 2 else [])
-
-
-async def test_85_a_static_pod_counts_like_any_other() -> None:
-    """It is shown with its node from the first moment, and nobody ever bound it."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("kube-proxy-n1", cpu="1500m", on="n1", scheduler="")
-    brain.pod("p", cpu="1")
-    await brain.settle()
-
-    assert brain.refusal("p") == NO_ROOM
-
-
-@pytest.mark.parametrize("over", ["Succeeded", "Failed"])
-async def test_86_a_pod_that_is_over_gives_its_room_back(over: str) -> None:
-    """And wakes whoever waits for it."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("job", cpu="2", on="n1", scheduler="default-scheduler")
-    brain.pod("p", cpu="2")
-    await brain.later(20)
-    assert (brain.places(), requested_milli_cpu(brain, "n1")) == ({"p": "unschedulable"}, 2000)
-
-    brain.pod("job", cpu="2", on="n1", scheduler="default-scheduler", phase=over)
-    assert requested_milli_cpu(brain, "n1") == 0
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize(

@@ -41,29 +41,9 @@ async def test_one_pod_has_the_device() -> None:
 # -- whom it would not help that others die ------------------------------------------------------------------------------
 
 
-def no_such_device(yard: Yard) -> None:
-    yard.low("v", "d0")
-    yard.comes("p", "device.attributes['drv'].at == 7")
-
-
-def too_few(yard: Yard) -> None:
-    yard.low("v", "d0")
-    yard.comes(count=2)
-
-
 def as_important(yard: Yard) -> None:
     yard.low("v", "d0", priority=10)
     yard.comes()
-
-
-def shared_with(priority: int) -> Callable[[Yard], None]:
-    def given(yard: Yard) -> None:
-        yard.holds("s", "d0", users=("v", "w"))
-        yard.uses("v", "s", on="n1", **OTHERS)
-        yard.uses("w", "s", on="n1", priority=priority, **OTHERS)
-        yard.comes()
-
-    return given
 
 
 def user_that_is_no_pod(yard: Yard) -> None:
@@ -82,11 +62,7 @@ def user_that_nobody_knows(yard: Yard) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        pytest.param(no_such_device, id="no device is as the claim wants it"),
-        pytest.param(too_few, id="the node has too few"),
         pytest.param(as_important, id="its user is as important"),
-        pytest.param(shared_with(10), id="its claim has a user who is as important"),
-        pytest.param(shared_with(11), id="its claim has a user who is more important"),
         pytest.param(user_that_is_no_pod, id="its claim has a user that is no pod"),
         pytest.param(user_that_nobody_knows, id="its claim has a user who is bound only just now"),
     ],
@@ -129,95 +105,7 @@ async def test_switched_off(switch: dict[str, Any]) -> None:
     assert (yard.message("p"), evicted(yard), nominations(yard)) == (UPSTREAM, [], [])
 
 
-async def test_a_pod_that_never_preempts() -> None:
-    """It says so."""
-    yard = Yard()
-    yard.low("v", "d0")
-    yard.comes(preemptionPolicy="Never")
-    await yard.settle()
-
-    never = f"{SHORT} still not schedulable, preemption: not eligible due to preemptionPolicy=Never."
-    assert (yard.message("p"), evicted(yard)) == (never, [])
-
-
 # -- who dies --------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_claim_that_two_victims_share() -> None:
-    """Both must go, in this order of importance."""
-    yard = Yard()
-    yard.holds("s", "d0", users=("v", "w"))
-    yard.uses("v", "s", on="n1", priority=2, **OTHERS)
-    yard.uses("w", "s", on="n1", priority=1, **OTHERS)
-    yard.low("x")
-    yard.comes()
-    await yard.settle()
-
-    assert (sorted(evicted(yard)), yard.message("p")) == (["v", "w"], found("n1", 2, SHORT))
-
-
-async def test_only_who_has_what_is_wanted() -> None:
-    """Less important pods with other devices stay."""
-    yard = Yard(3)
-    yard.low("a", "d0", priority=1)
-    yard.low("b", "d1", priority=9)
-    yard.low("c", "d2", priority=2)
-    yard.comes("p", "device.attributes['drv'].at == 1")
-    await yard.settle()
-
-    assert evicted(yard) == ["b"]
-
-
-async def test_the_less_important_of_two() -> None:
-    """Equal devices: the more important pod is spared, and of equals the older."""
-    yard = Yard(3)
-    yard.low("a", "d0", priority=1, started="2026-01-01T00:00:00Z")
-    yard.low("b", "d1", priority=1, started="2026-01-02T00:00:00Z")
-    yard.low("c", "d2", priority=2)
-    yard.comes()
-    await yard.settle()
-
-    assert evicted(yard) == ["b"]
-
-
-async def test_a_budget() -> None:
-    """Whom it protects is spared if somebody else's device will do."""
-    yard = Yard(2)
-    yard.low("a", "d0", priority=1, labels={"app": "a"})
-    yard.low("b", "d1", priority=2)
-    yard.budget("a", app="a")
-    yard.comes()
-    await yard.settle()
-
-    assert evicted(yard) == ["b"]
-
-
-async def test_the_cheaper_node() -> None:
-    """As with all preemptions; a node where it would not help is not taken for one."""
-    yard = Yard(nodes=("n1", "n2", "n3"))
-    yard.low("a", "d0", on="n1", priority=5)
-    yard.low("b", "d0", on="n2", priority=3)
-    yard.holds("s", "d0", on="n3", users=("c", "d"))
-    yard.uses("c", "s", on="n3", priority=0, **OTHERS)
-    yard.uses("d", "s", on="n3", priority=20, **OTHERS)
-    yard.comes()
-    await yard.settle()
-
-    assert (evicted(yard), nominations(yard)) == (["b"], ["n2"])
-
-
-async def test_devices_and_room() -> None:
-    """Who has the device goes, and who has the processors; who has neither stays."""
-    yard = Yard(2)
-    yard.node("n1", cpu="4")
-    yard.low("a", "d0", cpu="1")
-    yard.low("b", "d1", cpu="1", priority=20)
-    yard.pod("c", on="n1", cpu="2", **OTHERS)
-    yard.pod("d", on="n1", **OTHERS)
-    yard.comes(cpu="3")
-    await yard.settle()
-
-    assert sorted(evicted(yard)) == ["a", "c"]
 
 
 async def test_a_part_of_a_device() -> None:

@@ -7,21 +7,17 @@ tests/unit/test_binding.py and tests/unit/config/. Ids begin with the row's numb
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from scheduler.config.types import Configuration, PluginSet, Profile
 from scheduler.core.errors import Unavailable
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Rejection, Skip, Wait
+from scheduler.core.verdicts import SKIP, Rejection, Skip, Wait
 from scheduler.framework.state import CycleState
 from tests.unit.brain import Brain
-from tests.unit.scenarios.seen import attempts, in_flight, metric, with_plugins
+from tests.unit.scenarios.seen import attempts, metric, with_plugins
 from tests.unit.toys import BeforeBind, Holds
-
-NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 
 
 class Works(BeforeBind):
@@ -95,26 +91,6 @@ async def test_204_a_pod_deleted_at_permit_is_rejected_there(how: str) -> None:
         assert brain.message("p") == "0/1 nodes are available: 1 removed."
     await brain.later(5)
     assert brain.places() == {}
-
-
-async def test_205_a_pod_deleted_in_prebind_is_forgotten_at_once() -> None:
-    """PreBind still runs, and already another pod has the place; that PreBind then fails harms nobody."""
-    brain = Brain()
-    works = Works()
-    brain.plug(pre_bind=(works,))
-    await two_for_one_place(brain)
-
-    brain.gone("p")
-    assert not brain.cluster.is_assumed("uid-p")
-    await brain.settle()
-    assert brain.cluster.is_assumed("uid-q")
-
-    works.answer = Rejection("W", Code.ERROR, ("the pod is gone",))
-    works.go.set()
-    await brain.settle()
-
-    assert ("default/q", "n1") in brain.writer.binds
-    assert (brain.cluster.sizes()["assumed_pods"], brain.places(), in_flight(brain)) == (1, {}, {})
 
 
 # -- Permit ------------------------------------------------------------------------------------------------------------
@@ -217,20 +193,3 @@ async def test_207_what_was_said_is_taken_back_when_the_binding_fails(shown: boo
 
 def refuse(pod: Pod, node_name: str) -> None:
     raise Unavailable("etcd is away")
-
-
-# -- configurations ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("nominated", ["", "n1"], ids=["a pod without nomination", "a nominated pod"])
-async def test_214_without_preemption_the_message_ends_with_the_nodes(nominated: str) -> None:
-    """No PostFilter is left to say anything, and none to keep a nomination that did not help."""
-    plugins: dict[str, Any] = {"multiPoint": PluginSet(disabled=("DefaultPreemption", "DynamicResources"))}
-    brain = Brain(Configuration(profiles=(Profile("kubestow", plugins=plugins),)))
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2", nominated=nominated)
-    await brain.settle()
-
-    assert brain.parts.profiles["kubestow"].post_filter == ()
-    assert brain.message("p") == NO_ROOM
-    assert brain.writer.nominations == ([("default/p", "")] if nominated else [])

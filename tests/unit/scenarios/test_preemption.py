@@ -1,6 +1,6 @@
-"""Rows 180-195 and 198 of docs/spec/core.md §9: a preemption from the plan to the Binding.
+"""Rows 181-195 of docs/spec/core.md §9: a preemption from the plan to the Binding.
 
-Whom it concerns is in test_victims.py; the evictions one by one in tests/unit/test_preemption.py. Ids begin with the
+The choice of victims is in tests/unit/plugins/; the evictions one by one in tests/unit/test_preemption.py. Ids begin with the
 row's number.
 """
 
@@ -11,59 +11,25 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.errors import ApiError, Forbidden, NotFound
+from scheduler.core.errors import ApiError, Forbidden
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Rejection, Skip, Wait
 from scheduler.framework.state import CycleState
-from tests.support.ports import Noted
 from tests.unit.brain import POST_FILTER, Brain
 from tests.unit.scenarios.evicting import (
     NO_ROOM,
-    NO_VICTIMS,
     OTHERS,
     PREEMPTED,
     evicted,
-    found,
     full_nodes,
     nominations,
-    ours,
 )
 from tests.unit.scenarios.seen import attempts, metric
 from tests.unit.toys import BeforeBind, Holds
 
 HIGH: dict[str, Any] = {"cpu": "2", "priority": 10}
 EXECUTED = "scheduler_preemption_goroutines_execution_total"
-
-
-async def test_180_one_pod_is_in_the_way() -> None:
-    """The nomination is written before anybody dies; the victim is told why, deleted, and an event says so."""
-    brain = Brain()
-    full_nodes(brain, "n1", priority=1)
-    brain.pod("p", **HIGH)
-    await brain.settle()
-
-    assert brain.writer.wire == ["patch p", "patch low-n1", "delete low-n1"]
-    assert nominations(brain) == ["n1"]
-    assert brain.message("p") == found("n1", 1)
-    told = [condition for key, condition in brain.writer.conditions if key == "default/low-n1"]
-    assert [(c.type, c.status, c.reason, c.message) for c in told] == [
-        (*PREEMPTED.values(), "kubestow: preempting to accommodate a higher priority pod")
-    ]
-    note = "Preempted by pod uid-p on node n1"
-    assert brain.recorder.events[-1] == Noted(
-        "default/low-n1", "Normal", "Preempted", "Preempting", note, related="default/p"
-    )
-    assert metric(brain, "scheduler_preemption_attempts_total") == 1
-    assert (metric(brain, "scheduler_preemption_victims_sum"), metric(brain, EXECUTED, result="success")) == (1, 1)
-
-    brain.gone("low-n1")
-    await brain.settle()
-
-    assert (brain.writer.binds, brain.is_free()) == ([("default/p", "n1")], False)
-    brain.pod("p", on="n1", **HIGH)
-    await brain.settle()
-    assert (brain.places(), brain.is_free()) == ({}, True)
 
 
 @pytest.mark.parametrize("nominated", ["", "n1"], ids=["181 a pod without nomination", "181 a nomination stays"])
@@ -78,54 +44,13 @@ async def test_a_pod_that_never_preempts(nominated: str) -> None:
     assert (evicted(brain), nominations(brain), brain.places()) == ([], [], {"p": "unschedulable"})
 
 
-@pytest.mark.parametrize("priority", [10, 11])
-async def test_182_nobody_yields_to_an_equal(priority: int) -> None:
-    """Nor to a lesser."""
-    brain = Brain()
-    full_nodes(brain, "n1", priority=priority)
-    brain.pod("p", **HIGH)
-    await brain.settle()
-
-    assert (brain.message("p"), evicted(brain), nominations(brain)) == (NO_VICTIMS, [], [])
-
-
 # -- victims that are leaving, and nominations -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("leaving", "gone"),
-    [
-        pytest.param({"a"}, ["b"], id="187 one of two is leaving: only the other is deleted"),
-        pytest.param({"a", "b"}, [], id="187 both are: nobody is"),
-    ],
-)
-async def test_a_victim_that_is_leaving_anyway(leaving: set[str], gone: list[str]) -> None:
-    """By somebody else's wish, with time to stop; the pod is nominated all the same."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    for name in ("a", "b"):
-        brain.pod(name, on="n1", cpu="1", deleting=name in leaving, **OTHERS)
-    brain.pod("p", **HIGH)
-    await brain.settle()
-
-    assert (evicted(brain), nominations(brain)) == (gone, ["n1"])
-    assert [key for key, _ in brain.writer.conditions if key != "default/p"] == [f"default/{name}" for name in gone]
-    assert metric(brain, "scheduler_preemption_victims_count") == len(gone)
-
-    for name in ("a", "b"):
-        brain.gone(name)
-    await brain.settle()
-    assert brain.writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize(
     ("leaving", "waits"),
     [
         pytest.param({"conditions": [PREEMPTED]}, True, id="188 by a scheduler's wish: the room is on its way"),
-        pytest.param({}, False, id="188 by somebody else's"),
-        pytest.param(
-            {"conditions": [{**PREEMPTED, "reason": "EvictionByEvictionAPI"}]}, False, id="188 by an eviction"
-        ),
         pytest.param({"conditions": [PREEMPTED], "priority": 10}, False, id="188 a pod of equal priority"),
     ],
 )
@@ -153,7 +78,6 @@ async def test_room_that_is_on_its_way(leaving: dict[str, Any], waits: bool) -> 
     [
         pytest.param({"cpu": "2", "unschedulable": True}, id="189 it was cordoned"),
         pytest.param({"cpu": "2", "taints": [{"key": "a", "effect": "NoExecute"}]}, id="189 it was tainted"),
-        pytest.param({"cpu": "1"}, id="189 it shrank"),
         pytest.param(None, id="189 it is gone"),
     ],
 )
@@ -170,22 +94,6 @@ async def test_the_nominated_node_is_out_of_the_question(changed: dict[str, Any]
     await brain.settle()
 
     assert (evicted(brain), nominations(brain)) == (["low-n2"], ["n2"])
-
-
-async def test_190_who_is_nominated_there_and_lesser_is_sent_away() -> None:
-    """And tried again; who is not, and who is another scheduler's, keeps the nomination."""
-    brain = Brain()
-    full_nodes(brain, "n1")
-    for name, priority, more in (("lesser", 5, {}), ("equal", 10, {}), ("theirs", 5, OTHERS)):
-        brain.pod(name, priority=priority, cpu="100m", gates=("g",), **more)
-        brain.pod(name, priority=priority, cpu="100m", gates=("g",), nominated="n1", **more)
-    brain.pod("p", cpu="1500m", priority=10)
-    await brain.settle()
-
-    assert evicted(brain) == ["low-n1"]
-    assert brain.writer.nominations == [("default/p", "n1"), ("default/lesser", "")]
-    nominees = {pod.pod.metadata.name for pod in brain.parts.queue.nominator.for_node("n1")}
-    assert nominees == {"equal", "theirs", "p"}
 
 
 async def test_195_no_node_can_be_helped() -> None:
@@ -304,45 +212,6 @@ async def test_192_of_those_deleted_at_once_one_fails() -> None:
     }
 
 
-async def test_192_a_server_that_keeps_refusing_is_not_asked_without_end() -> None:
-    """One try for each back-off."""
-    brain = Brain()
-
-    def refuse(pod: Pod) -> None:
-        raise Forbidden("a webhook said no")
-
-    brain.writer.on_delete = refuse
-    full_nodes(brain, "n1")
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    asked = [len(evicted(brain))]
-    for _ in range(3):
-        await brain.later(11)
-        asked.append(len(evicted(brain)))
-
-    assert asked == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("when", ["at the condition", "at the deletion"])
-async def test_193_a_victim_that_is_gone_already(when: str) -> None:
-    """That is what was wanted: no event, no failure, and the end that the watch shows later wakes the preemptor."""
-    brain = Brain()
-    if when == "at the condition":
-        brain.writer.patch_errors = [None, NotFound("pods low-n1 not found")]
-    else:
-        brain.writer.on_delete = fails_once(NotFound("pods low-n1 not found"))
-    full_nodes(brain, "n1")
-    brain.pod("p", **HIGH)
-    await brain.settle()
-
-    assert evicted(brain) == ([] if when == "at the condition" else ["low-n1"])
-    assert [event.reason for event in brain.recorder.events] == ["FailedScheduling"]
-    assert (metric(brain, EXECUTED, result="success"), attempts(brain, "p")) == (1, 1)
-    brain.gone("low-n1")
-    await brain.settle()
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
 class Works(BeforeBind):
     """PreBind that takes for ever; `idle`: it has nothing to do."""
 
@@ -389,31 +258,3 @@ async def test_a_victim_that_is_only_on_its_way(point: str, said: str) -> None:
     assert (told[0], list(brain.places())) == (said, ["low"])
     await brain.later(2)
     assert attempts(brain, "low") == 2
-
-
-# -- somebody else is faster ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("parity", [False, True])
-async def test_198_somebody_takes_the_room_again_and_again(parity: bool) -> None:
-    """Another scheduler does not heed our nomination. Twice may be bad luck; then the node is left out for a minute."""
-    brain = Brain(ours(parity=parity))
-    full_nodes(brain, "n1")
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    made = []
-    for i in range(6):
-        brain.gone(f"again-{i - 1}" if i else "low-n1")
-        brain.pod(f"again-{i}", on="n1", cpu="2", **OTHERS)
-        await brain.later(20)
-        made.append(len(evicted(brain)))
-
-    lost = [event.note for event in brain.recorder.events if event.reason == "PreemptionLost"]
-    assert metric(brain, "kubestow_preemptions_lost_total") == made[-1] - 2
-    if parity:
-        assert (made, lost) == ([2, 3, 4, 5, 6, 7], [])
-    else:
-        assert made == [2, 3, 3, 3, 4, 4]
-        told = "room made on node n1 was taken by other pods again and again; if it is lost once more, the node is left out for"
-        assert lost == [f"{told} 1m0s", f"{told} 2m0s"]
-        assert brain.message("p") == NO_VICTIMS

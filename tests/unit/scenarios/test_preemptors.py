@@ -34,17 +34,6 @@ def port(number: int, ip: str = "", cpu: str = "100m") -> dict[str, Any]:
     return {"containers": [{"name": "c", "ports": ports, "resources": {"requests": {"cpu": cpu}}}]}
 
 
-def spread(app: str) -> dict[str, Any]:
-    """A pod's spec: evenly over the zones, counted among pods labelled app=<app>."""
-    constraint = {
-        "maxSkew": 1,
-        "topologyKey": "zone",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": app}},
-    }
-    return {"topologySpreadConstraints": [constraint]}
-
-
 def web(**spec: Any) -> dict[str, Any]:
     return {"labels": {"app": "web"}, **spec}
 
@@ -55,29 +44,8 @@ def web(**spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("there", "pod", "gone"),
     [
-        pytest.param([port(80), port(81), {}], port(80), ["a"], id="a host port"),
         pytest.param(
             [port(80, "127.0.0.1"), port(80, "127.0.0.2"), port(81)], port(80), ["a", "b"], id="it is held twice"
-        ),
-        pytest.param(
-            [port(80, "127.0.0.1"), port(80, "127.0.0.2")], port(80, "127.0.0.2"), ["b"], id="only one clashes"
-        ),
-        pytest.param(
-            [port(80), {"cpu": "1900m"}, {"cpu": "1", "priority": 1}, {"cpu": "500m"}],
-            port(80, cpu="500m"),
-            ["a"],
-            id="a port and room: whose port it is has room enough",
-        ),
-        pytest.param(
-            [{"priority": 3}, {"priority": 2}, {"priority": 1}], {"cpu": "4"}, ["a", "b", "c"], id="the whole node"
-        ),
-        pytest.param([web(), {}], beside("web", away=True), ["a"], id="a pod that it wants to be away from"),
-        pytest.param([beside("web", away=True), {}], web(), ["a"], id="a pod that wants to be away from it"),
-        pytest.param(
-            [web(cpu="1"), {"cpu": "2", "priority": 2}, {"cpu": "1", "priority": 3}],
-            {"cpu": "1", **beside("web", away=True)},
-            ["a"],
-            id="one is in the way twice, the others not at all",
         ),
         pytest.param(
             [web(cpu="1"), {"cpu": "2", "priority": 2}, {"cpu": "1", "priority": 3}],
@@ -109,80 +77,6 @@ def held(brain: Brain, name: str) -> set[str]:
     slot = nodes.slot(name)
     assert slot is not None
     return {info.pod.metadata.name for info in nodes.pods(slot).values()}
-
-
-async def test_a_node_without_a_place_for_one_more_pod() -> None:
-    """The least important of many goes."""
-    brain = Brain()
-    brain.node("n1", pods="3")
-    for name, priority in (("a", 2), ("b", 1), ("c", 3)):
-        brain.pod(name, on="n1", priority=priority, **OTHERS)
-    brain.pod("p", priority=10)
-    await brain.settle()
-
-    assert (evicted(brain), brain.message("p")) == (
-        ["b"],
-        found("n1", 1, "0/1 nodes are available: 1 Too many pods."),
-    )
-
-
-@pytest.mark.parametrize(
-    ("priority", "gone"),
-    [
-        pytest.param(1, ["web"], id="the node where the pod in the way is"),
-        pytest.param(20, [], id="it is more important: nobody, for others of the zone are not in the way"),
-    ],
-)
-async def test_a_pod_in_the_way_of_a_whole_zone(priority: int, gone: list[str]) -> None:
-    """Victims are looked for on the node only that the pod is to have."""
-    brain = Brain()
-    for name in ("n1", "n2"):
-        brain.node(name, labels={"zone": "a"})
-    brain.pod("web", on="n1", priority=priority, **web(), **OTHERS)
-    brain.pod("low", on="n2", **OTHERS)
-    brain.pod("p", priority=10, **beside("web", key="zone", away=True))
-    await brain.settle()
-
-    assert evicted(brain) == gone
-    refusal = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
-    nobody = "1 No preemption victims found for incoming pod, 1 node(s) didn't match pod anti-affinity rules"
-    assert brain.message("p") == (
-        found("n1", 1, refusal) if gone else f"{refusal}{POST_FILTER}0/2 nodes are available: {nobody}."
-    )
-
-
-@pytest.mark.parametrize(
-    ("elsewhere", "gone"),
-    [
-        pytest.param(0, ["w1", "w2"], id="nobody in the other zone: both must go"),
-        pytest.param(1, ["w2"], id="one in the other zone: the lesser"),
-    ],
-)
-async def test_a_spread_that_would_be_too_uneven(elsewhere: int, gone: list[str]) -> None:
-    """Counted anew for each pod that leaves."""
-    brain = Brain()
-    brain.node("n1", labels={"zone": "a"})
-    brain.node("n2", labels={"zone": "b"}, cpu="2")
-    for name, priority in (("w1", 2), ("w2", 1)):
-        brain.pod(name, on="n1", cpu="100m", priority=priority, **web(), **OTHERS)
-    labels = {"app": "web"} if elsewhere else {}
-    brain.pod("dear", on="n2", cpu="2", priority=20, labels=labels, **OTHERS)
-    brain.writer.on_delete = at_once(brain)
-    brain.pod("p", cpu="100m", priority=10, **web(), **spread("web"))
-    await brain.settle()
-
-    assert (evicted(brain), brain.writer.binds) == (gone, [("default/p", "n1")])
-
-
-@pytest.mark.parametrize("priority", [-5, 1])
-async def test_whoever_is_above_may_preempt(priority: int) -> None:
-    """Also below zero."""
-    brain = Brain()
-    full_nodes(brain, "n1", priority=priority - 1)
-    brain.pod("p", cpu="2", priority=priority)
-    await brain.settle()
-
-    assert evicted(brain) == ["low-n1"]
 
 
 async def test_a_pod_that_cannot_be_judged_evicts_nobody() -> None:

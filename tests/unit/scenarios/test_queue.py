@@ -10,18 +10,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.errors import Unavailable
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import pod_info
-from scheduler.core.verdicts import Nominate, Wait
 from tests.unit.brain import Brain, read_node
 from tests.unit.scenarios.seen import attempts, in_flight, metric
-from tests.unit.toys import Holds
 
 REJECTED = {"plugin": "NodeResourcesFit", "profile": "kubestow"}
-TAINTED = [{"key": "gpu", "effect": "NoSchedule"}]
-TOLERATES = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
 
 
 @pytest.mark.parametrize(
@@ -107,55 +102,6 @@ async def test_49_a_pod_that_only_the_flush_brought_back_is_counted_when_bound()
 
 
 @pytest.mark.parametrize(
-    ("node", "bound"),
-    [
-        pytest.param({"taints": TAINTED}, True, id="54 a toleration brings back a pod that only a taint kept out"),
-        pytest.param({"cpu": "1"}, False, id="55 and leaves a pod that found no room"),
-    ],
-)
-async def test_a_toleration_comes(node: dict[str, Any], bound: bool) -> None:
-    """The pod's own change is asked about, and only by those who rejected it."""
-    brain = Brain()
-    brain.node("n1", **node)
-    brain.pod("p", cpu="2")
-    await brain.later(20)
-    assert brain.places() == {"p": "unschedulable"}
-
-    brain.pod("p", cpu="2", **TOLERATES)
-    await brain.settle()
-
-    assert attempts(brain, "p") == (2 if bound else 1)
-    assert brain.writer.binds == ([("default/p", "n1")] if bound else [])
-
-
-@pytest.mark.parametrize("held", ["at Permit", "on the wire"])
-async def test_59_a_pod_deleted_while_it_is_tried_does_not_come_back(held: str) -> None:
-    """Its attempt fails for that reason or another: nothing is queued, nothing stays in flight, no place stays taken."""
-    brain = Brain()
-    brain.node("n1")
-    if held == "at Permit":
-        brain.plug(permit=(Holds("A", permits=Wait(600)),))
-    else:
-        brain.writer.hold = asyncio.Event()
-        brain.writer.on_bind = refused
-    brain.pod("p")
-    await brain.settle()
-    assert brain.cluster.is_assumed("uid-p")
-
-    brain.gone("p")
-    if brain.writer.hold is not None:
-        brain.writer.hold.set()
-    await brain.later(20)
-
-    assert (brain.places(), in_flight(brain), attempts(brain, "p")) == ({}, {}, 1)
-    assert brain.is_free()
-
-
-def refused(pod: Pod, node_name: str) -> None:
-    raise Unavailable("etcd is away")
-
-
-@pytest.mark.parametrize(
     "end",
     [
         pytest.param(lambda brain: brain.gone("nominee"), id="60 the nominated pod is deleted"),
@@ -187,32 +133,3 @@ async def test_a_nomination_that_ends_wakes_pods_of_its_priority_and_below(end: 
 def nominee(brain: Brain, node_name: str) -> None:
     """Gated, so that it holds its place and is not tried itself."""
     brain.pod("nominee", cpu="4", priority=10, gates=("g",), nominated=node_name)
-
-
-class Nominates:
-    """A PostFilter that has found a way: the pod may fit on n1 soon."""
-
-    name = "Nominates"
-    world: Any = None
-
-    def post_filter(self, *_: object) -> Nominate:
-        return Nominate("n1")
-
-
-async def test_62_a_nomination_of_ours_survives_updates_that_do_not_know_of_it() -> None:
-    """Until our patch has come round an update without it says nothing; the one that takes it back ends it."""
-    brain = Brain()
-    brain.plug(post_filter=(Nominates(),))
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    nominator = brain.parts.queue.nominator
-    assert brain.writer.nominations == [("default/p", "n1")]
-
-    brain.pod("p", cpu="2", labels={"a": "b"})
-    assert nominator.node_of("uid-p") == "n1"
-    brain.pod("p", cpu="2", nominated="n1")
-    assert nominator.node_of("uid-p") == "n1"
-    brain.pod("p", cpu="2")
-
-    assert nominator.node_of("uid-p") is None
