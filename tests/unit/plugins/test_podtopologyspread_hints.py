@@ -88,6 +88,7 @@ def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, h
             OWN_TOLERATION, WAITING, pod("p", hard(), **TOLERATION), Hint.SKIP, id="a toleration where they do not"
         ),
         pytest.param(OWN_LABEL, WAITING, pod("p", hard(), labels="foo x"), Hint.SKIP, id="a label that nobody reads"),
+        pytest.param(OWN_LABEL, pod("q", labels="x"), pod("q"), Hint.SKIP, id="it was another waiting pod"),
         pytest.param(
             OWN_LABEL,
             pod("p", hard(matchLabelKeys=["rev"]), labels={"foo": "", "rev": "1"}),
