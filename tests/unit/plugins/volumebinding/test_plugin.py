@@ -1,281 +1,168 @@
-"""VolumeBinding at its extension points, with a binder that answers as told: docs/spec/volumes.md §2–§6, rows V1, A12."""
+"""VolumeBinding at its extension points: docs/spec/volumes.md §2–§6, rows V1, A12."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.core.decode import Broken
 from scheduler.core.errors import Conflict
 from scheduler.core.meta import Metadata
-from scheduler.core.podinfo import pod_info
+from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.timestamps import seconds
 from scheduler.core.verdicts import SKIP, Code, Rejection
 from scheduler.framework.state import CycleState
-from scheduler.plugins.volumebinding import VolumeBinding
-from scheduler.plugins.volumebinding.binder import PodVolumeClaims
-from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
-from tests.support.volumebinder import FakeVolumeBinder, refusing
+from scheduler.plugins.volumebinding.binder import VolumeError
 from tests.support.volumebuilders import a_claim
-from tests.unit.objects import cluster, handle, node
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,
+    BND,
+    IMM,
     NODE_CONFLICT,
     PB,
     U1,
-    UNBOUND_IMMEDIATE,
     A,
     World,
     using,
 )
 
-CLAIM = a_claim("c").uid("c").typed()
-DELAYED = PodVolumeClaims(delayed=(CLAIM,))
-ENTANGLED = PodVolumeClaims(delayed=(CLAIM,), is_entangled=True)
-POD = using("p", "c")
-FAILED = ("VolumeBinding", Code.ERROR, ("it broke",))
-UNRESOLVABLE = Code.UNRESOLVABLE
+FAILED = Rejection("VolumeBinding", Code.ERROR, ("it broke",))
+NOT_FOUND = Rejection("VolumeBinding", Code.ERROR, ("not found",))
+MANY = a_claim("many", "1G", "W").modes("ReadWriteOnce", "ReadOnlyMany")
+POD = using("p", "u1")
 
 
-def plugin_of(binder: FakeVolumeBinder, seen: Cluster | None = None) -> tuple[VolumeBinding, Cluster]:
-    seen = seen or cluster(node("n1"), node("n2"))
-    given = dataclasses.replace(handle(seen), ours=KubestowArgs(pre_bind_live_check="none"))
-    return VolumeBinding(None, given, binder=binder), seen
+def refused(*reasons: str) -> Rejection:
+    return Rejection("VolumeBinding", Code.UNRESOLVABLE, reasons)
 
 
-def begun(binder: FakeVolumeBinder) -> tuple[VolumeBinding, CycleState, Cluster]:
-    """PreFilter has let the pod pass."""
-    plugin, seen = plugin_of(binder)
-    state = CycleState()
-    assert plugin.pre_filter(state, POD, seen.nodes.present) is None
-    return plugin, state, seen
+def no_volume_for(name: str) -> Rejection:
+    return Rejection("VolumeBinding", Code.ERROR, (f'no pod volume found for node "{name}"',))
 
 
-def told(no: object) -> tuple[str, Code, tuple[str, ...]] | None:
-    return (no.plugin, no.code, no.reasons) if isinstance(no, Rejection) else None
+def breaks(world: World, operation: str, error: Exception) -> None:
+    """Each call of this operation of the binder fails."""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    setattr(world.binder, operation, fails)
 
 
 # -- PreFilter and Filter ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("binder", "exact"),
+    ("info", "exact"),
     [
-        pytest.param(FakeVolumeBinder(DELAYED), True, id="claims of one wish"),
-        pytest.param(FakeVolumeBinder(ENTANGLED), False, id="claims of several wishes"),
-        pytest.param(FakeVolumeBinder(PodVolumeClaims(immediate=(CLAIM,))), True, id="PreFilter has refused the pod"),
+        pytest.param(POD, True, id="claims of one wish"),
+        pytest.param(using("p", "u1", "many"), False, id="claims of several wishes"),
+        pytest.param(using("p", "i"), True, id="PreFilter has refused the pod"),
     ],
 )
-def test_whether_filter_alone_tells(binder, exact):
+def test_whether_filter_alone_tells(info: PodInfo, exact: bool) -> None:
     """Preemption asks that of every pod, also of those that never came to Filter."""
-    plugin, seen = plugin_of(binder)
-    state = CycleState()
-    plugin.pre_filter(state, POD, seen.nodes.present)
-    assert exact == plugin.vouches(state, POD)
+    world = World(U1, MANY, IMM, A)
+    state, _ = world.pre_filtered(info)
+
+    assert exact == world.plugin.vouches(state, info)
 
 
-@pytest.mark.parametrize(
-    ("binder", "answer"),
-    [
-        pytest.param(
-            FakeVolumeBinder(PodVolumeClaims(unusable="no such claim")),
-            ("VolumeBinding", UNRESOLVABLE, ("no such claim",)),
-            id="a claim cannot be used",
-        ),
-        pytest.param(
-            FakeVolumeBinder(PodVolumeClaims(immediate=(CLAIM, CLAIM))),
-            ("VolumeBinding", UNRESOLVABLE, (UNBOUND_IMMEDIATE,)),
-            id="claims wait for nobody",
-        ),
-        pytest.param(refusing("pod_volume_claims", "it broke"), FAILED, id="it breaks"),
-    ],
-)
-def test_pre_filter(binder: FakeVolumeBinder, answer: Any) -> None:
-    """One reason, whatever the number of claims."""
-    plugin, seen = plugin_of(binder)
+def test_verify_that_breaks_ends_the_attempt() -> None:
+    """Only claims that were not judged exactly are tried."""
+    world, entangled = World(U1, MANY, A), using("p", "u1", "many")
+    states = [world.pre_filtered(info)[0] for info in (POD, entangled)]
+    breaks(world, "find", VolumeError("it broke"))
 
-    assert answer == told(plugin.pre_filter(CycleState(), POD, seen.nodes.present))
-
-
-def test_filter_answers_by_reasons() -> None:
-    """All reasons of a node are one refusal, and no eviction helps."""
-    reasons = {(NODE_CONFLICT, BIND_CONFLICT): 0b01, (BIND_CONFLICT,): 0b10}
-    plugin, state, _ = begun(FakeVolumeBinder(DELAYED, conflicts=reasons))
-
-    assert {
-        Rejection("VolumeBinding", UNRESOLVABLE, (NODE_CONFLICT, BIND_CONFLICT)): 0b01,
-        Rejection("VolumeBinding", UNRESOLVABLE, (BIND_CONFLICT,)): 0b10,
-    } == plugin.filter(state, POD, 0b11)
-    assert {Rejection("VolumeBinding", UNRESOLVABLE, (BIND_CONFLICT,)): 0b10} == plugin.filter(state, POD, 0b10)
-
-
-def test_filter_that_breaks_ends_the_attempt() -> None:
-    """The error is of all nodes that were asked about."""
-    plugin, state, _ = begun(refusing("eligible_nodes", "it broke"))
-    ((no, nodes),) = plugin.filter(state, POD, 0b11).items()
-
-    assert (FAILED, 0b11) == (told(no), nodes)
-
-
-@pytest.mark.parametrize(
-    ("binder", "answer", "calls"),
-    [
-        pytest.param(FakeVolumeBinder(DELAYED, found=(BIND_CONFLICT,)), None, [], id="Filter was exact"),
-        pytest.param(
-            FakeVolumeBinder(ENTANGLED, found=(BIND_CONFLICT,)),
-            ("VolumeBinding", UNRESOLVABLE, (BIND_CONFLICT,)),
-            ["find"],
-            id="entangled, and there is none",
-        ),
-        pytest.param(refusing("find", "it broke"), FAILED, ["find"], id="it breaks"),
-    ],
-)
-def test_verify(binder: FakeVolumeBinder, answer: Any, calls: list[str]) -> None:
-    """Only what was not judged exactly is tried."""
-    if binder.errors:
-        binder.claims = ENTANGLED
-    plugin, state, _ = begun(binder)
-    del binder.calls[:]
-
-    assert answer == told(plugin.verify(state, POD, 0))
-    assert calls == binder.calls
+    assert world.plugin.verify(states[0], POD, world.slot("n1")) is None
+    assert FAILED == world.plugin.verify(states[1], entangled, world.slot("n1"))
 
 
 # -- Reserve -------------------------------------------------------------------------------------------------------------
 
 
-def reserved(binder: FakeVolumeBinder) -> tuple[VolumeBinding, CycleState, Cluster]:
-    plugin, state, seen = begun(binder)
-    assert plugin.reserve(state, POD, "n1") is None
-    return plugin, state, seen
+def test_reserve_on_a_node_that_cannot_after_all() -> None:
+    """Nothing is held then, and Filter looks at all claims again."""
+    world = World(U1, A)
+    state, _ = world.pre_filtered(POD)
+    world.withdraw("PersistentVolume", "a")
 
-
-@pytest.mark.parametrize(
-    ("binder", "answer"),
-    [
-        pytest.param(FakeVolumeBinder(DELAYED, all_bound=True), None, id="everything is bound"),
-        pytest.param(
-            FakeVolumeBinder(DELAYED, found=(BIND_CONFLICT,)),
-            ("VolumeBinding", UNRESOLVABLE, (BIND_CONFLICT,)),
-            id="the node cannot after all",
-        ),
-        pytest.param(refusing("assume", "it broke"), FAILED, id="assuming breaks"),
-    ],
-)
-def test_reserve(binder: FakeVolumeBinder, answer: Any) -> None:
-    """Whatever it says, Unreserve may follow, and again."""
-    plugin, state, _ = begun(binder)
-
-    assert answer == told(plugin.reserve(state, POD, "n1"))
-    plugin.unreserve(state, POD, "n1")
-    plugin.unreserve(state, POD, "n1")
-    assert binder.plans == binder.reverted[:1]
+    assert refused(BIND_CONFLICT) == world.plugin.reserve(state, POD, "n1")
+    world.plugin.unreserve(state, POD, "n1")
+    assert {"n1": (BIND_CONFLICT,)} == world.judged(POD, "n1", state=state)
 
 
 def test_reserve_on_a_node_that_is_gone() -> None:
     """An error, and nothing is held."""
-    binder = FakeVolumeBinder(DELAYED)
-    plugin, state, _ = begun(binder)
+    world = World(U1, A)
+    state, _ = world.pre_filtered(POD)
 
-    assert ("VolumeBinding", Code.ERROR, ('node "n9" not found',)) == told(plugin.reserve(state, POD, "n9"))
-    assert [] == binder.plans
+    assert Rejection("VolumeBinding", Code.ERROR, ('node "n9" not found',)) == world.plugin.reserve(state, POD, "n9")
+    assert world.volume("a").spec.claim_ref is None
 
 
 def test_a12_unreserve_has_nothing_to_do() -> None:
     """A12 Without state, and on another node than the one that was reserved."""
-    binder = FakeVolumeBinder(DELAYED)
-    plugin, state, _ = reserved(binder)
-    plugin.unreserve(CycleState(), POD, "n1")
-    plugin.unreserve(state, POD, "n2")
+    world = World(U1, A)
+    state, _ = world.reserved(POD)
+    world.plugin.unreserve(CycleState(), POD, "n1")
+    world.plugin.unreserve(state, POD, "n2")
 
-    assert [] == binder.reverted
+    assert "u1" == world.volume("a").spec.claim_ref.name
 
 
 def test_the_second_look_spares_what_is_assumed() -> None:
     """Between PreBind and Bind the node is looked at again: by what is bound, for the rest is ours and on its way."""
-    bound, followed = a_claim("b").bound_to("v").typed(), a_claim("f").wants("w").typed()
-    binder = FakeVolumeBinder(PodVolumeClaims(bound=(bound,), delayed=(CLAIM,), followed=(followed,)))
-    plugin, state, seen = reserved(binder)
-    del binder.asked[:]
-    plugin.filter(state, POD, seen.nodes.present)
+    world, info = World(U1, A, BND, PB, MANY), using("p", "u1", "bnd")
+    state, assumed = world.reserved(info)
+    world.withdraw("PersistentVolume", "a")
 
-    assert [PodVolumeClaims(bound=(bound,), followed=(followed,))] == binder.asked
-    assert plugin.verify(state, POD, 0) is None
-
-
-def test_the_second_look_after_a_failed_reserve_is_a_first_one() -> None:
-    """Nothing is ours then."""
-    binder = FakeVolumeBinder(DELAYED, found=(BIND_CONFLICT,))
-    plugin, state, seen = begun(binder)
-    assert plugin.reserve(state, POD, "n1") is not None
-    plugin.filter(state, POD, seen.nodes.present)
-
-    assert DELAYED == binder.asked[-1]
+    assert {} == world.judged(assumed, "n1", state=state)
+    assert world.plugin.verify(state, assumed, world.slot("n1")) is None
+    world.show(PB.set({"spec": {"nodeAffinity": None}}).where("k", "n2"))
+    assert {"n1": (NODE_CONFLICT,)} == world.judged(assumed, "n1", state=state)
 
 
 # -- PreBind -------------------------------------------------------------------------------------------------------------
 
 
-def stateful(known: VolumeState | None) -> CycleState:
-    state = CycleState()
-    if known is not None:
-        state.set(STATE, known)
-    return state
-
-
-def test_v1_pre_flight() -> None:
-    """V1 Skip, go on, not found, nothing for this node."""
-    binder = FakeVolumeBinder(DELAYED)
-    plugin, state, _ = reserved(binder)
-    nothing = ("VolumeBinding", Code.ERROR, ('no pod volume found for node "n2"',))
+async def test_v1_pre_flight_and_pre_bind_without_a_plan() -> None:
+    """V1 Skip, go on, not found, nothing for this node; PreBind says the same (§6.2)."""
+    world, bound = World(U1, A, BND, PB, ours=KubestowArgs(pre_bind_live_check="none")), using("q", "bnd")
+    state, _ = world.reserved(POD)
+    all_bound, _ = world.reserved(bound)
+    fresh, _ = world.pre_filtered(using("r", "u1"))
+    plugin = world.plugin
 
     assert plugin.pre_bind_parallel
-    assert SKIP is plugin.pre_bind_pre_flight(stateful(VolumeState(DELAYED, all_bound=True)), POD, "n1")
+    assert SKIP is plugin.pre_bind_pre_flight(all_bound, bound, "n1")
     assert plugin.pre_bind_pre_flight(state, POD, "n1") is None
-    assert ("VolumeBinding", Code.ERROR, ("not found",)) == told(plugin.pre_bind_pre_flight(stateful(None), POD, "n1"))
-    assert nothing == told(plugin.pre_bind_pre_flight(state, POD, "n2"))
-    assert nothing == told(plugin.pre_bind_pre_flight(stateful(VolumeState(DELAYED)), POD, "n2"))
+    assert NOT_FOUND == plugin.pre_bind_pre_flight(CycleState(), POD, "n1")
+    assert await plugin.pre_bind(all_bound, bound, "n1") is None
+    for known, name in ((state, "n2"), (fresh, "n1")):
+        assert no_volume_for(name) == plugin.pre_bind_pre_flight(known, POD, name)
+        assert no_volume_for(name) == await plugin.pre_bind(known, POD, name)
+    assert [] == world.writer.prebinds
 
 
 @pytest.mark.parametrize(
-    ("known", "node_name", "answer"),
+    "error",
     [
-        pytest.param(VolumeState(DELAYED, all_bound=True), "n1", None, id="everything is bound"),
-        pytest.param(
-            VolumeState(DELAYED),
-            "n1",
-            ("VolumeBinding", Code.ERROR, ('no pod volume found for node "n1"',)),
-            id="nothing was reserved",
-        ),
+        pytest.param(VolumeError("it broke"), id="the wait is over"),
+        pytest.param(Conflict("it broke"), id="a write failed: its text, unchanged"),
     ],
 )
-async def test_pre_bind_without_a_plan(known: VolumeState, node_name: str, answer: Any) -> None:
-    """§6.2, and nobody is asked."""
-    binder = FakeVolumeBinder(DELAYED)
-    plugin, _ = plugin_of(binder)
-
-    assert answer == told(await plugin.pre_bind(stateful(known), POD, node_name))
-    assert [] == binder.calls
-
-
-@pytest.mark.parametrize(
-    "binder",
-    [
-        pytest.param(refusing("bind", "it broke"), id="the wait is over"),
-        pytest.param(FakeVolumeBinder(errors={"bind": Conflict("it broke")}), id="a write failed: its text, unchanged"),
-    ],
-)
-async def test_pre_bind_fails(binder: FakeVolumeBinder) -> None:
+async def test_pre_bind_fails(error: Exception) -> None:
     """§6.2 An error, and not a refusal: the pod backs off."""
-    plugin, state, _ = reserved(binder)
+    world = World(U1, A, ours=KubestowArgs(pre_bind_live_check="none"))
+    state, assumed = world.reserved(POD)
+    breaks(world, "bind", error)
 
-    assert FAILED == told(await plugin.pre_bind(state, POD, "n1"))
+    assert FAILED == await world.plugin.pre_bind(state, assumed, "n1")
 
 
 # -- what a young pod's claims may have become (B-18) ---------------------------------------------------------------------
