@@ -108,10 +108,6 @@ VA1 = an_attachment("v1", "n1", EBS)
     [
         pytest.param(a_world(VA0, VA1), using("p", "c0"), None, id="L1 attached already, to a full node"),
         pytest.param(a_world(P3, P12), using("p", "c0"), FULL, id="L3 no room"),
-        pytest.param(a_world(P3, P12, limit=None), using("p", "c0"), None, id="L4 a driver without a limit"),
-        pytest.param(
-            a_world(P12, using("q", "pending", on="n1")), using("p", "c0"), FULL, id="L5 unbound claims of others count"
-        ),
         pytest.param(
             a_world(using("q", "pending", on="n1"), using("r", "pending", on="n1"), P12, limit=4),
             using("p", "c0"),
@@ -133,7 +129,6 @@ VA1 = an_attachment("v1", "n1", EBS)
         pytest.param(
             a_world(DISKS, P12, **GCE_LIMIT), using("p", "c0"), FULL, id="L9 each driver has its own: this one is full"
         ),
-        pytest.param(a_world(OLD), using("p", "c0"), FULL, id="L11 in-tree volumes count with the driver's own"),
         pytest.param(a_world(OLD), using("p", "pending-old"), FULL, id="L12 an unbound claim of an in-tree class"),
         pytest.param(
             World(node("n1"), *fixtures(), OLD),
@@ -141,7 +136,6 @@ VA1 = an_attachment("v1", "n1", EBS)
             None,
             id="L13 without a CSINode in-tree volumes do not count",
         ),
-        pytest.param(a_world(OLD), using("p", volumes=(INLINE,)), FULL, id="L15 one written out in the pod"),
         pytest.param(
             a_world(
                 P12, a_pv("v9").csi(EBS, "vol-9"), a_claim("c9").bound_to("v9"), using("q", "c9", on="n1"), limit=3
@@ -168,20 +162,6 @@ VA1 = an_attachment("v1", "n1", EBS)
         pytest.param(
             a_world(
                 P3,
-                ephemeral("abc", "x", "y", on="n1"),
-                a_claim("abc-x", storage_class="ebs").owned_by("abc", "abc"),
-                a_claim("abc-y", storage_class="ebs").owned_by("abc", "abc"),
-            ),
-            using("p", "c0"),
-            FULL,
-            id="L20 ephemeral volumes of others count",
-        ),
-        pytest.param(
-            a_world(P3, using("q", "deleted", on="n1")), using("p", "c0"), None, id="L22 a pod whose claim is deleted"
-        ),
-        pytest.param(
-            a_world(
-                P3,
                 an_attachment("v0", "n2", EBS),
                 an_attachment("v1", "n1", ""),
                 an_attachment("v2", "n1", EBS).set({"spec": {"source": {"persistentVolumeName": None}}}),
@@ -192,8 +172,6 @@ VA1 = an_attachment("v1", "n1", EBS)
             None,
             id="L24 attachments that say nothing",
         ),
-        pytest.param(a_world(limit=0), using("p", "c0"), FULL, id="L26 a limit of 0"),
-        pytest.param(a_world(limit=0), using("p", "pending-files"), None, id="a class that is never migrated"),
         pytest.param(
             a_world(),
             using("p", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)),
@@ -214,14 +192,6 @@ VA1 = an_attachment("v1", "n1", EBS)
             using("p", "c0"),
             None,
             id="Q-13 a pod there whose ephemeral claim is not its own",
-        ),
-        pytest.param(
-            a_world(
-                using("q", on="n1", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)), P3
-            ),
-            using("p", "c0"),
-            None,
-            id="a pod there with a volume that cannot be translated",
         ),
     ],
 )  # fmt: skip
@@ -299,7 +269,6 @@ def test_driver_must_be_there(world: World, gates: tuple[str, ...], pod: PodInfo
     [
         pytest.param(using("p", "c0"), {"bare": MISSING}, id="B-27 not where it has not registered"),
         pytest.param(using("p", volumes=(INLINE,)), {"bare": MISSING}, id="B-27 nor an in-tree volume of its"),
-        pytest.param(using("p", "disk1"), {}, id="other drivers need not"),
     ],
 )
 def test_required_drivers(pod: PodInfo, out: Any) -> None:

@@ -100,7 +100,6 @@ async def test_204_a_pod_deleted_at_permit_is_rejected_there(how: str) -> None:
     ("wait_s", "said"),
     [
         pytest.param(5, "5s", id="206 five seconds without an answer"),
-        pytest.param(90, "1m30s", id="206 longer waits are told as Go tells them"),
         pytest.param(3600, "15m0s", id="206 nobody waits longer than a quarter of an hour"),
     ],
 )

@@ -1,32 +1,29 @@
 """Rows 181-195 of docs/spec/core.md §9: a preemption from the plan to the Binding.
 
-The choice of victims is in tests/unit/plugins/; the evictions one by one in tests/unit/test_preemption.py. Ids begin with the
-row's number.
+The choice of victims is in tests/unit/plugins/; the evictions one by one in tests/unit/test_preemption.py.
+Ids begin with the row's number.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from scheduler.core.errors import ApiError, Forbidden
+from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Rejection, Skip, Wait
-from scheduler.framework.state import CycleState
 from tests.unit.brain import POST_FILTER, Brain
 from tests.unit.scenarios.evicting import (
     NO_ROOM,
+    NO_VICTIMS,
     OTHERS,
     PREEMPTED,
     evicted,
     full_nodes,
     nominations,
+    ours,
 )
 from tests.unit.scenarios.seen import attempts, metric
-from tests.unit.toys import BeforeBind, Holds
 
 HIGH: dict[str, Any] = {"cpu": "2", "priority": 10}
 EXECUTED = "scheduler_preemption_goroutines_execution_total"
@@ -114,55 +111,6 @@ async def test_195_no_node_can_be_helped() -> None:
 # -- the evictions -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victims", [1, 2])
-async def test_191_the_last_victims_end_is_seen_before_its_deletion_is_answered(victims: int) -> None:
-    """The preemptor does not wait for the answer, nor is it left asleep."""
-    brain = Brain()
-    brain.writer.delete_hold = asyncio.Event()
-    brain.node("n1", cpu="2")
-    names = ["a", "b"][:victims]
-    for name in names:
-        brain.pod(name, on="n1", cpu="2" if victims == 1 else "1", **OTHERS)
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    for name in names[:-1]:  # the first has gone, and its deletion is answered after the preemptor was asked
-        brain.gone(name)
-        await brain.settle()
-        assert brain.places() == {"p": "gated"}
-        brain.writer.delete_hold.set()
-        brain.writer.delete_hold = asyncio.Event()
-        await brain.settle()
-    assert evicted(brain) == names
-
-    brain.gone(names[-1])
-    await brain.settle()
-
-    assert (brain.writer.binds, len(brain.parts.evictions)) == ([("default/p", "n1")], 1)
-    brain.writer.delete_hold.set()
-    await brain.settle()
-    assert (len(brain.parts.evictions), brain.places()) == (0, {})
-
-
-async def test_191_the_last_victim_goes_by_itself_before_its_turn() -> None:
-    """While the first one's deletion is under way; nobody else's end will wake the preemptor then."""
-    brain = Brain()
-    brain.writer.delete_hold = asyncio.Event()
-    brain.node("n1", cpu="2")
-    for name in ("a", "b"):
-        brain.pod(name, on="n1", cpu="1", **OTHERS)
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    for name in ("a", "b"):
-        brain.gone(name)
-    await brain.settle()
-    assert brain.places() == {"p": "gated"}
-
-    brain.writer.delete_hold.set()
-    await brain.settle()
-
-    assert (evicted(brain), brain.writer.binds) == (["a"], [("default/p", "n1")])
-
-
 def fails_once(error: ApiError) -> Any:
     """For `writer.on_delete`: the first deletion fails."""
     errors = [error]
@@ -193,68 +141,80 @@ async def test_192_a_deletion_that_fails_ends_the_preemption() -> None:
     assert [event.pod for event in brain.recorder.events if event.reason == "Preempted"] == ["default/a", "default/b"]
 
 
-async def test_192_of_those_deleted_at_once_one_fails() -> None:
-    """What was sent is awaited and counts; the plan ends there."""
+# -- the preemptor until it is bound -----------------------------------------------------------------------------------
+
+
+async def test_a_pod_that_cannot_be_judged_evicts_nobody() -> None:
+    """Who knows whether it would be placed then."""
     brain = Brain()
-    brain.writer.on_delete = fails_once(Forbidden("a webhook said no"))
-    brain.node("n1", cpu="3")
-    for name, priority in (("a", 3), ("b", 2), ("c", 1)):
-        brain.pod(name, on="n1", cpu="1", priority=priority, **OTHERS)
-    brain.pod("p", cpu="3", priority=10)
+    full_nodes(brain, "n1")
+    brain.pod("p", schedulingGroup={"podGroupName": "g"}, **HIGH)
     await brain.settle()
 
-    assert (evicted(brain)[0], "c" in evicted(brain)) == ("a", False)
-    brain.gone("b")  # while it is leaving, its place is waited for
+    assert (evicted(brain), nominations(brain)) == ([], [])
+    assert brain.message("p").endswith("pod uses a scheduling group, which kubestow cannot judge yet.")
+
+
+@pytest.mark.parametrize("priority", [9, 10])
+async def test_room_that_was_made_is_held_for_whom_it_was_made(priority: int) -> None:
+    """Against pods of the same priority and of lower, though they come first."""
+    brain = Brain()
+    full_nodes(brain, "n1")
+    brain.pod("p", **HIGH)
+    await brain.settle()
+    brain.pod("p", nominated="n1", **HIGH)
+    brain.pod("q", cpu="1", priority=priority)
+    await brain.settle()
+    assert brain.message("q") == f"{NO_ROOM}{POST_FILTER}0/1 nodes are available: 1 Insufficient cpu."
+
+    brain.gone("low-n1")
+    await brain.settle()
+
+    assert (brain.writer.binds, evicted(brain)) == ([("default/p", "n1")], ["low-n1"])
+
+
+async def test_nobody_left_to_evict() -> None:
+    """The victim became more important meanwhile; the text says what is so now."""
+    brain = Brain()
+    full_nodes(brain, "n1")
+
+    def refuse(pod: Pod) -> None:
+        brain.pod("low-n1", on="n1", cpu="2", priority=10, **OTHERS)
+        raise Forbidden("a webhook said no")
+
+    brain.writer.on_delete = refuse
+    brain.pod("p", **HIGH)
+    await brain.settle()
     await brain.later(2)
-    assert (evicted(brain)[-1], evicted(brain).count("c")) == ("c", 1)
-    assert {event.pod for event in brain.recorder.events if event.reason == "Preempted"} == {
-        f"default/{name}" for name in "abc"
-    }
 
-
-class Works(BeforeBind):
-    """PreBind that takes for ever; `idle`: it has nothing to do."""
-
-    idle = False
-
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
-        return SKIP if self.idle else None
-
-    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
-        await asyncio.Event().wait()
-        return None
+    assert (brain.message("p"), nominations(brain)) == (NO_VICTIMS, ["n1", ""])
 
 
 @pytest.mark.parametrize(
-    ("point", "said"),
+    ("parity", "bound", "cleared"),
     [
-        pytest.param("permit", "waiting on permit for pod: preempted", id="194 a pod that Permit holds"),
-        pytest.param(
-            "pre_bind", 'running PreBind plugin "W": preempted by DefaultPreemption', id="194 a pod in PreBind"
-        ),
+        pytest.param(False, ["default/p"], [], id="the room that was made for it is still its own"),
+        pytest.param(True, ["default/q"], [("default/p", "")], id="parity: it is anybody's, as upstream"),
     ],
 )
-async def test_a_victim_that_is_only_on_its_way(point: str, said: str) -> None:
-    """Its place is taken back; the API server is told nothing, and the pod is tried again."""
-    brain = Brain()
-    permit, works = Holds("A", permits=Wait(600) if point == "permit" else None), Works("W")
-    works.idle = point == "permit"
-    brain.plug(permit=(permit,), pre_bind=(works,))
+async def test_a_server_fails_when_the_victims_are_gone(
+    *, parity: bool, bound: list[str], cleared: list[tuple[str, str]]
+) -> None:
+    """What failed is one write; it must not cost further victims."""
+    brain = Brain(ours(parity=parity))
     brain.node("n1", cpu="2")
-    brain.pod("low", cpu="2", priority=1)
-    await brain.settle()
-    assert brain.cluster.is_assumed("uid-low")
-    permit.permits, works.idle = None, True
 
-    brain.pod("p", **HIGH)
-    await brain.settle()
+    def fails(_pod: Pod, _node_name: str) -> None:
+        brain.writer.on_bind = None
+        brain.writer.binds.clear()
+        raise Unavailable("the server fails")
 
-    assert (evicted(brain), brain.writer.binds) == ([], [("default/p", "n1")])
-    preempted = [event for event in brain.recorder.events if event.reason == "Preempted"]
-    assert [(event.pod, event.note) for event in preempted] == [
-        ("default/low", "Preempted by pod uid-p on node n1 (in kube-scheduler memory).")
-    ]
-    told = [condition.message for key, condition in brain.writer.conditions if key == "default/low"]
-    assert (told[0], list(brain.places())) == (said, ["low"])
-    await brain.later(2)
-    assert attempts(brain, "low") == 2
+    brain.writer.on_bind = fails
+    brain.pod("p", cpu="2", priority=10, nominated="n1")
+    await brain.settle()
+    brain.pod("q", cpu="2", priority=10)
+    await brain.settle()
+    await brain.later(3)
+
+    assert [key for key, _ in brain.writer.binds] == bound
+    assert brain.writer.nominations == cleared
