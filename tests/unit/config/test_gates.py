@@ -48,10 +48,7 @@ def test_what_flags_change(asked: dict[str, bool], changed: set[str]) -> None:
             {"DRAResourceClaimDeviceStatus": False},
             f"DRADeviceBindingConditions {DEPENDS} [DRAResourceClaimDeviceStatus]",
         ),
-        (
-            {"DRADeviceTaintRules": True, "DRADeviceTaints": False},
-            f"DRADeviceTaintRules {DEPENDS} [DRADeviceTaints]",
-        ),
+        ({"DRADeviceTaintRules": True, "DRADeviceTaints": False}, f"DRADeviceTaintRules {DEPENDS} [DRADeviceTaints]"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )

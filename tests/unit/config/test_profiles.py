@@ -32,11 +32,7 @@ def removed(name: str) -> str:
             ["profiles[1].schedulerName: Required value"],
             id="a second profile without name",
         ),
-        pytest.param(
-            [{"schedulerName": ""}],
-            ["profiles[0].schedulerName: Required value"],
-            id="an empty name",
-        ),
+        pytest.param([{"schedulerName": ""}], ["profiles[0].schedulerName: Required value"], id="an empty name"),
         pytest.param(
             [{}],
             [f"profiles[0].schedulerName: is required: without it the profile is {OTHERS}"],
@@ -54,10 +50,7 @@ def removed(name: str) -> str:
         ),
         pytest.param(
             [{"schedulerName": 5}, {"schedulerName": "b"}],
-            [
-                "profiles[0].schedulerName: must be a string, got 5",
-                "profiles[0].schedulerName: Required value",
-            ],
+            ["profiles[0].schedulerName: must be a string, got 5", "profiles[0].schedulerName: Required value"],
             id="a number for a name",
         ),
         pytest.param(
@@ -96,10 +89,7 @@ def test_plugin_sets_are_kept_as_written() -> None:
     ).profiles
 
     assert only.percentage_of_nodes_to_score == 30
-    assert only.plugins == {
-        "multiPoint": PluginSet((PluginRef("A", 3),), ("B",)),
-        "score": PluginSet((), ("*",)),
-    }
+    assert only.plugins == {"multiPoint": PluginSet((PluginRef("A", 3),), ("B",)), "score": PluginSet((), ("*",))}
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,7 @@ def test_integers(text: str, number: int | None) -> None:
 def test_selector_needs_all_parts() -> None:
     """Labels and expressions are joined by and; the empty selector matches everything."""
     selector = from_manifest(
-        LabelSelector,
-        {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "rank", "operator": "Exists"}]},
+        LabelSelector, {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "rank", "operator": "Exists"}]}
     )
 
     assert selector.matches(LABELS)

@@ -25,9 +25,7 @@ def claim(name: str) -> dict[str, Any]:
             id="in the order of the volumes",
         ),
         pytest.param(
-            [{"name": "v", **claim("c")}, {"name": "w", **claim("c")}],
-            ["c v", "c w"],
-            id="the same claim twice",
+            [{"name": "v", **claim("c")}, {"name": "w", **claim("c")}], ["c v", "c w"], id="the same claim twice"
         ),
         pytest.param([{"name": "v", **claim("")}], [" v"], id="a claim without a name"),
     ],

@@ -28,18 +28,12 @@ SIDECAR = {"restartPolicy": "Always"}
             id="95 a large init container decides",
         ),
         pytest.param(
-            {
-                "containers": [container(cpu="1")],
-                "initContainers": [container(cpu="1") | SIDECAR, container(cpu="2")],
-            },
+            {"containers": [container(cpu="1")], "initContainers": [container(cpu="1") | SIDECAR, container(cpu="2")]},
             {"cpu": 3000},
             id="96 an init container runs beside earlier sidecars",
         ),
         pytest.param(
-            {
-                "containers": [container(cpu="1")],
-                "initContainers": [container(cpu="2"), container(cpu="1") | SIDECAR],
-            },
+            {"containers": [container(cpu="1")], "initContainers": [container(cpu="2"), container(cpu="1") | SIDECAR]},
             {"cpu": 2000},
             id="97 a later sidecar does not run beside it",
         ),

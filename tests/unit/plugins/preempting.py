@@ -134,12 +134,7 @@ def spread(app: str, key: str = "zone", **more: Any) -> list[dict[str, Any]]:
 
 
 def budget(
-    name: str,
-    allowed: int,
-    selector: Mapping[str, Any] | None,
-    *,
-    ns: str = "default",
-    gone: tuple[str, ...] = (),
+    name: str, allowed: int, selector: Mapping[str, Any] | None, *, ns: str = "default", gone: tuple[str, ...] = ()
 ) -> PodDisruptionBudget:
     """`selector` is a label selector, or labels (words without a capital letter); `gone` are disruptedPods."""
     if selector and not {"matchLabels", "matchExpressions"} & selector.keys():

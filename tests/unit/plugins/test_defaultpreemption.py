@@ -150,9 +150,7 @@ def test_text_without_candidates(nodes: list[Node], there: list[PodInfo], comes:
 
 @pytest.mark.parametrize(
     ("code", "text"),
-    [
-        pytest.param(Code.PENDING, f"preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}.", id="pending"),
-    ],
+    [pytest.param(Code.PENDING, f"preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}.", id="pending")],
 )
 def test_only_unschedulable_nodes_come_into_question(code: Code, text: str) -> None:
     """Exactly that code, however many lower pods there are."""
@@ -224,12 +222,7 @@ def test_nodes_without_lower_pods_count_and_cost_nothing() -> None:
     assert looked_at(20, args(50, 1), empty=8) == [f"n{at}" for at in range(8, 18)]
 
 
-@pytest.mark.parametrize(
-    ("start", "nodes"),
-    [
-        pytest.param(0.99, ["n5", "n0"], id="the last, and round"),
-    ],
-)
+@pytest.mark.parametrize(("start", "nodes"), [pytest.param(0.99, ["n5", "n0"], id="the last, and round")])
 def test_the_search_begins_anywhere(start: float, nodes: list[str]) -> None:
     """At a random node, and goes round."""
     assert nodes == looked_at(6, args(0, 2), start=start)

@@ -17,7 +17,7 @@ from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, Looks, away_from, budget, near_to, pod, restarted, spread
+from tests.unit.plugins.preempting import House, Looks, budget, near_to, pod, restarted, spread
 from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
 
 # -- one change after another ------------------------------------------------------------------------------------------
@@ -32,7 +32,6 @@ def low(name: str, priority: int, **more: Any) -> PodInfo:
 
 A, B = low("a", 2, started="1"), low("b", 1, started="2")
 C = low("c", 1, started="3", labels=ONLY_C)
-OTHER = pod("other", 10, cpu="1")
 
 
 def incoming(name: str = "incoming", priority: int = 10, *, cpu: str = "1", **more: Any) -> PodInfo:
@@ -53,17 +52,10 @@ def another_node_in_its_slot(house: House) -> None:
 @pytest.mark.parametrize(
     ("before", "change"),
     [
-        pytest.param([], lambda house: house.put(restarted(C, "1")), id="a start time"),
-        pytest.param([], lambda house: house.put(low("c", 1, cpu="500m", labels=ONLY_C)), id="a resized pod"),
-        pytest.param([], lambda house: house.put(node("n1", cpu="3", taints=("t=:NoSchedule",))), id="a taint"),
-        pytest.param([budget("d", 0, ONLY_C)], lambda house: house.put(budget("d", 1, ONLY_C)), id="a budget grew"),
         pytest.param(
             [budget("d", 0, ONLY_C)],
             lambda house: house.put(low("c", 1, started="3")),
             id="labels that a budget looks at",
-        ),
-        pytest.param(
-            [OTHER], lambda house: house.nominate("n1", pod("other", 10, cpu="2")), id="a nominated pod changed"
         ),
         pytest.param([], another_node_in_its_slot, id="another node took the slot"),
     ],
@@ -85,28 +77,6 @@ def test_whatever_changes_the_answer_is_noticed(before: list[Any], change: Calla
     assert remembered(DryRun(house.cluster, Rule()), house, incoming(), slot) == remembered(
         old, house, incoming(), slot
     )
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(incoming(ports=("TCP/80",), cpu="0"), id="a port"),
-        pytest.param(incoming(affinity=away_from("x")), id="rules about other pods"),
-        pytest.param(incoming(labels={"app": "x"}), id="labels that a pod has a rule about"),
-    ],
-)
-def test_pods_that_differ_get_their_own_answers(other: PodInfo) -> None:
-    """Whichever of the two was there first."""
-    there = (low("x", 9, cpu="0", labels={"app": "x"}), low("y", 9, cpu="0", ports=("TCP/80",)))
-    fussy = low("z", 9, cpu="0", affinity=away_from("x", "kubernetes.io/hostname"))
-    house = House(node("n1", cpu="3", labels={"zone": "z", "kubernetes.io/hostname": "n1"}), A, B, C, *there, fussy)
-    slot, pods, answers = house.slot("n1"), {"usual": incoming(), "other": other}, []
-    for order in (("usual", "other"), ("other", "usual")):
-        dry_run = DryRun(house.cluster, Rule())
-        answers.append({name: remembered(dry_run, house, pods[name], slot) for name in order})
-
-    assert answers[0] == answers[1]
-    assert answers[0]["usual"] != answers[0]["other"]
 
 
 def remembered(dry_run: DryRun, house: House, one: PodInfo, slot: int) -> Answer:
@@ -135,30 +105,6 @@ def test_a_refusal_of_the_node_itself_needs_no_trial(rules: dict[str, Any], monk
 
     assert first == wanted
     assert remembered(dry_run, house, one, slot) is first
-
-
-@pytest.mark.parametrize("rules", FAR)
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda house: house.put(node("n1", cpu="9", labels={"zone": "z"})), id="a larger node"),
-        pytest.param(lambda house: house.nominate("n1", pod("other", 10, cpu="3")), id="a nomination came"),
-    ],
-)
-def test_a_remembered_refusal_ends_with_what_it_rests_on(
-    rules: dict[str, Any], change: Callable[[House], object]
-) -> None:
-    """The answer afterwards is that of all filters."""
-    guard = pod("guard", 100, on="n1", cpu="500m")
-    house = House(node("n1", cpu="3", labels={"zone": "z"}), A, B, C, guard)
-    slot, one = house.slot("n1"), incoming(cpu="3", labels={"app": "x"}, **rules)
-    dry_run = DryRun(house.cluster, Rule())
-    remembered(dry_run, house, one, slot)
-    change(house)
-
-    assert remembered(dry_run, house, one, slot) == finish(
-        DryRun(house.cluster, Rule()).on(house.what_if(one), one, slot, None)
-    )
 
 
 def test_pods_of_one_shape_share_an_answer() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.decode import from_manifest
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.events import Action, ClusterEvent, Resource
 from scheduler.core.node import Node
 from scheduler.core.verdicts import SKIP, Code
 from scheduler.framework.hints import Hint
@@ -16,8 +16,6 @@ from scheduler.plugins.nodedeclaredfeatures import VERSION, Feature, NodeDeclare
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted, refused
 
-DECLARED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_DECLARED_FEATURE)
-LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 UPDATED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
 RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 
@@ -40,22 +38,12 @@ def restarting(*actions: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "admitted"),
     [
-        pytest.param({}, None, id="nothing is needed"),
         pytest.param({"containers": [restarting("Restart")]}, None, id="restarting one container is old"),
-        pytest.param(
-            {"containers": [restarting(), restarting("Restart", "RestartAllContainers")]},
-            {"restarts", "both"},
-            id="a container whose exit restarts all",
-        ),
         pytest.param(
             {"initContainers": [restarting("RestartAllContainers")]}, {"restarts", "both"}, id="an init container"
         ),
-        pytest.param({"hostNetwork": True}, None, id="the node's network with the node's users"),
         pytest.param({"hostUsers": False}, None, id="own users on an own network"),
         pytest.param({"hostNetwork": True, "hostUsers": True}, None, id="the node's users, said in words"),
-        pytest.param(
-            {"hostNetwork": True, "hostUsers": False}, {"users", "both"}, id="own users on the node's network"
-        ),
         pytest.param(
             {"hostNetwork": True, "hostUsers": False, "containers": [restarting("RestartAllContainers")]},
             {"both"},
@@ -116,14 +104,8 @@ PLAIN, NEEDY = info("p"), info("p", containers=[restarting("RestartAllContainers
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(NODE_ADD, None, declaring("n"), Hint.QUEUE, id="a node came"),
-        pytest.param(DECLARED, declaring("n"), declaring("n", RESTART_ALL), Hint.QUEUE, id="a node declares it"),
-        pytest.param(DECLARED, declaring("n", "A"), declaring("n", "A"), Hint.SKIP, id="a node declares the same"),
-        pytest.param(LABELS, declaring("n"), declaring("n", RESTART_ALL), None, id="labels do not matter"),
-        pytest.param(UPDATED, NEEDY, PLAIN, Hint.QUEUE, id="the pod needs it no more"),
         pytest.param(RELABELLED, PLAIN, NEEDY, Hint.QUEUE, id="the pod needs something else"),
         pytest.param(UPDATED, None, NEEDY, Hint.QUEUE, id="the pod can be read again"),
-        pytest.param(UPDATED, NEEDY, NEEDY, Hint.SKIP, id="the pod needs the same"),
         pytest.param(UPDATED, info("q"), info("q", hostNetwork=True, hostUsers=False), Hint.SKIP, id="another pod"),
     ],
 )

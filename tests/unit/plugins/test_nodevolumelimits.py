@@ -202,10 +202,7 @@ def test_limits(world: World, pod: PodInfo, out: Any) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "out"),
-    [
-        pytest.param(PARITY, {"n1": FULL}, id="L1 as upstream"),
-        pytest.param(KubestowArgs(), {}, id="B-12"),
-    ],
+    [pytest.param(PARITY, {"n1": FULL}, id="L1 as upstream"), pytest.param(KubestowArgs(), {}, id="B-12")],
 )
 def test_attached_already(ours: KubestowArgs, out: Any) -> None:
     """Upstream charges a volume that is still attached once more, and keeps a pod from coming back."""

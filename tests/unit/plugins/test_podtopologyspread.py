@@ -93,7 +93,7 @@ def test_170_two_domains_are_too_few_for_three() -> None:
     [
         pytest.param(
             [hard(), hard(HOST)], on(a1=2, a2=1, b2=4), out("b1 b2 a1 a2"), id="one wants zone a, the other node b1"
-        ),
+        )
     ],
 )
 def test_several_constraints(constraints: list[dict[str, Any]], there: list[PodInfo], expected: Refusals) -> None:
@@ -106,9 +106,7 @@ def test_several_constraints(constraints: list[dict[str, Any]], there: list[PodI
     [
         pytest.param([hard()], out("a1 a2 a3", "bare"), id="who lacks the key is out for good"),
         pytest.param(
-            [hard(), hard("rack")],
-            out("", "a1 a2 a3 b1 b2 bare"),
-            id="no node has all: no domain is there to be full",
+            [hard(), hard("rack")], out("", "a1 a2 a3 b1 b2 bare"), id="no node has all: no domain is there to be full"
         ),
     ],
 )

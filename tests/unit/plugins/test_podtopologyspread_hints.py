@@ -8,14 +8,7 @@ import pytest
 
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core.decode import from_manifest
-from scheduler.core.events import (
-    ASSIGNED_POD_ADD,
-    ASSIGNED_POD_DELETE,
-    NODE_ADD,
-    Action,
-    ClusterEvent,
-    Resource,
-)
+from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.workloads import Service
 from scheduler.framework.hints import EventHint, Hint

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import (
-    ASSIGNED_POD_DELETE,
-    NODE_ADD,
-    Action,
-    ClusterEvent,
-    Resource,
-)
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.verdicts import SKIP, Code
 from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
@@ -79,9 +73,7 @@ def test_cordon_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None
 
 @pytest.mark.parametrize(
     ("spec", "out"),
-    [
-        pytest.param({"tolerations": [{"key": "a", "value": "b"}]}, {"gone": TAINTED}, id="the tolerated one does not"),
-    ],
+    [pytest.param({"tolerations": [{"key": "a", "value": "b"}]}, {"gone": TAINTED}, id="the tolerated one does not")],
 )
 def test_taints(spec: dict[str, Any], out: dict[str, Any]) -> None:
     """PreferNoSchedule refuses nobody."""
@@ -148,10 +140,7 @@ def test_taint_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None)
 
 def test_160_ports() -> None:
     """Nodes where a wanted port is taken are out, and could be freed."""
-    held = [
-        info("a", on="n1", containers=ports("TCP/80/127.0.0.1")),
-        info("b", on="n2", containers=ports("UDP/80")),
-    ]
+    held = [info("a", on="n1", containers=ports("TCP/80/127.0.0.1")), info("b", on="n2", containers=ports("UDP/80"))]
     seen = cluster(node("n1"), node("n2"), *held)
     plugin = NodePorts(None, handle(seen))
 

@@ -85,10 +85,7 @@ def test_disks(wanted: dict[str, Any], held: dict[str, Any], refused: bool, ns: 
 
 
 @pytest.mark.parametrize(
-    "pod",
-    [
-        pytest.param(using("p", azureDisk={"diskURI": "d", "diskName": "d"}), id="R1 a disk of another kind"),
-    ],
+    "pod", [pytest.param(using("p", azureDisk={"diskURI": "d", "diskName": "d"}), id="R1 a disk of another kind")]
 )
 def test_r1_nothing_to_look_at(pod: PodInfo) -> None:
     """Whatever is on the nodes."""

@@ -13,17 +13,7 @@ from scheduler.framework.state import CycleState
 from scheduler.plugins.volumebinding.plugin import STATE
 from scheduler.testing.builders import pod
 from tests.support.volumebuilders import a_claim, a_class, a_pv
-from tests.unit.plugins.volumebinding.world import (
-    BND,
-    PB,
-    PRE,
-    U1,
-    U2,
-    UNBOUND_IMMEDIATE,
-    Decided,
-    World,
-    using,
-)
+from tests.unit.plugins.volumebinding.world import BND, PB, PRE, U1, U2, UNBOUND_IMMEDIATE, Decided, World, using
 
 ERROR, UNRESOLVABLE = Code.ERROR, Code.UNRESOLVABLE
 NO_MODE = 'VolumeBindingMode not set for StorageClass "M"'
@@ -41,20 +31,11 @@ def groups(world: World, info: Any) -> dict[str, list[str]]:
     state, no = world.pre_filtered(info)
     assert no is None, no
     claims = state.get(STATE).claims
-    found = {
-        "bound": claims.bound,
-        "delayed": claims.delayed,
-        "followed": claims.followed,
-    }
+    found = {"bound": claims.bound, "delayed": claims.delayed, "followed": claims.followed}
     return {group: [claim.metadata.name for claim in held] for group, held in found.items() if held}
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        pytest.param(pod("p").volume("v", emptyDir={}), id="G1 an emptyDir"),
-    ],
-)
+@pytest.mark.parametrize("made", [pytest.param(pod("p").volume("v", emptyDir={}), id="G1 an emptyDir")])
 def test_pods_without_claims_are_none_of_its_business(made: Any) -> None:
     """Skip; and what follows all the same finds nothing to do."""
     world, info = World(), pod_info(made.typed())
@@ -165,10 +146,7 @@ def test_ephemeral_claims_are_the_pods_own(things: Any, answer: tuple[Code, str]
         ),
         pytest.param((U1,), ["u1", "u1"], {"delayed": ["u1"]}, id="F23 the same claim twice is one (B-16)"),
         pytest.param(
-            (U1, U2, BND, PB),
-            ["u2", "bnd", "u1"],
-            {"bound": ["bnd"], "delayed": ["u2", "u1"]},
-            id="some of each",
+            (U1, U2, BND, PB), ["u2", "bnd", "u1"], {"bound": ["bnd"], "delayed": ["u2", "u1"]}, id="some of each"
         ),
     ],
 )

@@ -13,13 +13,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
 from scheduler.core.meta import AnnotatedMetadata, Metadata
 from scheduler.core.storage import CSIDriver, CSIDriverSpec, StorageClass
-from scheduler.core.volumes import (
-    BIND_COMPLETED,
-    SELECTED_NODE,
-    ObjectRef,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
+from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, ObjectRef, PersistentVolume, PersistentVolumeClaim
 from scheduler.plugins.volumebinding.binder import PodVolumeClaims, PodVolumes, VolumeError
 from scheduler.plugins.volumebinding.classify import _is_entangled
 from scheduler.plugins.volumebinding.finding import Finder

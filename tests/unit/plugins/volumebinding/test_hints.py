@@ -14,14 +14,7 @@ from scheduler.core.podinfo import pod_info
 from scheduler.framework.hints import Hint
 from scheduler.storage import CAPACITY_FREED
 from scheduler.testing.builders import pod
-from tests.support.volumebuilders import (
-    a_capacity,
-    a_claim,
-    a_class,
-    a_csi_driver,
-    a_csi_node,
-    a_pv,
-)
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 from tests.unit.plugins.ask import hinted
 from tests.unit.plugins.volumebinding.world import BND, D1, PB, U1, World, using
 

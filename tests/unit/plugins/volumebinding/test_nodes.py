@@ -268,7 +268,7 @@ def shared(name: str, size: str = "1G", where: str = "n1") -> Any:
             ["u1", "many"],
             out(BIND_CONFLICT),
             id="the first takes what only the second can use",
-        ),
+        )
     ],
 )
 def test_entangled_claims(things: Any, claims: list[str], decided: Decided) -> None:

@@ -18,17 +18,7 @@ from scheduler.core.verdicts import SKIP, Code, Rejection
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumebinding.binder import VolumeError
 from tests.support.volumebuilders import a_claim
-from tests.unit.plugins.volumebinding.world import (
-    BIND_CONFLICT,
-    BND,
-    IMM,
-    NODE_CONFLICT,
-    PB,
-    U1,
-    A,
-    World,
-    using,
-)
+from tests.unit.plugins.volumebinding.world import BIND_CONFLICT, BND, IMM, NODE_CONFLICT, PB, U1, A, World, using
 
 FAILED = Rejection("VolumeBinding", Code.ERROR, ("it broke",))
 NOT_FOUND = Rejection("VolumeBinding", Code.ERROR, ("not found",))

@@ -160,11 +160,7 @@ SHARED_D = (a_class("E", "P"), a_claim("e", "1Gi", "E"))
 
 
 @pytest.mark.parametrize(
-    ("things", "claim"),
-    [
-        pytest.param((U1, A), "u1", id="a volume"),
-        pytest.param(SHARED_D, "e", id="a node"),
-    ],
+    ("things", "claim"), [pytest.param((U1, A), "u1", id="a volume"), pytest.param(SHARED_D, "e", id="a node")]
 )
 @pytest.mark.parametrize("first_goes", [True, False], ids=["the first goes", "the second goes"])
 def test_what_two_pods_hold_stays_until_both_let_go(things: Any, claim: str, first_goes: bool) -> None:

@@ -10,16 +10,7 @@ import pytest
 from scheduler.config.args import KubestowArgs
 from scheduler.plugins.volumebinding.plugin import STATE
 from tests.support.volumebuilders import a_capacity, a_claim, a_class
-from tests.unit.plugins.volumebinding.world import (
-    D1,
-    D2,
-    NOT_ENOUGH_SPACE,
-    PARITY,
-    Decided,
-    World,
-    tracking,
-    using,
-)
+from tests.unit.plugins.volumebinding.world import D1, D2, NOT_ENOUGH_SPACE, PARITY, Decided, World, tracking, using
 
 FITS = Decided((), (), ("d1",))
 FULL = Decided((NOT_ENOUGH_SPACE,))
@@ -63,18 +54,6 @@ def test_one_claim(objects: Any, chosen: str | None, ours: KubestowArgs) -> None
         (provision,) = world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic
         assert provision.pool is not None
         assert chosen == provision.pool.obj.metadata.name
-
-
-@BOTH
-@pytest.mark.parametrize("tracks", [None, False], ids=["no driver", "it opted out"])
-@pytest.mark.parametrize(("objects", "chosen"), ROWS)
-def test_k12_nobody_asks(objects: Any, chosen: str | None, tracks: bool | None, ours: KubestowArgs) -> None:
-    """K12 Drivers that do not track capacity have room for everything, and no object is looked at."""
-    world = World(D1, *tracking(tracks), *objects, ours=ours)
-    state, _ = world.pre_filtered(using("p", "d1"))
-
-    assert FITS == world.decide(using("p", "d1"))
-    assert [None] == [p.pool for p in world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic]
 
 
 @BOTH

@@ -107,11 +107,7 @@ class World:
     """Nodes n1 and n2, labelled `k` with their names, classes W, I, D and T, and what else is shown (§11)."""
 
     def __init__(
-        self,
-        *things: Any,
-        ours: KubestowArgs | None = None,
-        args: VolumeBindingArgs | None = None,
-        bare: bool = False,
+        self, *things: Any, ours: KubestowArgs | None = None, args: VolumeBindingArgs | None = None, bare: bool = False
     ) -> None:
         """`bare`: nothing but `things`."""
         self.clock = VirtualClock()
