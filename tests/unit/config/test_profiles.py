@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.config.args import NodeResourcesFitArgs, RawArgs, VolumeBindingArgs
 from scheduler.config.types import PluginRef, PluginSet
-from tests.unit.config.documents import mistakes, profile, read
+from tests.unit.config.documents import mistakes, profile, read, table
 
 OTHERS = (
     "default-scheduler, whose pods belong to the cluster's own scheduler; --allow-default-scheduler where there is none"
@@ -18,51 +18,44 @@ def removed(name: str) -> str:
     return f'Invalid value: "{name}": was invalid in version "v1" (KubeSchedulerConfiguration is version "{version}")'
 
 
-@pytest.mark.parametrize(
-    ("profiles", "said"),
-    [
-        pytest.param([{"schedulerName": "a"}, {"schedulerName": "b"}], [], id="two names"),
-        pytest.param(
-            [{"schedulerName": "a"}, {"schedulerName": "a"}],
-            ['profiles[1].schedulerName: Duplicate value: "a"'],
-            id="211 one name twice",
-        ),
-        pytest.param(
-            [{"schedulerName": "a"}, {}],
-            ["profiles[1].schedulerName: Required value"],
-            id="a second profile without name",
-        ),
-        pytest.param([{"schedulerName": ""}], ["profiles[0].schedulerName: Required value"], id="an empty name"),
-        pytest.param(
-            [{}],
-            [f"profiles[0].schedulerName: is required: without it the profile is {OTHERS}"],
-            id="the only profile without name",
-        ),
-        pytest.param(
-            [{"schedulerName": "default-scheduler"}],
-            [f"profiles[0].schedulerName: {OTHERS}"],
-            id="somebody else's name",
-        ),
-        pytest.param(
-            [{"schedulerName": "a", "percentageOfNodesToScore": -1}],
-            ["profiles[0].percentageOfNodesToScore: Invalid value: -1: not in valid range [0-100]"],
-            id="a percentage out of range",
-        ),
-        pytest.param(
-            [{"schedulerName": 5}, {"schedulerName": "b"}],
-            ["profiles[0].schedulerName: must be a string, got 5", "profiles[0].schedulerName: Required value"],
-            id="a number for a name",
-        ),
-        pytest.param(
-            [{"schedulerName": "a", "plugin": {}}],
-            ['profiles[0].plugin: unknown field, did you mean "plugins"?'],
-            id="a typo",
-        ),
-    ],
+NAMES = table(
+    """
+# two names
+[{"schedulerName": "a"}, {"schedulerName": "b"}]
+# one name twice
+[{"schedulerName": "a"}, {"schedulerName": "a"}]
+- profiles[1].schedulerName: Duplicate value: "a"
+# a second profile without name
+[{"schedulerName": "a"}, {}]
+- profiles[1].schedulerName: Required value
+# an empty name
+[{"schedulerName": ""}]
+- profiles[0].schedulerName: Required value
+# the only profile without name
+[{}]
+- profiles[0].schedulerName: is required: without it the profile is <OTHERS>
+# somebody else's name
+[{"schedulerName": "default-scheduler"}]
+- profiles[0].schedulerName: <OTHERS>
+# a percentage out of range
+[{"schedulerName": "a", "percentageOfNodesToScore": -1}]
+- profiles[0].percentageOfNodesToScore: Invalid value: -1: not in valid range [0-100]
+# a number for a name
+[{"schedulerName": 5}, {"schedulerName": "b"}]
+- profiles[0].schedulerName: must be a string, got 5
+- profiles[0].schedulerName: Required value
+# a typo
+[{"schedulerName": "a", "plugin": {}}]
+- profiles[0].plugin: unknown field, did you mean "plugins"?
+""",
+    OTHERS=OTHERS,
 )
-def test_names(profiles: list[Any], said: list[str]) -> None:
-    """Given, unique, and ours."""
-    assert mistakes({"profiles": profiles}) == said
+
+
+@pytest.mark.parametrize(("mistaken", "said"), NAMES)
+def test_names(mistaken: list[Any], said: list[str]) -> None:
+    """211: a name is given, unique, and ours."""
+    assert mistakes({"profiles": mistaken}) == said
 
 
 def test_default_scheduler_can_be_allowed() -> None:
@@ -92,66 +85,50 @@ def test_plugin_sets_are_kept_as_written() -> None:
     assert only.plugins == {"multiPoint": PluginSet((PluginRef("A", 3),), ("B",)), "score": PluginSet((), ("*",))}
 
 
-@pytest.mark.parametrize(
-    ("plugins", "said"),
-    [
-        pytest.param(
-            {"filters": {}}, ['profiles[0].plugins.filters: unknown field, did you mean "filter"?'], id="no such point"
-        ),
-        pytest.param(
-            {"filter": {"enable": []}},
-            ['profiles[0].plugins.filter.enable: unknown field, did you mean "enabled"?'],
-            id="a typo in a set",
-        ),
-        pytest.param(
-            {"filter": {"enabled": [{"weight": 1}]}},
-            ["profiles[0].plugins.filter.enabled[0].name: Required value"],
-            id="a plugin without name",
-        ),
-        pytest.param(
-            {"filter": {"enabled": ["A"]}},
-            ['profiles[0].plugins.filter.enabled[0]: must be a mapping, got "A"'],
-            id="a bare name",
-        ),
-        pytest.param(
-            {"score": {"enabled": [{"name": "A", "weight": "1"}]}},
-            ['profiles[0].plugins.score.enabled[0].weight: must be an integer, got "1"'],
-            id="a weight as text",
-        ),
-        pytest.param(
-            {"score": {"enabled": [{"name": "A", "weight": -1}]}}, [], id="a negative weight, which upstream takes"
-        ),
-        pytest.param(
-            {"filter": {"enabled": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}},
-            ['profiles[0].plugins.filter.enabled[2].name: plugin "A" is already enabled by enabled[0]'],
-            id="a plugin twice",
-        ),
-        pytest.param(
-            {"filter": {"enabled": [{"name": "*"}]}},
-            ['profiles[0].plugins.filter.enabled[0].name: "*" has a meaning only in disabled'],
-            id="enabling everything",
-        ),
-        pytest.param(
-            {"filter": {"enabled": [{"name": "EBSLimits"}]}},
-            [f"profiles[0].plugins.filter.enabled[0]: {removed('EBSLimits')}"],
-            id="a removed plugin",
-        ),
-        pytest.param(
-            {"placementGenerate": {"enabled": [{"name": "X"}]}},
-            ["profiles[0].plugins.placementGenerate: placementGenerate is not available in this version"],
-            id="a point for pod groups",
-        ),
-        pytest.param(
-            {"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}},
-            ["profiles[0].plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled"],
-            id="two orders",
-        ),
-    ],
+SETS = table(
+    """
+# no such point
+{"filters": {}}
+- profiles[0].plugins.filters: unknown field, did you mean "filter"?
+# a typo in a set
+{"filter": {"enable": []}}
+- profiles[0].plugins.filter.enable: unknown field, did you mean "enabled"?
+# a plugin without name
+{"filter": {"enabled": [{"weight": 1}]}}
+- profiles[0].plugins.filter.enabled[0].name: Required value
+# a bare name
+{"filter": {"enabled": ["A"]}}
+- profiles[0].plugins.filter.enabled[0]: must be a mapping, got "A"
+# a weight as text
+{"score": {"enabled": [{"name": "A", "weight": "1"}]}}
+- profiles[0].plugins.score.enabled[0].weight: must be an integer, got "1"
+# a negative weight, which upstream takes
+{"score": {"enabled": [{"name": "A", "weight": -1}]}}
+# a plugin twice
+{"filter": {"enabled": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}}
+- profiles[0].plugins.filter.enabled[2].name: plugin "A" is already enabled by enabled[0]
+# enabling everything
+{"filter": {"enabled": [{"name": "*"}]}}
+- profiles[0].plugins.filter.enabled[0].name: "*" has a meaning only in disabled
+# a removed plugin
+{"filter": {"enabled": [{"name": "EBSLimits"}]}}
+- profiles[0].plugins.filter.enabled[0]: <REMOVED>
+# a point for pod groups
+{"placementGenerate": {"enabled": [{"name": "X"}]}}
+- profiles[0].plugins.placementGenerate: placementGenerate is not available in this version
+# two orders
+{"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}}
+- profiles[0].plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled
+""",
+    REMOVED=removed("EBSLimits"),
 )
-def test_mistakes_in_plugin_sets(plugins: dict[str, Any], said: list[str]) -> None:
+
+
+@pytest.mark.parametrize(("mistaken", "said"), SETS)
+def test_mistakes_in_plugin_sets(mistaken: dict[str, Any], said: list[str]) -> None:
     """What can be seen without knowing the plugins is seen at load."""
     assert [
-        line for line in mistakes(profile(plugins=plugins)) if "name: Required value" not in line or line in said
+        line for line in mistakes(profile(plugins=mistaken)) if "name: Required value" not in line or line in said
     ] == said
 
 

@@ -284,29 +284,3 @@ def test_sidecars_and_overhead_count() -> None:
     pod = info(containers=[container(cpu="1")], initContainers=[sidecar], overhead={"cpu": "1m"})
 
     assert refused(NodeResourcesFit(None, handle(seen)), seen, pod) == {"n1": no("Insufficient cpu", final=True)}
-
-
-def test_a_request_for_more_resources_than_a_column_has_bits_is_judged_like_any_other() -> None:
-    """Any user can write such a pod, and a node may have many resources, too."""
-    many = {f"example.com/r{at:02}": "1" for at in range(70)}
-    fewer = {name: amount for name, amount in many.items() if not name.endswith("65")}
-    nodes = [
-        node("n1", cpu="4", **many),
-        node("n2", cpu="4", **fewer),
-        node("n3", cpu="1", **many),
-        node("n4", cpu="4", **many),
-    ]
-    holder = asking("holder", on="n4", **{"example.com/r69": "1"})
-    on = cluster(*nodes, holder)
-
-    assert {
-        "n2": no("Insufficient example.com/r65", final=True),
-        "n3": no("Insufficient cpu", final=True),
-        "n4": no("Insufficient example.com/r69"),
-    } == refused(NodeResourcesFit(NodeResourcesFitArgs(), handle(on)), on, asking("p", cpu="2", **many))
-    assert {
-        name: no("Insufficient example.com/r65", "Insufficient example.com/x", final=True)
-        if name == "n2"
-        else no(*(("Insufficient example.com/r69",) if name == "n4" else ()), "Insufficient example.com/x", final=True)
-        for name in ("n1", "n2", "n3", "n4")
-    } == refused(NodeResourcesFit(NodeResourcesFitArgs(), handle(on)), on, asking("q", **many, **{X: "1"}))

@@ -290,22 +290,3 @@ def test_what_cannot_be_read_is_named() -> None:
     text = 'looking up PVC default/c0: persistentvolumeclaim "c0" cannot be read: $.spec: no'
 
     assert {"n1": (Code.UNRESOLVABLE, (text,))} == refused(limits_of(world), world.cluster, using("p", "c0"))
-
-
-def test_second_look() -> None:
-    """The claim is bound between the attempt and the second look: the state of the attempt does no harm."""
-    world = a_world(limit=1)
-    plugin, state, pod = limits_of(world), CycleState(), using("p", "pending")
-    before = plugin.filter(state, pod, 1)
-    placed = using("p", "pending", on="n1")
-    world.put(placed)
-    world.put(a_pv("new").csi(EBS))
-    world.put(a_claim("pending", storage_class="ebs").bound_to("new"))
-    with world.cluster.trial(remove=[placed]):
-        alone = plugin.filter(state, pod, 1)
-    world.put(using("faster", "c0", on="n1"))
-    with world.cluster.trial(remove=[placed]):
-        crowded = plugin.filter(state, pod, 1)
-
-    assert (before, alone) == ({}, {})
-    assert [no.reasons for no in crowded] == [FULL[1]]

@@ -11,10 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler import decisions
 from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
 from scheduler.framework.ports import Handle
-from scheduler.framework.profile import BoundFilter
 from scheduler.plugins import registry
 from tests.unit.brain import Brain
-from tests.unit.toys import Refuses, Toy
+from tests.unit.toys import Toy
 
 HOST = "kubernetes.io/hostname"
 
@@ -55,18 +54,6 @@ def with_plugins(monkeypatch: pytest.MonkeyPatch, *toys: Toy) -> Brain:
 
 def _given(toy: Toy, args: object, handle: Handle) -> Any:
     return toy
-
-
-def also_filtering(brain: Brain, toy: Refuses) -> None:
-    """The toy as a last Filter plugin. No event is registered for it."""
-    toy.world = brain
-    profile = brain.parts.profiles["kubestow"]
-    object.__setattr__(profile, "filter", (*profile.filter, BoundFilter(toy.name, toy.filter, None)))
-
-
-def requests(**amounts: str) -> dict[str, Any]:
-    """A pod's spec: one container that requests these amounts (`**{"example.com/x": "1"}` for others)."""
-    return {"containers": [{"name": "c", "resources": {"requests": amounts}}]}
 
 
 def beside(app: str, *, key: str = HOST, away: bool = False) -> dict[str, Any]:

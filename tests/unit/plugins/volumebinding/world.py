@@ -42,8 +42,6 @@ NOT_EXISTING = "node(s) unavailable due to one or more pvc(s) bound to non-exist
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 PARITY = KubestowArgs(parity=True)
 
-_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity")
-
 
 @dataclass
 class Counted(Uncounted):
@@ -300,5 +298,4 @@ IB = a_claim("ib", "1G", "I").bound_to("pi")
 D1 = a_claim("d1", "1Gi", "D")
 D2 = a_claim("d2", "1Gi", "D")
 SEL = a_claim("sel", "1Gi", "D").selected("n1")
-NP = a_claim("np", "1Gi", "W")
 TM = a_claim("tm", "1Gi", "T")
