@@ -24,7 +24,6 @@ from tests.unit.plugins.ask import hinted
 GATES_GONE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 OTHER = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
-HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def test_gates() -> None:
@@ -69,16 +68,7 @@ async def test_binding() -> None:
     ("spec", "uses"),
     [
         pytest.param({}, [], id="a plain pod"),
-        pytest.param(
-            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, [], id="a claim of a volume"
-        ),
-        pytest.param({"volumes": [{"name": "v", "ephemeral": {}}]}, [], id="an ephemeral volume"),
-        pytest.param(
-            {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {}}]}, [], id="local volumes"
-        ),
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, [], id="a resource claim"),
-        pytest.param({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}]}, [], id="spreading"),
-        pytest.param({"affinity": {"podAffinity": {HARD: [{"topologyKey": "z"}]}}}, [], id="affinity"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, ["a scheduling group"], id="a group"),
     ],
 )

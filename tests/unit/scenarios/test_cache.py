@@ -6,42 +6,12 @@ test_binding.py and test_refusals.py. Ids begin with the row's number.
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.unit.brain import Brain
 from tests.unit.scenarios.seen import HOST, beside
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
-
-
-async def test_73_a_pod_assumed_here_and_bound_there_counts_there_only() -> None:
-    """Somebody else bound it while our Binding was on its way; who waits for the room that we held is woken."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.writer.hold = asyncio.Event()
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    brain.pod("q", cpu="2")
-    brain.node("n2", cpu="1")
-    await brain.settle()
-    assert brain.places() == {"q": "unschedulable"}
-
-    brain.pod("p", cpu="2", on="n2")
-    await brain.later(20)
-    brain.writer.hold.set()
-    await brain.settle()
-
-    assert ("default/q", "n1") in brain.writer.binds
-    assert brain.cluster.sizes() == {"nodes": 2, "pods": 2, "assumed_pods": 1}
-    assert requested_milli_cpu(brain, "n2") == 2000
-
-
-def requested_milli_cpu(brain: Brain, name: str) -> int:
-    """What the pods on a node request together."""
-    nodes = brain.cluster.nodes
-    return nodes.view(nodes.slot(name) or 0).requested("cpu")
 
 
 async def test_75_an_assumption_does_not_expire() -> None:

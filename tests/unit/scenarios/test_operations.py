@@ -16,7 +16,7 @@ from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import SKIP, Rejection, Skip, Wait
 from scheduler.framework.state import CycleState
 from tests.unit.brain import Brain
-from tests.unit.scenarios.seen import attempts, metric, with_plugins
+from tests.unit.scenarios.seen import attempts, with_plugins
 from tests.unit.toys import BeforeBind, Holds
 
 
@@ -46,25 +46,6 @@ async def two_for_one_place(brain: Brain) -> None:
     await brain.settle()
     await brain.later(20)
     assert brain.places()["q"] == "unschedulable"
-
-
-async def test_202_a_binding_that_fails_gives_its_place_to_others() -> None:
-    """The pod waits out an error's back-off; whoever waits for room is woken as if the pod had been deleted there."""
-    brain = Brain()
-    brain.writer.hold = asyncio.Event()
-    await two_for_one_place(brain)
-
-    def fails(pod: Pod, node_name: str) -> None:
-        if pod.metadata.name == "p":
-            raise Unavailable("etcd is away")
-
-    brain.writer.on_bind = fails
-    brain.writer.hold.set()
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1"), ("default/q", "n1")]
-    assert brain.places() == {"p": "error backoff"}
-    assert metric(brain, "scheduler_queue_incoming_pods_total", queue="active", event="AssignedPodDelete") == 1
 
 
 # -- deleted on the way ------------------------------------------------------------------------------------------------

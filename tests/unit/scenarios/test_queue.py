@@ -99,37 +99,3 @@ async def test_49_a_pod_that_only_the_flush_brought_back_is_counted_when_bound()
 
     assert ("default/q", "n2") in brain.writer.binds
     assert metric(brain, "scheduler_pod_scheduled_after_flush_total") == 1
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        pytest.param(lambda brain: brain.gone("nominee"), id="60 the nominated pod is deleted"),
-        pytest.param(lambda brain: nominee(brain, "n2"), id="61 the nominated pod is nominated elsewhere"),
-        pytest.param(lambda brain: nominee(brain, ""), id="63 the nomination is taken back"),
-    ],
-)
-async def test_a_nomination_that_ends_wakes_pods_of_its_priority_and_below(end: Any) -> None:
-    """To them a pod has left the node. To a pod of higher priority it never counted, so that pod is not even tried."""
-    brain = Brain()
-    brain.node("n1", cpu="4")
-    brain.node("n2", cpu="1")
-    nominee(brain, "")
-    nominee(brain, "n1")
-    brain.pod("low", cpu="2", priority=0)
-    brain.pod("equal", cpu="2", priority=10)
-    brain.pod("high", cpu="8", priority=20)
-    await brain.later(20)
-    assert set(brain.places().values()) == {"gated", "unschedulable"}
-    brain.clock.move(20)
-
-    end(brain)
-    await brain.settle()
-
-    assert sorted(brain.writer.binds) == [("default/equal", "n1"), ("default/low", "n1")]
-    assert attempts(brain, "high") == 1
-
-
-def nominee(brain: Brain, node_name: str) -> None:
-    """Gated, so that it holds its place and is not tried itself."""
-    brain.pod("nominee", cpu="4", priority=10, gates=("g",), nominated=node_name)

@@ -58,7 +58,6 @@ OWNED = a_claim("pod-vol", "1G", "W").bound_to("pb")
             (), ["pvc-a"], UNRESOLVABLE, 'persistentvolumeclaim "pvc-a" not found', id="G2 a claim is missing"
         ),
         pytest.param((a_claim("x", "1G", "gone"),), ["x"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G5 no such class"),
-        pytest.param((a_claim("x", "1G", ""),), ["x"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G6 the class is empty"),
         pytest.param(
             (a_class("M").binding_mode(None), a_claim("x", "1G", "M")),
             ["x"],
@@ -67,7 +66,6 @@ OWNED = a_claim("pod-vol", "1G", "W").bound_to("pb")
             id="G7 a class without mode",
         ),
         pytest.param((PRE,), ["pre"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G8 a volume named by hand, not completed"),
-        pytest.param((PRE, U1), ["u1", "pre"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G9 prebound beside delayed"),
         pytest.param(
             (LOST,),
             ["lost"],
