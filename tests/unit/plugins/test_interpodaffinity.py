@@ -1,4 +1,4 @@
-"""InterPodAffinity: docs/spec/core.md §5.9, rows 146, 147, 176–179."""
+"""InterPodAffinity: docs/spec/core.md §5.9, rows 146, 147, 176–178."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
-    NODE_ADD,
     NODE_DELETE,
     Action,
     ClusterEvent,
@@ -24,6 +23,7 @@ from scheduler.core.namespace import Namespace
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.verdicts import Code
 from scheduler.framework.hints import Hint
+from scheduler.framework.state import CycleState
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
@@ -117,6 +117,12 @@ def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
             {"a1": EXISTING, "a2": EXISTING, "b1": AFFINITY, "bare": AFFINITY},
             id="affinity speaks before the anti-affinity of pods that are there",
         ),
+        pytest.param(
+            [pod("guard", on="a1", away=[term("x", namespaceSelector={"matchLabels": {"team": "t"}})])],
+            pod(app="x", ns="team"),
+            {"a1": EXISTING, "a2": EXISTING},
+            id="177 a namespaceSelector looks at the labels of the incoming pod's namespace",
+        ),
     ],
 )
 def test_filter(there: list[PodInfo], comes: PodInfo, out: dict[str, str]) -> None:
@@ -126,6 +132,17 @@ def test_filter(there: list[PodInfo], comes: PodInfo, out: dict[str, str]) -> No
 
     assert {name: (CODES[text], (text,)) for name, text in out.items()} == refused(plugin_on(seen), seen, comes)
     assert out == Reference(seen, comes).filter()
+
+
+def test_only_candidates_are_refused() -> None:
+    """And Filter is never skipped, for pods may come between two looks."""
+    seen = cluster(*NODES)
+    plugin, state, comes = plugin_on(seen), CycleState(), pod(app="x")
+    plugin.pre_filter(state, comes, seen.nodes.present)
+    seen.add_pod(pod("guard", on="a1", away=[term("x")]))
+
+    assert [seen.nodes.by_name(["a2"])] == [*plugin.filter(state, comes, seen.nodes.by_name(["a2", "b1"])).values()]
+    assert {} == plugin.filter(state, comes, seen.nodes.by_name(["b1"]))
 
 
 @pytest.mark.parametrize(
@@ -203,14 +220,6 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             id="it matches one of two terms",
         ),
         pytest.param(
-            pod(away=[term("web"), term()]),
-            ASSIGNED_POD_DELETE,
-            pod("db", "db", on="a1"),
-            None,
-            Hint.QUEUE,
-            id="one of several hated ones went",
-        ),
-        pytest.param(
             pod(app="db", near=[term()]),
             ASSIGNED_POD_DELETE,
             pod("db", "db", on="a1"),
@@ -234,25 +243,9 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             Hint.SKIP,
             id="one ceases to be what it wants",
         ),
-        pytest.param(pod(app="web"), NODE_ADD, None, node("c"), Hint.QUEUE, id="any node helps who is kept away"),
-        pytest.param(
-            pod(away=[term()]), NODE_DELETE, NODES[0], None, Hint.QUEUE, id="it may have closed its zone to others"
-        ),
-        pytest.param(pod(away=[term()]), NODE_DELETE, NODES[2], None, Hint.SKIP, id="its zone went with it"),
         pytest.param(pod(app="db", near=[term()]), NODE_DELETE, NODES[2], None, Hint.QUEUE, id="it may be the first"),
         pytest.param(
-            pod(away=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.QUEUE, id="anti: lost it"
-        ),
-        pytest.param(
             pod(away=[term()]), NODE_LABELS, node("c"), node("c", labels={"zone": "c"}), Hint.SKIP, id="anti: got it"
-        ),
-        pytest.param(
-            pod(near=[term()]),
-            NODE_LABELS,
-            node("c", labels={"zone": "c", "rank": "1"}),
-            node("c", labels={"zone": "c", "rank": "2"}),
-            Hint.SKIP,
-            id="another label",
         ),
         pytest.param(
             pod(near=[term(namespaceSelector={})]),
@@ -270,6 +263,25 @@ def test_hints(waits: PodInfo, event: ClusterEvent, old: Any, new: Any, hint: Hi
     seen.namespaces.set(namespace("team", team="t"))
 
     assert hint is hinted(plugin_on(seen), event, waits, old=old, new=new)
+
+
+def test_a_label_that_terms_about_other_pods_read_wakes_nobody() -> None:
+    """The key counts only where the term is about the waiting pod."""
+    plugin = plugin_on(cluster(*NODES, pod("guard", on="b1", away=[term("other", "rack")])))
+
+    assert Hint.SKIP is hinted(plugin, NODE_LABELS, pod(app="x"), old=node(labels={"rack": "1"}), new=node())
+
+
+def test_equal_pods_are_asked_once() -> None:
+    """The shape of pod hints is what terms look at; of node hints, the topology keys that matter to the pod."""
+    shapes = {r.event.resource: r.shape for r in plugin_on(cluster()).events_to_register() if r.shape is not None}
+    pods = [pod("a", "x"), pod("b", "x"), pod("c", "x", ns="else"), pod("d", "x", away=[term(key="rack")])]
+
+    assert {resource: len({shape(each) for each in pods}) for resource, shape in shapes.items()} == {
+        Resource.ASSIGNED_POD: 3,
+        Resource.NODE: 2,
+        Resource.NAMESPACE: 3,
+    }
 
 
 # -- the law ----------------------------------------------------------------------------------------------------------

@@ -89,19 +89,6 @@ def test_170_two_domains_are_too_few_for_three() -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraints", "there", "expected"),
-    [
-        pytest.param(
-            [hard(), hard(HOST)], on(a1=2, a2=1, b2=4), out("b1 b2 a1 a2"), id="one wants zone a, the other node b1"
-        )
-    ],
-)
-def test_several_constraints(constraints: list[dict[str, Any]], there: list[PodInfo], expected: Refusals) -> None:
-    """All must hold."""
-    assert expected == filtered(pod("p", *constraints, labels="foo bar"), cluster(*FOUR, *there))
-
-
-@pytest.mark.parametrize(
     ("constraints", "expected"),
     [
         pytest.param([hard()], out("a1 a2 a3", "bare"), id="who lacks the key is out for good"),

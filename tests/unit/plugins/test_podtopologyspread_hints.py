@@ -23,7 +23,6 @@ OWN_LABEL = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 OWN_TOLERATION = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
-NODE_ROOM = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
 
 WAITING = pod("p", hard())
 TWO = pod("p", hard(), hard(HOST, selector=BAR))
@@ -125,8 +124,6 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
             Hint.SKIP,
             id="a label of the nodeSelector where that decides nothing",
         ),
-        pytest.param(NODE_TAINT, WAITING, BOTH, BOTH, Hint.SKIP, id="no other taints"),
-        pytest.param(NODE_ROOM, WAITING, ZONED, ZONED, None, id="room"),
     ],
 )
 def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint | None) -> None:
@@ -138,7 +135,6 @@ def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: 
     ("event", "old", "new", "hint"),
     [
         pytest.param(ASSIGNED_POD_ADD, None, other(), Hint.QUEUE, id="one that its Service selects came"),
-        pytest.param(ASSIGNED_POD_ADD, None, other("bar"), Hint.SKIP, id="another pod came"),
     ],
 )
 def test_defaults(event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:

@@ -59,17 +59,6 @@ def test_scores(incoming: PodInfo, there: list[PodInfo], scores: tuple[int, ...]
     assert wanted == scored(incoming, cluster(*FOUR, *there))
 
 
-@pytest.mark.parametrize(
-    ("constraints", "there", "among", "scores"),
-    [pytest.param([soft(), soft(HOST)], on(a1=2, a2=1, b1=2, b2=4), "a1 b1", {"a1": 100, "b1": 63}, id="both")],
-)
-def test_only_candidates_are_compared(
-    constraints: list[dict[str, Any]], there: list[PodInfo], among: str, scores: Scored
-) -> None:
-    """Pods on other nodes count for the zone, but those nodes are not among the best and worst."""
-    assert scores == scored(pod("p", *constraints), cluster(*FOUR, *there), among=among)
-
-
 def test_143_three_zones() -> None:
     """3, 1, 0 pods; the weight of three zones is ln 5, so the raw scores are 5, 2, 0."""
     seen = cluster(node("a1"), node("b1"), node("c1"), *on(a1=3, b1=1))
@@ -109,19 +98,3 @@ def test_system_defaults(nodes: list[Any]) -> None:
     seen = served(*nodes, *on(a1=4, a2=3, b1=1))
 
     assert expected_scores(seen, pod("p"), PodTopologySpreadArgs(), ("a1", "a2", "b1")) == scored(pod("p"), seen)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "incoming", "scores"),
-    [
-        pytest.param(
-            [node("a"), node("b"), node("c", taints=["t=:NoSchedule"])],
-            pod("p", soft(HOST, nodeTaintsPolicy="Honor")),
-            {"a": 66, "b": 100, "c": 100},
-            id="by node no policy is asked",
-        )
-    ],
-)
-def test_inclusion_policies(nodes: list[Any], incoming: PodInfo, scores: Scored) -> None:
-    """Pods on nodes that the pod could not go to count, or do not."""
-    assert scores == scored(incoming, cluster(*nodes, *on(a=2, b=1, c=1)))

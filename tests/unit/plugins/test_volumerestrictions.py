@@ -15,11 +15,10 @@ from scheduler.framework.hints import Hint
 from scheduler.framework.state import CycleState
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from tests.examples import SLOW_SHARE, examples
-from tests.support.volumebuilders import a_claim, a_pv
+from tests.support.volumebuilders import a_claim
 from tests.unit.objects import handle, node
 from tests.unit.plugins.ask import hinted, is_concerned, named
-from tests.unit.plugins.preempting import House, pod as a_pod
-from tests.unit.plugins.stored import put, stored, unreadable, using
+from tests.unit.plugins.stored import stored, unreadable, using
 
 NO_DISK = (Code.UNSCHEDULABLE, ("node(s) had no available disk",))
 _BY_ANOTHER = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -193,33 +192,8 @@ def test_the_second_look_does_not_mistake_the_pod_for_another() -> None:
         assert named(seen, made.filter(state, on_node, seen.nodes.present)) == {"n1": TAKEN, "n2": NO_DISK}
 
 
-def lower(name: str, on: str, **more: Any) -> PodInfo:
-    return a_pod(name, 0, on=on, **more)
-
-
 def disk(**source: Any) -> dict[str, Any]:
     return {"volumes": [{"name": "d", **source}]}
-
-
-def volume_of(claim: str) -> tuple[Any, ...]:
-    """The claim, bound, and a volume that can be used on every node."""
-    return one_pod(claim).bound_to(f"v-{claim}"), a_pv(f"v-{claim}").claimed_by(claim).phase("Bound")
-
-
-def with_claim(claim: str = "c") -> dict[str, Any]:
-    return {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": claim}}]}
-
-
-def test_a_claim_that_two_pods_have() -> None:
-    """Evicting one of them helps nobody; once the other is gone it does."""
-    house = House(node("n1"), node("n2"), lower("here", "n1", **with_claim()), lower("there", "n2", **with_claim()))
-    for thing in volume_of("c"):
-        put(house.cluster, thing)
-    incoming = a_pod("incoming", 10, **with_claim())
-    assert TAKEN[1][0] in house.said(incoming)
-    house.cluster.remove_pod(lower("there", "n2").uid)
-
-    assert house.chosen(incoming) == ("n1", ["here"])
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------

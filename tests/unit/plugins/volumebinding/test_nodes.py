@@ -253,28 +253,6 @@ def test_m26_of_equal_volumes_always_the_same() -> None:
 
 # -- claims of one class that wish for different volumes -------------------------------------------------------------------
 
-MANY = a_claim("many", "1G", "W").modes("ReadWriteOnce", "ReadOnlyMany")
-
-
-def shared(name: str, size: str = "1G", where: str = "n1") -> Any:
-    return a_pv(name, size, "W").where("k", where).modes("ReadWriteOnce", "ReadOnlyMany")
-
-
-@pytest.mark.parametrize(
-    ("things", "claims", "decided"),
-    [
-        pytest.param(
-            (U1, MANY, shared("v"), a_pv("w", "2G", "W").where("k", "n1")),
-            ["u1", "many"],
-            out(BIND_CONFLICT),
-            id="the first takes what only the second can use",
-        )
-    ],
-)
-def test_entangled_claims(things: Any, claims: list[str], decided: Decided) -> None:
-    """As upstream: smallest first, each the smallest that is left, no second thoughts."""
-    assert decided == World(*things).decide(using("p", *claims))
-
 
 def test_entangled_claims_say_why_as_upstream_does() -> None:
     """Who goes without is provisioned in order of size: the first that cannot be gives the reason."""
