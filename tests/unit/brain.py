@@ -10,7 +10,6 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration
 from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.core.deltas import Delta
-from scheduler.core.disruption import PodDisruptionBudget
 from scheduler.core.errors import ApiError
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod, PodCondition
@@ -23,7 +22,6 @@ from tests.support.ports import ListRecorder, ScriptedWriter
 POST_FILTER = " no new claims to deallocate, preemption: "
 """How the default plugins' PostFilter words begin, behind those of Filter."""
 
-NOON = "2026-01-01T12:00:00Z"
 
 _versions = itertools.count(1)
 
@@ -158,15 +156,6 @@ class Brain:
 
     def gone(self, name: str) -> None:
         self.parts.intake.pods([Delta(self.seen.pop(name), None)])
-
-    def budget(self, name: str, *, allowed: int = 0, disrupted: tuple[str, ...] = (), **labels: str) -> None:
-        """Add a PodDisruptionBudget for pods with these labels; `disrupted` are pods that may go already."""
-        raw = {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"selector": {"matchLabels": labels}},
-            "status": {"disruptionsAllowed": allowed, "disruptedPods": dict.fromkeys(disrupted, NOON)},
-        }
-        self.parts.intake.apply("PodDisruptionBudget", [Delta(None, from_manifest(PodDisruptionBudget, raw))])
 
     # -- letting it work ---------------------------------------------------------------------------------------------
 

@@ -11,14 +11,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.decode import from_manifest
-from scheduler.core.events import (
-    ASSIGNED_POD_ADD,
-    ASSIGNED_POD_DELETE,
-    NODE_DELETE,
-    Action,
-    ClusterEvent,
-    Resource,
-)
+from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_DELETE, Action, ClusterEvent, Resource
 from scheduler.core.namespace import Namespace
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.verdicts import Code

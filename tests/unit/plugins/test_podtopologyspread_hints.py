@@ -133,9 +133,7 @@ def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: 
 
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
-    [
-        pytest.param(ASSIGNED_POD_ADD, None, other(), Hint.QUEUE, id="one that its Service selects came"),
-    ],
+    [pytest.param(ASSIGNED_POD_ADD, None, other(), Hint.QUEUE, id="one that its Service selects came")],
 )
 def test_defaults(event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:
     """Default constraints are asked like a pod's own."""
