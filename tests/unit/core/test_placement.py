@@ -73,6 +73,9 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
             False,
             id="fields and expressions must both hold",
         ),
+        pytest.param({"matchFields": [expression("metadata.name", "In", "n1")]}, True, id="field names the node"),
+        pytest.param({"matchFields": [expression("metadata.name", "Exists")]}, False, id="a field is In or NotIn"),
+        pytest.param({"matchFields": [expression("metadata.uid", "In", "n1")]}, False, id="another field is empty"),
     ],
 )
 def test_terms(term: dict[str, Any], matches: bool) -> None:

@@ -11,7 +11,15 @@ from hypothesis import given, settings, strategies as st
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.decode import from_manifest
-from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_DELETE, Action, ClusterEvent, Resource
+from scheduler.core.events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
 from scheduler.core.namespace import Namespace
 from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.core.verdicts import Code
@@ -229,6 +237,14 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             id="one went that kept its namespace away",
         ),
         pytest.param(
+            pod(app="web"),
+            ASSIGNED_POD_DELETE,
+            pod("db", "db", on="a1", away=[term("api")]),
+            None,
+            Hint.SKIP,
+            id="one went that kept others away",
+        ),
+        pytest.param(
             pod(near=[term()]),
             RELABELLED,
             pod("x", "db", on="a1"),
@@ -248,6 +264,29 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             Hint.SKIP,
             id="all namespaces were selected before",
         ),
+        pytest.param(pod(near=[term()]), ASSIGNED_POD_ADD, None, pod("x", "x", on="a1"), Hint.SKIP, id="another came"),
+        pytest.param(
+            pod(away=[term()]), ASSIGNED_POD_ADD, None, pod("db", "db", on="a1"), Hint.SKIP, id="a hated one came"
+        ),
+        pytest.param(
+            pod(near=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.SKIP, id="a liked one went"
+        ),
+        pytest.param(pod(near=[term()]), NODE_ADD, None, node("c"), Hint.SKIP, id="a node without the key came"),
+        pytest.param(pod(near=[term()]), NODE_DELETE, NODES[0], None, Hint.SKIP, id="a node went"),
+        pytest.param(pod(away=[term()]), NODE_DELETE, NODES[2], None, Hint.SKIP, id="its zone went with it"),
+        pytest.param(
+            pod(near=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.SKIP, id="it lost the key"
+        ),
+        pytest.param(
+            pod(near=[term()]),
+            NODE_LABELS,
+            node("c", labels={"zone": "c", "rank": "1"}),
+            node("c", labels={"zone": "c", "rank": "2"}),
+            Hint.SKIP,
+            id="another label",
+        ),
+        pytest.param(pod(near=[term(**TEAM)]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="another one came"),
+        pytest.param(pod(near=[term()]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="none is selected"),
     ],
 )
 def test_hints(waits: PodInfo, event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:

@@ -187,6 +187,8 @@ SSD = info("p", nodeSelector={"disk": "ssd"})
         pytest.param(
             ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), None, SSD, NODES[1], NODES[0], None, id="taints"
         ),
+        pytest.param(NODE_ADD, None, SSD, None, NODES[1], Hint.SKIP, id="another node came"),
+        pytest.param(RELABELLED, None, SSD, NODES[0], NODES[1], Hint.SKIP, id="a node matches no more"),
     ],
 )
 def test_hints(event: ClusterEvent, args: Any, pod: Any, old: Any, new: Any, hint: Hint | None) -> None:

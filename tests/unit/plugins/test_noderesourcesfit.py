@@ -270,6 +270,7 @@ WANTS_CPU = asking("p", cpu="1")
         ),
         pytest.param(GREW, node(cpu="8"), node(), Hint.SKIP, id="a wanted resource shrank"),
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), node(), node(), None, id="labels"),
+        pytest.param(NODE_ADD, None, node(cpu="500m"), Hint.SKIP, id="166 too small a node came"),
     ],
 )
 def test_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:

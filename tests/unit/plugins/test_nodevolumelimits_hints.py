@@ -55,6 +55,8 @@ def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
         pytest.param(
             with_volumes(CLAIM, status={"nominatedNodeName": "n1"}), Hint.QUEUE, id="a pod that was to come to a node"
         ),
+        pytest.param(with_volumes(on="n1"), Hint.SKIP, id="H10 a pod without volumes"),
+        pytest.param(with_volumes(CLAIM), Hint.SKIP, id="H10 a pod that was nowhere"),
     ],
 )
 @pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE, UNASSIGNED_POD_DELETE])
@@ -68,6 +70,8 @@ def test_pod_gone(event: ClusterEvent, gone: PodInfo, hint: Hint) -> None:
     [
         pytest.param(with_volumes(CLAIM), a_claim("c"), Hint.QUEUE, id="H11 the pod's own"),
         pytest.param(with_volumes(CLAIM, OWN), a_claim("d"), Hint.SKIP, id="H11 another"),
+        pytest.param(with_volumes(CLAIM), a_claim("c", ns="other"), Hint.SKIP, id="H11 of another namespace"),
+        pytest.param(with_volumes(NOTHING), a_claim("c"), Hint.SKIP, id="H11 a pod without claims"),
     ],
 )
 def test_claim_came(pod: PodInfo, claim: Any, hint: Hint) -> None:
@@ -87,6 +91,7 @@ def test_claim_came(pod: PodInfo, claim: Any, hint: Hint) -> None:
         pytest.param(
             with_volumes(POLICY), "csi.vsphere.vmware.com", Hint.QUEUE, Hint.QUEUE, id="Q-15 a storage policy"
         ),
+        pytest.param(with_volumes(), EBS, Hint.SKIP, Hint.SKIP, id="H12 no volumes"),
     ],
 )
 def test_detached(pod: PodInfo, attacher: str, as_upstream: Hint, ours: Hint) -> None:
@@ -125,6 +130,9 @@ def limits(*drivers: tuple[str, int | None]) -> CSINode:
         pytest.param(limits(), limits((EBS, 0)), Hint.SKIP, Hint.QUEUE, id="B-11 a driver came that attaches nothing"),
         pytest.param(limits((EBS, None)), limits(), Hint.SKIP, Hint.SKIP, id="a driver without a limit went"),
         pytest.param(limits((EBS, None)), limits((EBS, 2)), Hint.QUEUE, Hint.QUEUE, id="no limit is 0 for upstream"),
+        pytest.param(limits((EBS, 2)), limits((EBS, 2)), Hint.SKIP, Hint.SKIP, id="H13 nothing changed"),
+        pytest.param(limits(), limits((EBS, None)), Hint.SKIP, Hint.QUEUE, id="H14 B-11 a driver without a limit came"),
+        pytest.param(limits((EBS, 2)), limits(), Hint.SKIP, Hint.QUEUE, id="B-11 a driver went, and its limit with it"),
     ],
 )
 def test_csi_node_changed(old: CSINode, new: CSINode, as_upstream: Hint, ours: Hint) -> None:
@@ -149,6 +157,8 @@ NEED_NOT: CSIDriver = a_csi_driver(EBS).typed()
     [
         pytest.param(DRIVER_DELETE, MUST, None, Hint.QUEUE, id="it is gone"),
         pytest.param(DRIVER_UPDATE, NEED_NOT, MUST, Hint.SKIP, id="it must now"),
+        pytest.param(DRIVER_UPDATE, MUST, MUST, Hint.SKIP, id="it still must"),
+        pytest.param(DRIVER_DELETE, NEED_NOT, None, Hint.SKIP, id="it never had to be there"),
     ],
 )
 def test_driver_changed(event: ClusterEvent, old: CSIDriver, new: CSIDriver | None, hint: Hint) -> None:

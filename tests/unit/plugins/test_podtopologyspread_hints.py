@@ -8,7 +8,15 @@ import pytest
 
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core.decode import from_manifest
-from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.workloads import Service
 from scheduler.framework.hints import EventHint, Hint
@@ -66,6 +74,22 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
         ),
         pytest.param(RELABELLED, WAITING, other("foo"), other("foo x"), Hint.SKIP, id="one counts as before"),
         pytest.param(TOLERATING, HONORING, other(), other(**TOLERATION), None, id="somebody else's toleration"),
+        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other("bar"), Hint.SKIP, id="one that does not count came"),
+        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(ns="else"), Hint.SKIP, id="one of another namespace came"),
+        pytest.param(ASSIGNED_POD_DELETE, WAITING, other("bar"), None, Hint.SKIP, id="one that did not count went"),
+        pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="one that never had a place went"),
+        pytest.param(
+            ASSIGNED_POD_DELETE,
+            WAITING,
+            other("bar", on="", status={"nominatedNodeName": "n1"}),
+            None,
+            Hint.SKIP,
+            id="a nominated one that did not count went",
+        ),
+        pytest.param(RELABELLED, TWO, other("foo x"), other("foo y"), Hint.SKIP, id="nothing that any reads"),
+        pytest.param(
+            RELABELLED, WAITING, other("bar", ns="else"), other(ns="else"), Hint.SKIP, id="one of another namespace"
+        ),
     ],
 )
 def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint | None) -> None:
@@ -124,6 +148,9 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
             Hint.SKIP,
             id="a label of the nodeSelector where that decides nothing",
         ),
+        pytest.param(NODE_ADD, WAITING, None, BARE, Hint.SKIP, id="a node without came"),
+        pytest.param(NODE_DELETE, BY_ZONE_AND_NODE, ZONED, None, Hint.SKIP, id="one with some of the keys went"),
+        pytest.param(NODE_TAINT, WAITING, BOTH, BOTH, Hint.SKIP, id="no other taints"),
     ],
 )
 def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint | None) -> None:

@@ -64,6 +64,8 @@ def test_cordon(spec: dict[str, Any], out: dict[str, Any]) -> None:
         pytest.param(TAINTS, node(), node(), Hint.SKIP, id="was open before"),
         pytest.param(TOLERATION, info("p"), info("p"), Hint.SKIP, id="the pod tolerates something else"),
         pytest.param(TOLERATION, info("q"), info("q", **CORDON_ONLY), Hint.SKIP, id="another pod"),
+        pytest.param(TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150 cordoned"),
+        pytest.param(NODE_ADD, None, node(cordoned=True), Hint.SKIP, id="a cordoned node came"),
     ],
 )
 def test_cordon_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
@@ -131,6 +133,8 @@ def test_soft_taints_elsewhere_are_no_reason_to_score() -> None:
         ),
         pytest.param(TOLERATION, info("p"), info("p", **EXISTS), Hint.QUEUE, id="the pod got a toleration"),
         pytest.param(TOLERATION, info("q"), info("q", **EXISTS), Hint.SKIP, id="another pod got one"),
+        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="153 was never tainted"),
+        pytest.param(NODE_ADD, None, node(taints=("a:NoExecute",)), Hint.SKIP, id="a tainted node came"),
     ],
 )
 def test_taint_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
@@ -165,6 +169,7 @@ def test_160_ports() -> None:
             Hint.QUEUE,
             id="was nominated",
         ),
+        pytest.param(ASSIGNED_POD_DELETE, info("q", on="n1"), Hint.SKIP, id="no ports"),
     ],
 )
 def test_port_hints(event: ClusterEvent, gone: Any, hint: Hint) -> None:

@@ -342,6 +342,9 @@ CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHE
         pytest.param(
             using("p", "q-data"), using("q", on="n", ephemeral=("data",)), Hint.QUEUE, id="its ephemeral volume's claim"
         ),
+        pytest.param(using("p", **gce()), using("q", on="n", **gce("e")), Hint.SKIP, id="H19 another GCE disk"),
+        pytest.param(using("p", **ebs()), using("q", on="n", **ebs("e")), Hint.SKIP, id="H19 another EBS volume"),
+        pytest.param(using("p", **iscsi()), using("q", on="n", **iscsi("e")), Hint.SKIP, id="H19 another IQN"),
     ],
 )
 @pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE, UNASSIGNED_DELETE], ids=["on a node", "on none"])
@@ -355,6 +358,7 @@ def test_a_pod_went(pod: PodInfo, gone: PodInfo, hint: Hint, event: ClusterEvent
     [
         pytest.param(using("p", "c", ns="other"), CLAIM_ADD, one_pod(), Hint.SKIP, id="H21 another namespace"),
         pytest.param(using("p", "c"), CLAIM_UPDATE, one_pod(), None, id="access modes never change"),
+        pytest.param(using("p", "d"), CLAIM_ADD, one_pod(), Hint.SKIP, id="H21 one that it does not use"),
     ],
 )
 def test_other_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | None) -> None:

@@ -230,6 +230,7 @@ EPHEMERAL = using("p", ephemeral=("data",))
         pytest.param(using("p", "c", ns="other"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 another namespace"),
         pytest.param(EPHEMERAL, CLAIM_ADD, OWN, Hint.QUEUE, id="B-14 its ephemeral one came"),
         pytest.param(using("p", "c"), RETAINTED, None, None, id="taints do not matter"),
+        pytest.param(using("p"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 a pod without claims"),
     ],
 )
 def test_claim_and_node_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | None) -> None:
@@ -245,6 +246,7 @@ def test_claim_and_node_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint:
     [
         pytest.param(a_class("s").immediate(), Hint.SKIP, id="H17 one that does not"),
         pytest.param(a_class("t"), Hint.SKIP, id="one that no claim of the pod has"),
+        pytest.param(a_class("s").binding_mode(None), Hint.SKIP, id="H17 no binding mode"),
     ],
 )
 def test_h17_class_hints(made: Builder[Any], hint: Hint) -> None:

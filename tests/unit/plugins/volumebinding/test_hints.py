@@ -67,6 +67,7 @@ def test_h2_csi_nodes(old: Any, new: Any, things: Any, expected: Hint | None) ->
         pytest.param(using("p", "u1"), a_claim("u1", ns="other"), S, id="H3 its namesake elsewhere"),
         pytest.param(using("p", ephemeral=["v"]), a_claim("p-w"), S, id="H3 of another ephemeral volume"),
         pytest.param(using("p", ephemeral=["v"]), a_claim("p-v"), Q, id="H3 of its ephemeral volume"),
+        pytest.param(using("p", "u1"), a_claim("x"), S, id="H3 another claim"),
     ],
 )
 @pytest.mark.parametrize("is_new", [True, False], ids=["comes", "changes"])
@@ -118,6 +119,7 @@ def cap(room: str | None = None, largest: str | None = None, *, of: str = "D") -
         pytest.param(cap("50Gi"), cap(), S, id="H6 nothing is told any more"),
         pytest.param(None, cap("1Gi", of="T"), S, id="of a class that no claim of the pod is of"),
         pytest.param(cap("1Gi", "1Gi"), cap("2Gi", "1Gi"), Q, id="B-1 more room beside what is in flight"),
+        pytest.param(cap("100Gi", "100Gi"), cap("100Gi", "90Gi"), S, id="H6 volumes get smaller"),
     ],
 )
 def test_h5_h6_capacity(old: Any, new: Any, expected: Hint | None) -> None:
@@ -146,6 +148,7 @@ P = a_csi_driver("P")
         pytest.param(using("p", "d1"), P.tracks_capacity(), P, Q, id="H9 (B-10) the provisioner of a claim's class"),
         pytest.param(using("p", "d1"), P.tracks_capacity(), None, Q, id="B-10 it goes: then nobody asks for room"),
         pytest.param(using("p", "d1"), P, None, S, id="it goes, and nobody asked for room"),
+        pytest.param(INLINE, P, P.label("x", "y"), S, id="H7 it said nothing and says nothing"),
     ],
 )
 def test_h7_h8_h9_drivers(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
@@ -187,6 +190,7 @@ FREE = a_pv("v", "1G", "W")
             Q,
             id="one goes that was meant for the claim: it may have others",
         ),
+        pytest.param(using("p", "u1"), FREE, None, S, id="it goes"),
     ],
 )
 def test_volumes(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
