@@ -83,9 +83,7 @@ def _csi_node(name: str, limits: dict[str, int | None]) -> CSINode:
 
 
 csi_nodes = st.builds(
-    _csi_node,
-    st.sampled_from(NAMES),
-    st.dictionaries(st.sampled_from(DRIVERS), st.none() | st.integers(0, 3)),
+    _csi_node, st.sampled_from(NAMES), st.dictionaries(st.sampled_from(DRIVERS), st.none() | st.integers(0, 3))
 )
 attachments = st.builds(
     lambda volume, on, driver: an_attachment(volume, on, driver).typed(),

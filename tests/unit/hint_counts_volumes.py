@@ -10,15 +10,7 @@ from typing import Any, Final
 from scheduler.core.podinfo import pod_info
 from scheduler.storage import CAPACITY_FREED
 from scheduler.testing.builders import Builder
-from tests.support.volumebuilders import (
-    a_capacity,
-    a_claim,
-    a_class,
-    a_csi_driver,
-    a_csi_node,
-    a_pv,
-    an_attachment,
-)
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.brain import manifest, typed
 from tests.unit.hint_rows import POD_GONE
 from tests.unit.hint_rows_limits import DETACHED, claims
@@ -41,11 +33,7 @@ def others(i: int) -> dict[str, Any]:
 
 def unbound(i: int | str) -> list[Builder[Any]]:
     """A claim, its class and its class's driver, of each pod its own."""
-    return [
-        a_claim(f"c{i}", "1Gi", f"s{i}"),
-        a_class(f"s{i}", f"p{i}"),
-        a_csi_driver(f"p{i}").tracks_capacity(),
-    ]
+    return [a_claim(f"c{i}", "1Gi", f"s{i}"), a_class(f"s{i}", f"p{i}"), a_csi_driver(f"p{i}").tracks_capacity()]
 
 
 def classless(i: int | str) -> list[Builder[Any]]:
@@ -80,13 +68,7 @@ BINDING: Final = [
     (CLAIM_CAME, "pods with other claims", None, a_claim("c"), nothing),
     (VOLUME_CAME, "pods with other classes", None, a_pv("v", "1Gi", "s"), unbound),
     (CSI_NODE_CAME, "pods without in-tree volumes", None, a_csi_node("n1"), bound),
-    (
-        DRIVER_CHANGED,
-        "pods with other provisioners",
-        a_csi_driver("p").tracks_capacity(),
-        a_csi_driver("p"),
-        unbound,
-    ),
+    (DRIVER_CHANGED, "pods with other provisioners", a_csi_driver("p").tracks_capacity(), a_csi_driver("p"), unbound),
     (CAPACITY_CAME, "pods with other classes", None, a_capacity("o", "s", "1Gi"), unbound),
     (CAPACITY_FREED, "pods with other classes", None, "s", unbound),
     (POD_GONE, "pods with other claims and classes", leaving(**ONE), None, unbound),

@@ -136,9 +136,7 @@ SPREADING = [
         given=TWO_ZONES,
         waits={"labels": WEB, "topologySpreadConstraints": spread(minDomains=3, matchLabelKeys=["rev"])},
         then=pod(
-            "p",
-            labels={**WEB, "rev": "2"},
-            topologySpreadConstraints=spread(minDomains=3, matchLabelKeys=["rev"]),
+            "p", labels={**WEB, "rev": "2"}, topologySpreadConstraints=spread(minDomains=3, matchLabelKeys=["rev"])
         ),
     ),
     leaves(
@@ -325,14 +323,7 @@ BY_DEFAULTS = [
         shown("Service", "t", selector={"app": "cache"}),
         given=(*SERVED, shown("Service", "t", selector=DB)),
     ),
-    defaults(
-        wakes,
-        OWNER_CAME,
-        "its owner is seen",
-        owner(app="web", tier="x"),
-        given=SERVED,
-        waits=BY_OWNER,
-    ),
+    defaults(wakes, OWNER_CAME, "its owner is seen", owner(app="web", tier="x"), given=SERVED, waits=BY_OWNER),
     defaults(leaves, OWNER_CAME, "another owner is seen", owner("x", app="web"), given=OWNED_ZONES, waits=BY_OWNER),
     defaults(wakes, OWNER_GONE, "its owner goes", withdrawn("ReplicaSet", "o"), given=OWNED_ZONES, waits=BY_OWNER),
     defaults(

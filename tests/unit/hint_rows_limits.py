@@ -63,10 +63,7 @@ TAKEN = (node("n1"), *stored(*VOLUMES, ONE), pod("q", on="n1", **claims("b")), p
 HELD = (node("n1"), *stored(*VOLUMES, ONE, ATTACHED))
 WANTS: dict[str, Any] = claims("a")
 IN_TREE: dict[str, Any] = {"volumes": [{"name": "d", "gcePersistentDisk": {"pdName": "d"}}]}
-FULL_OF_DISKS = (
-    node("n1"),
-    *stored(*VOLUMES, a_csi_node("n1").driver("pd.csi.storage.gke.io", 0), ATTACHED),
-)
+FULL_OF_DISKS = (node("n1"), *stored(*VOLUMES, a_csi_node("n1").driver("pd.csi.storage.gke.io", 0), ATTACHED))
 
 ROWS: Final[list[Any]] = [
     wakes(

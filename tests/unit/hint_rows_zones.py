@@ -21,11 +21,7 @@ VOLUME_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER)
 BOUND, FAR = a_claim("c").bound_to("v"), a_pv("v").label(ZONE, "far")
 HERE = node("n1", labels={ZONE: "here"})
 ELSEWHERE: dict[str, Any] = {"given": (HERE, *stored(BOUND, FAR)), "waits": claims("c")}
-UNBOUND: dict[str, Any] = {
-    "given": (HERE, *stored(a_claim("c", "1Gi", "slow"))),
-    "waits": claims("c"),
-    "by_hand": True,
-}
+UNBOUND: dict[str, Any] = {"given": (HERE, *stored(a_claim("c", "1Gi", "slow"))), "waits": claims("c"), "by_hand": True}
 """VolumeBinding refuses such a pod before VolumeZone is asked."""
 
 ONCE = a_claim("once").modes("ReadWriteOncePod").bound_to("v")

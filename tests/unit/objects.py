@@ -13,14 +13,7 @@ from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.framework.ports import Handle, Recorder, Writer
 
 
-def node(
-    name: str = "n1",
-    *,
-    labels: Any = None,
-    taints: Any = (),
-    cordoned: Any = False,
-    **allocatable: str,
-) -> Node:
+def node(name: str = "n1", *, labels: Any = None, taints: Any = (), cordoned: Any = False, **allocatable: str) -> Node:
     """`taints` are `key=value:Effect`; resources as keywords (`cpu="4"`), others by `**{"example.com/x": "1"}`.
 
     `labels` (a dict), `taints` and `cordoned` (a bool) are Any so that a dict of resources can be unpacked beside them.

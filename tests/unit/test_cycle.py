@@ -233,23 +233,10 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
     ("exact", "nominated", "asked"),
     [
         pytest.param(
-            False,
-            "",
-            ["filter n1 n2", "verify n1", "verify n2", "prepare n2"],
-            id="Verify in descending score",
+            False, "", ["filter n1 n2", "verify n1", "verify n2", "prepare n2"], id="Verify in descending score"
         ),
-        pytest.param(
-            True,
-            "",
-            ["filter n1 n2", "verify n1", "verify n2", "prepare n2"],
-            id="every node before Score",
-        ),
-        pytest.param(
-            False,
-            "n2",
-            ["filter n2", "verify n2", "prepare n2"],
-            id="the nominated node alone",
-        ),
+        pytest.param(True, "", ["filter n1 n2", "verify n1", "verify n2", "prepare n2"], id="every node before Score"),
+        pytest.param(False, "n2", ["filter n2", "verify n2", "prepare n2"], id="the nominated node alone"),
     ],
 )
 @pytest.mark.parametrize("rests", [0, 3], ids=["at once", "with work"])

@@ -331,14 +331,7 @@ CASES: Final = [
                 {"affinity": apart("w")},
                 lambda i: {"affinity": apart(f"w{i}")},
             ),
-            (
-                POD_GONE,
-                "pods that others hate",
-                on_n1(affinity=apart("w")),
-                None,
-                {"labels": web("w")},
-                served,
-            ),
+            (POD_GONE, "pods that others hate", on_n1(affinity=apart("w")), None, {"labels": web("w")}, served),
             (
                 CAME,
                 "pods with other keys",

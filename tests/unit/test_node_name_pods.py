@@ -21,14 +21,7 @@ from scheduler.core.podinfo import pod_info
 from scheduler.core.volumes import PersistentVolumeClaim
 from scheduler.decisions import build_profiles
 from scheduler.inbox import Inbox
-from scheduler.nodenamepods import (
-    FIRST_PAUSE_S,
-    IN_FLIGHT_MAX,
-    LONGEST_PAUSE_S,
-    OPT_IN_LABEL,
-    TRIES,
-    NodeNamePods,
-)
+from scheduler.nodenamepods import FIRST_PAUSE_S, IN_FLIGHT_MAX, LONGEST_PAUSE_S, OPT_IN_LABEL, TRIES, NodeNamePods
 from scheduler.obs.metrics import Metrics
 from scheduler.shared import Shared
 from scheduler.storage import Storage

@@ -22,17 +22,7 @@ from scheduler.core.errors import (
 )
 from scheduler.preemption import EVICTIONS_IN_FLIGHT
 from tests.unit.brain import Brain, manifest, typed
-from tests.unit.evicting import (
-    Wire,
-    arena,
-    ended,
-    events,
-    is_clean,
-    metric,
-    rest,
-    show,
-    show_refused,
-)
+from tests.unit.evicting import Wire, arena, ended, events, is_clean, metric, rest, show, show_refused
 
 TOLD = {
     "type": DISRUPTION_TARGET,

@@ -18,15 +18,7 @@ from scheduler.core.meta import Metadata
 from scheduler.storage import CAPACITY_FREED, Storage
 from scheduler.testing.builders import node
 from tests.support.clock import VirtualClock
-from tests.support.volumebuilders import (
-    a_capacity,
-    a_claim,
-    a_class,
-    a_csi_driver,
-    a_csi_node,
-    a_pv,
-    an_attachment,
-)
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.hearing import Hearing
 
 

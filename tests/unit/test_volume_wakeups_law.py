@@ -344,11 +344,7 @@ FEW: Final = (
     _bound("b1", "n1", "d"),
 )
 """The node attaches one volume, and has it."""
-ALONE: Final = (
-    comes(a_claim("c").bound_to("u").modes("ReadWriteOncePod")),
-    comes(a_pv("u")),
-    _bound("b1", "n1", "c"),
-)
+ALONE: Final = (comes(a_claim("c").bound_to("u").modes("ReadWriteOncePod")), comes(a_pv("u")), _bound("b1", "n1", "c"))
 """Only one pod may have the claim, and one has it."""
 STARTS: Final = [(), (), LOCAL, SHARED, IN_FLIGHT, MEANT, IN_TREE_VOLUME, FEW, ALONE]
 HELP: Final = [

@@ -35,10 +35,7 @@ def test_add(status: str, given: str | None, nodes: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "stored",
-    [
-        pytest.param((), id="64 missing from the store"),
-        pytest.param((pod("p", node="n9"),), id="bound meanwhile"),
-    ],
+    [pytest.param((), id="64 missing from the store"), pytest.param((pod("p", node="n9"),), id="bound meanwhile")],
 )
 def test_refused(stored: tuple[PodInfo, ...]) -> None:
     """A place is not held for a pod that will not come."""
