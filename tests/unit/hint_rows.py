@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pytest
@@ -66,25 +66,28 @@ class Row:
     """No pod in the queue is ever refused by this plugin: it is parked as if it had been."""
 
 
-def wakes(plugin: str, event: ClusterEvent, text: str, **row: Any) -> Any:
-    """The pod is worth another try."""
-    return _row(plugin, event, text, woken=True, **row)
+COLUMNS: Final = ("plugin", "event", "text", "given", "waits", "then")
+"""The columns of a row. `given` and `then` are one Thing or a tuple of Things; `waits` is the spec of the pod."""
+ANY: Final[dict[str, Any]] = {}
+"""The spec of a pod that requests nothing."""
 
 
-def leaves(plugin: str, event: ClusterEvent, text: str, **row: Any) -> Any:
-    """The event cannot help the pod."""
-    return _row(plugin, event, text, woken=False, **row)
+def wakes(*columns: Any, **more: Any) -> Any:
+    """Return a row in which the event moves the pod out of the unschedulable pool."""
+    return _row(True, {**dict(zip(COLUMNS, columns)), **more})
 
 
-def _row(plugin: str, event: ClusterEvent, text: str, *, woken: bool, **row: Any) -> Any:
-    row = {"given": (), "waits": {}, "then": (), "profile": DEFAULT, **row}
+def leaves(*columns: Any, **more: Any) -> Any:
+    """Return a row in which the pod stays where it waits."""
+    return _row(False, {**dict(zip(COLUMNS, columns)), **more})
+
+
+def _row(woken: bool, row: dict[str, Any]) -> Any:
+    row = {"given": (), "waits": ANY, "then": (), "profile": DEFAULT, **row}
     for name in ("given", "then"):
-        if not isinstance(row[name], tuple):
-            row[name] = (row[name],)
-    sense = "wakes" if woken else "leaves"
-    return pytest.param(
-        Row(plugin, event, woken=woken, **row), id=f"{plugin} {sense} its pod when {text} ({event.label})"
-    )
+        row[name] = row[name] if isinstance(row[name], tuple) else (row[name],)
+    text, sense, event = row.pop("text"), "wakes" if woken else "leaves", row["event"]
+    return pytest.param(Row(woken=woken, **row), id=f"{row['plugin']} {sense} its pod when {text} ({event.label})")
 
 
 # -- profiles ----------------------------------------------------------------------------------------------------------

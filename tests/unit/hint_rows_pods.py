@@ -6,7 +6,7 @@ Also nominations that end: to pods of equal or lower priority a pod has left tha
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import (
@@ -30,6 +30,9 @@ from tests.unit.hint_rows import (
 
 # -- pods go -----------------------------------------------------------------------------------------------------------
 
+FIT: Final = "NodeResourcesFit"
+PORTS: Final = "NodePorts"
+GATES: Final = "SchedulingGates"
 FULL = (node("n1"), pod("q", on="n1", cpu="4"))
 WANTS_2: dict[str, Any] = {"cpu": "2"}
 TAKEN = (node("n1"), pod("q", on="n1", containers=listens(80)), pod("r", on="n1", containers=listens(81)))
@@ -72,10 +75,9 @@ CORDON = frozenset({"NodeUnschedulable"})
 def held_back(text: str, then: Any, given: tuple[Thing, ...] = HELD) -> list[Any]:
     """Two pods wait because of the nomination that ends, of equal and of lower priority."""
     row: dict[str, Any] = {"given": given, "then": then, "beside": CORDON}
-    fit = "NodeResourcesFit"
     return [
-        wakes(fit, POD_GONE, f"{text}, and it is less important", waits=LESS, **row),
-        wakes(fit, POD_GONE, f"{text}, and it is as important", waits={"cpu": "2", "priority": 5}, **row),
+        wakes(FIT, POD_GONE, f"{text}, and it is less important", waits=LESS, **row),
+        wakes(FIT, POD_GONE, f"{text}, and it is as important", waits={"cpu": "2", "priority": 5}, **row),
     ]
 
 
@@ -93,69 +95,29 @@ NOMINATIONS = [
     *held_back("a pod goes elsewhere whose nomination nobody else knows yet", nominee(nominated="n2"), HELD_SILENTLY),
     *held_back("a nominated pod gives way to a more important one", gives_way, HELD),
     *held_back("a pod gives way whose nomination nobody else knows yet", gives_way, HELD_SILENTLY),
-    leaves(
-        "NodeResourcesFit",
-        POD_GONE,
-        "a less important pod is nominated no more",
-        given=(*FULL, pod("s", cpu="1", gates=["g"], nominated="n1", priority=5)),
-        waits={"cpu": "2", "priority": 6, "preemptionPolicy": "Never"},
-        then=gone("s"),
-    ),
-    leaves(
-        "NodePorts",
-        POD_GONE,
-        "a less important pod with its port is nominated no more",
-        given=(*TAKEN, pod("s", containers=listens(80), gates=["g"], nominated="n1", priority=5)),
-        waits={**WANTS_80, "priority": 6, "preemptionPolicy": "Never"},
-        then=gone("s"),
-    ),
-    wakes(
-        "NodePorts",
-        POD_GONE,
-        "a pod with its port is nominated to the node no more",
-        given=(node("n1"), pod("s", containers=listens(80), gates=["g"], nominated="n1")),
-        waits=WANTS_80,
-        then=gone("s"),
-    ),
-    wakes(
-        "NodePorts",
-        POD_GONE,
-        "a foreign pod with its port is nominated to the node no more",
-        given=(node("n1"), pod("s", containers=listens(80), scheduler="theirs", nominated="n1")),
-        waits=WANTS_80,
-        then=gone("s"),
-    ),
-]
+    leaves(FIT, POD_GONE, "a less important pod is nominated no more",
+        (*FULL, pod("s", cpu="1", gates=["g"], nominated="n1", priority=5)),
+        {"cpu": "2", "priority": 6, "preemptionPolicy": "Never"}, gone("s")),
+    leaves(PORTS, POD_GONE, "a less important pod with its port is nominated no more",
+        (*TAKEN, pod("s", containers=listens(80), gates=["g"], nominated="n1", priority=5)),
+        {**WANTS_80, "priority": 6, "preemptionPolicy": "Never"}, gone("s")),
+    wakes(PORTS, POD_GONE, "a pod with its port is nominated to the node no more",
+        (node("n1"), pod("s", containers=listens(80), gates=["g"], nominated="n1")), WANTS_80, gone("s")),
+    wakes(PORTS, POD_GONE, "a foreign pod with its port is nominated to the node no more",
+        (node("n1"), pod("s", containers=listens(80), scheduler="theirs", nominated="n1")), WANTS_80, gone("s")),
+]  # fmt: skip
 
 NODE_PORTS = [
-    wakes("NodePorts", CAME, "any node comes", given=TAKEN, waits=WANTS_80, then=node("n2")),
-    wakes("NodePorts", POD_GONE, "the pod with its port goes", given=TAKEN, waits=WANTS_80, then=gone("q")),
-    wakes(
-        "NodePorts",
-        POD_GONE,
-        "the pod with its port is over",
-        given=TAKEN,
-        waits=WANTS_80,
-        then=pod("q", on="n1", containers=listens(80), phase="Succeeded"),
-    ),
-    wakes(
-        "NodePorts",
-        POD_GONE,
-        "a pod goes whose sidecar has its port",
-        given=(node("n1"), pod("q", on="n1", initContainers=[{**listens(80)[0], "restartPolicy": "Always"}])),
-        waits=WANTS_80,
-        then=gone("q"),
-    ),
-    leaves("NodePorts", POD_GONE, "a pod with another port goes", given=TAKEN, waits=WANTS_80, then=gone("r")),
-    leaves(
-        "NodePorts",
-        POD_GONE,
-        "a pod without host ports goes",
-        given=(*TAKEN, pod("s", on="n1")),
-        waits=WANTS_80,
-        then=gone("s"),
-    ),
-]
+    wakes(PORTS, CAME, "any node comes", TAKEN, WANTS_80, node("n2")),
+    wakes(PORTS, POD_GONE, "the pod with its port goes", TAKEN, WANTS_80, gone("q")),
+    wakes(PORTS, POD_GONE, "the pod with its port is over",
+        TAKEN, WANTS_80, pod("q", on="n1", containers=listens(80), phase="Succeeded")),
+    wakes(PORTS, POD_GONE, "a pod goes whose sidecar has its port",
+        (node("n1"), pod("q", on="n1", initContainers=[{**listens(80)[0], "restartPolicy": "Always"}])), WANTS_80,
+        gone("q")),
+    leaves(PORTS, POD_GONE, "a pod with another port goes", TAKEN, WANTS_80, gone("r")),
+    leaves(PORTS, POD_GONE, "a pod without host ports goes", (*TAKEN, pod("s", on="n1")), WANTS_80, gone("s")),
+]  # fmt: skip
 
 # -- pods shrink -------------------------------------------------------------------------------------------------------
 
@@ -187,76 +149,24 @@ def whole(cpu: str) -> Thing:
 
 
 NODE_RESOURCES_FIT = [
-    wakes(
-        "NodeResourcesFit", POD_GONE, "any pod goes", given=(*FULL, pod("r", on="n1")), waits=WANTS_2, then=gone("r")
-    ),
-    wakes(
-        "NodeResourcesFit",
-        POD_GONE,
-        "a pod is over",
-        given=FULL,
-        waits=WANTS_2,
-        then=pod("q", on="n1", cpu="4", phase="Failed"),
-    ),
-    wakes("NodeResourcesFit", POD_SHRANK, "a pod has become smaller", given=BUSY, waits=WANTS_2, then=running(ONE)),
-    wakes(
-        "NodeResourcesFit",
-        POD_SHRANK,
-        "a resize that it waited for turns out infeasible",
-        given=(node("n1"), running(FOUR, given=ONE, used=ONE)),
-        waits=WANTS_2,
-        then=running(FOUR, given=ONE, used=ONE, status=INFEASIBLE),
-    ),
-    wakes(
-        "NodeResourcesFit",
-        POD_SHRANK,
-        "a pod-level request has become smaller",
-        given=(node("n1"), whole("4")),
-        waits=WANTS_2,
-        then=whole("1"),
-    ),
-    wakes(
-        "NodeResourcesFit",
-        POD_SHRANK,
-        "a sidecar has become smaller",
-        given=(node("n1"), sidecar("3")),
-        waits=WANTS_2,
-        then=sidecar("1"),
-    ),
-    leaves(
-        "NodeResourcesFit",
-        POD_SHRANK,
-        "a pod has become smaller in something else",
-        given=(node("n1"), running({"cpu": "4", "memory": "2Gi"})),
-        waits=WANTS_2,
-        then=running({"cpu": "4", "memory": "1Gi"}),
-    ),
-    leaves(
-        "NodeResourcesFit",
-        POD_OTHERWISE,
-        "a pod asks for less and still uses as much",
-        given=BUSY,
-        waits=WANTS_2,
-        then=running(ONE, given=FOUR, used=FOUR),
-    ),
-    leaves(
-        "NodeResourcesFit",
-        POD_OTHERWISE,
-        "a pod begins to be deleted and holds its place until it is gone",
-        given=FULL,
-        waits=WANTS_2,
-        then=pod("q", on="n1", cpu="4", deleting=True),
-    ),
-    wakes("NodeResourcesFit", OWN_SHRANK, "it asks for less", given=FULL, waits=WANTS_2, then=pod("p", cpu="1")),
-    leaves(
-        "NodeResourcesFit",
-        OWN_SHRANK,
-        "another waiting pod asks for less",
-        given=(*FULL, pod("s", cpu="3")),
-        waits=WANTS_2,
-        then=pod("s", cpu="1"),
-    ),
-]
+    wakes(FIT, POD_GONE, "any pod goes", (*FULL, pod("r", on="n1")), WANTS_2, gone("r")),
+    wakes(FIT, POD_GONE, "a pod is over", FULL, WANTS_2, pod("q", on="n1", cpu="4", phase="Failed")),
+    wakes(FIT, POD_SHRANK, "a pod has become smaller", BUSY, WANTS_2, running(ONE)),
+    wakes(FIT, POD_SHRANK, "a resize that it waited for turns out infeasible",
+        (node("n1"), running(FOUR, given=ONE, used=ONE)), WANTS_2,
+        running(FOUR, given=ONE, used=ONE, status=INFEASIBLE)),
+    wakes(FIT, POD_SHRANK, "a pod-level request has become smaller", (node("n1"), whole("4")), WANTS_2, whole("1")),
+    wakes(FIT, POD_SHRANK, "a sidecar has become smaller", (node("n1"), sidecar("3")), WANTS_2, sidecar("1")),
+    leaves(FIT, POD_SHRANK, "a pod has become smaller in something else",
+        (node("n1"), running({"cpu": "4", "memory": "2Gi"})), WANTS_2, running({"cpu": "4", "memory": "1Gi"})),
+    leaves(FIT, POD_OTHERWISE, "a pod asks for less and still uses as much",
+        BUSY, WANTS_2, running(ONE, given=FOUR, used=FOUR)),
+    leaves(FIT, POD_OTHERWISE, "a pod begins to be deleted and holds its place until it is gone",
+        FULL, WANTS_2, pod("q", on="n1", cpu="4", deleting=True)),
+    wakes(FIT, OWN_SHRANK, "it asks for less", FULL, WANTS_2, pod("p", cpu="1")),
+    leaves(FIT, OWN_SHRANK, "another waiting pod asks for less",
+        (*FULL, pod("s", cpu="3")), WANTS_2, pod("s", cpu="1")),
+]  # fmt: skip
 
 # -- pods go that were to go -------------------------------------------------------------------------------------------
 
@@ -277,64 +187,31 @@ EVICTING: dict[str, Any] = {
 HELD_BACK = frozenset({"DefaultPreemption"})
 
 DEFAULT_PREEMPTION = [
-    leaves(
-        "DefaultPreemption",
-        POD_GONE,
-        "a pod goes that is none of its victims",
-        **EVICTING,
-        then=gone("s"),
-        beside=frozenset({"NodeResourcesFit"}),
-    ),
-    wakes("NodeResourcesFit", POD_GONE, "its victim goes", **EVICTING, then=gone("v"), beside=HELD_BACK),
-    leaves(
-        "NodeResourcesFit",
-        CAME,
-        "a node comes while its victim is being evicted",
-        **EVICTING,
-        then=node("n3"),
-        beside=HELD_BACK,
-    ),
-]
+    leaves("DefaultPreemption", POD_GONE, "a pod goes that is none of its victims",
+        **EVICTING, then=gone("s"), beside=frozenset({"NodeResourcesFit"})),
+    wakes(FIT, POD_GONE, "its victim goes", **EVICTING, then=gone("v"), beside=HELD_BACK),
+    leaves(FIT, CAME, "a node comes while its victim is being evicted", **EVICTING, then=node("n3"), beside=HELD_BACK),
+]  # fmt: skip
 
 # -- gates and what cannot be judged -----------------------------------------------------------------------------------
 
 GATED: dict[str, Any] = {"gates": ["g", "h"]}
 
 SCHEDULING_GATES = [
-    wakes("SchedulingGates", OWN_GATES, "its last gates go", waits=GATED, then=pod("p")),
-    leaves(
-        "SchedulingGates",
-        OWN_GATES,
-        "the gates of another pod go",
-        given=pod("q", gates=["g"]),
-        waits=GATED,
-        then=pod("q"),
-    ),
-    leaves("SchedulingGates", OWN_OTHER, "one of its gates goes", waits=GATED, then=pod("p", gates=["g"])),
-    leaves("SchedulingGates", CAME, "a node comes", waits=GATED, then=node("n1")),
-    leaves("SchedulingGates", POD_GONE, "a pod goes", given=FULL, waits=GATED, then=gone("q")),
+    wakes(GATES, OWN_GATES, "its last gates go", (), GATED, pod("p")),
+    leaves(GATES, OWN_GATES, "the gates of another pod go", pod("q", gates=["g"]), GATED, pod("q")),
+    leaves(GATES, OWN_OTHER, "one of its gates goes", (), GATED, pod("p", gates=["g"])),
+    leaves(GATES, CAME, "a node comes", (), GATED, node("n1")),
+    leaves(GATES, POD_GONE, "a pod goes", FULL, GATED, gone("q")),
 ]
 
 GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
 
 UNSUPPORTED = [
-    wakes(
-        "UnsupportedFeatures",
-        OWN_OTHER,
-        "it asks for nothing of the kind any more",
-        given=node("n1"),
-        waits=GROUPED,
-        then=pod("p"),
-    ),
-    leaves(
-        "UnsupportedFeatures",
-        OWN_LABEL,
-        "its labels change and it asks for the same",
-        given=node("n1"),
-        waits=GROUPED,
-        then=pod("p", **GROUPED, labels={"app": "web"}),
-    ),
-    leaves("UnsupportedFeatures", CAME, "a node comes", given=node("n1"), waits=GROUPED, then=node("n2")),
-]
+    wakes("UnsupportedFeatures", OWN_OTHER, "it asks for nothing of the kind any more", node("n1"), GROUPED, pod("p")),
+    leaves("UnsupportedFeatures", OWN_LABEL, "its labels change and it asks for the same",
+        node("n1"), GROUPED, pod("p", **GROUPED, labels={"app": "web"})),
+    leaves("UnsupportedFeatures", CAME, "a node comes", node("n1"), GROUPED, node("n2")),
+]  # fmt: skip
 
 ROWS = [*NOMINATIONS, *NODE_PORTS, *NODE_RESOURCES_FIT, *DEFAULT_PREEMPTION, *SCHEDULING_GATES, *UNSUPPORTED]

@@ -75,19 +75,13 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, CLAIM_CAME, "its claim comes", **MISSING, then=stored(a_claim("c"))),
     leaves(PLUGIN, CLAIM_CAME, "another claim comes", **MISSING, then=stored(a_claim("d"))),
     wakes(PLUGIN, CLAIM_CHANGED, "its claim changes", **LOCAL, then=stored(a_claim("c", "1Gi", "W").label("x", "y"))),
-    leaves(
-        PLUGIN, CLAIM_CHANGED, "another claim changes", **LOCAL, then=stored(a_claim("other", "1Gi", "W").label("x"))
-    ),
+    leaves(PLUGIN, CLAIM_CHANGED, "another claim changes",
+        **LOCAL, then=stored(a_claim("other", "1Gi", "W").label("x"))),
     wakes(PLUGIN, VOLUME_CAME, "a free volume of its class comes", **LOCAL, then=stored(a_pv("w", "1Gi", "W"))),
     leaves(PLUGIN, VOLUME_CAME, "a volume of another class comes", **LOCAL, then=stored(a_pv("w", "1Gi", "X"))),
     wakes(PLUGIN, VOLUME_CHANGED, "a volume of its class is free again", **LOCAL, then=stored(a_pv("v", "1Gi", "W"))),
-    leaves(
-        PLUGIN,
-        VOLUME_CHANGED,
-        "a volume that is not free changes",
-        **LOCAL,
-        then=stored(a_pv("v", "1Gi", "W").phase("Failed")),
-    ),
+    leaves(PLUGIN, VOLUME_CHANGED, "a volume that is not free changes",
+        **LOCAL, then=stored(a_pv("v", "1Gi", "W").phase("Failed"))),
     wakes(PLUGIN, VOLUME_GONE, "one goes that was meant for its claim, which may have others now", **MEANT, then=removed(FAR_ONE)),
     leaves(PLUGIN, VOLUME_GONE, "another volume goes", **MEANT, then=removed(NEAR_ONE)),
     wakes(PLUGIN, CLASS_CAME, "its class comes", **LATE, then=stored(a_class("late"))),
@@ -104,21 +98,14 @@ ROWS: Final[list[Any]] = [
     leaves(PLUGIN, DRIVER_CHANGED, "another driver asks for none", **FULL, then=stored(a_csi_driver("Q"))),
     wakes(PLUGIN, DRIVER_GONE, "its driver goes, and with it the question", **FULL, then=removed(TRACKS)),
     leaves(PLUGIN, DRIVER_GONE, "another driver goes", **FULL, then=removed(ANOTHER)),
-    wakes(
-        PLUGIN, CAPACITY_CAME, "there is room elsewhere", **FULL, then=stored(a_capacity("more", "D", "9Gi").everywhere())
-    ),
-    leaves(
-        PLUGIN, CAPACITY_CAME, "another class has room", **FULL, then=stored(a_capacity("more", "E", "9Gi").everywhere())
-    ),
+    wakes(PLUGIN, CAPACITY_CAME, "there is room elsewhere",
+        **FULL, then=stored(a_capacity("more", "D", "9Gi").everywhere())),
+    leaves(PLUGIN, CAPACITY_CAME, "another class has room",
+        **FULL, then=stored(a_capacity("more", "E", "9Gi").everywhere())),
     wakes(PLUGIN, CAPACITY_CHANGED, "there is more room", **FULL, then=stored(a_capacity("room", "D", "9Gi").everywhere())),
-    wakes(
-        PLUGIN,
-        CAPACITY_CHANGED,
-        "only the largest volume is told any more",
-        given=(*FULL["given"], *stored(a_claim("d", "1Gi", "D").uid("d").selected("n1"), BOTH_TOLD)),
-        waits=claims("c"),
-        then=stored(a_capacity("room", "D").everywhere().maximum("1Gi")),
-    ),
+    wakes(PLUGIN, CAPACITY_CHANGED, "only the largest volume is told any more",
+        (*FULL["given"], *stored(a_claim("d", "1Gi", "D").uid("d").selected("n1"), BOTH_TOLD)),
+        claims("c"), stored(a_capacity("room", "D").everywhere().maximum("1Gi"))),
     leaves(PLUGIN, CAPACITY_CHANGED, "there is less room", **FULL, then=stored(a_capacity("room", "D", "1Ki").everywhere())),
     wakes(PLUGIN, POD_GONE, "a pod goes that was to get a volume of its class", **LOCAL, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that has no claims", **LOCAL, then=gone("r")),

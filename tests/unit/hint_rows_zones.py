@@ -50,30 +50,16 @@ MOUNTED: dict[str, Any] = {
 ROWS: Final[list[Any]] = [
     wakes(ZONES, CAME, "a node comes in any zone", **ELSEWHERE, then=node("n2", labels={ZONE: "far"})),
     wakes(ZONES, LABELLED, "a node moves there", **ELSEWHERE, then=node("n1", labels={ZONE: "far"})),
-    wakes(
-        ZONES, VOLUME_CHANGED, "its volume is somewhere else", **ELSEWHERE, then=stored(a_pv("v").label(ZONE, "here"))
-    ),
+    wakes(ZONES, VOLUME_CHANGED, "its volume is somewhere else",
+        **ELSEWHERE, then=stored(a_pv("v").label(ZONE, "here"))),
     leaves(ZONES, VOLUME_CHANGED, "another label of its volume changes", **ELSEWHERE, then=stored(FAR.label("x", "y"))),
-    wakes(
-        ZONES,
-        VOLUME_CAME,
-        "the volume comes that its claim names",
-        given=(HERE, *stored(BOUND)),
-        waits=claims("c"),
-        by_hand=True,
-        then=stored(FAR),
-    ),
+    wakes(ZONES, VOLUME_CAME, "the volume comes that its claim names",
+        (HERE, *stored(BOUND)), claims("c"), stored(FAR), by_hand=True),
     leaves(ZONES, VOLUME_CAME, "a volume comes for somebody else", **ELSEWHERE, then=stored(a_pv("w"))),
     wakes(ZONES, CLAIM_CHANGED, "its claim changes", **ELSEWHERE, then=stored(BOUND.label("x", "y"))),
-    leaves(
-        ZONES,
-        CLAIM_CHANGED,
-        "another claim changes",
-        given=(*ELSEWHERE["given"], *stored(a_claim("d"))),
-        waits=claims("c"),
-        then=stored(a_claim("d").label("x", "y")),
-    ),
-    wakes(ZONES, CLAIM_CAME, "its claim comes", waits=claims("c"), by_hand=True, then=stored(BOUND)),
+    leaves(ZONES, CLAIM_CHANGED, "another claim changes",
+        (*ELSEWHERE["given"], *stored(a_claim("d"))), claims("c"), stored(a_claim("d").label("x", "y"))),
+    wakes(ZONES, CLAIM_CAME, "its claim comes", (), claims("c"), stored(BOUND), by_hand=True),
     leaves(ZONES, CLAIM_CAME, "another claim comes", **ELSEWHERE, then=stored(a_claim("d"))),
     wakes(ZONES, CLASS_CAME, "the class of its claim comes", **UNBOUND, then=stored(a_class("slow"))),
     leaves(ZONES, CLASS_CAME, "that class binds without pods", **UNBOUND, then=stored(a_class("slow").immediate())),
@@ -83,6 +69,6 @@ ROWS: Final[list[Any]] = [
     wakes(RESTRICTIONS, POD_GONE, "the pod goes that had its disk", **MOUNTED, then=gone("user")),
     leaves(RESTRICTIONS, POD_GONE, "a pod with another disk goes", **MOUNTED, then=gone("other")),
     wakes(RESTRICTIONS, CAME, "a node comes", **MOUNTED, then=node("n2")),
-    wakes(RESTRICTIONS, CLAIM_CAME, "its claim comes", given=HERE, waits=claims("c"), then=stored(BOUND)),
-    leaves(RESTRICTIONS, CLAIM_CAME, "another claim comes", given=HERE, waits=claims("c"), then=stored(a_claim("d"))),
-]
+    wakes(RESTRICTIONS, CLAIM_CAME, "its claim comes", HERE, claims("c"), stored(BOUND)),
+    leaves(RESTRICTIONS, CLAIM_CAME, "another claim comes", HERE, claims("c"), stored(a_claim("d"))),
+]  # fmt: skip
