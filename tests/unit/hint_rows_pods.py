@@ -91,6 +91,7 @@ NOMINATIONS = [
     *held_back("a foreign pod is nominated to another node instead", foreigner(nominated="n2"), HELD_BY_OTHERS),
     *held_back("a foreign nominated pod is bound elsewhere", foreigner(nominated="", on="n2"), HELD_BY_OTHERS),
     *held_back("a foreign nominated pod fails", foreigner(phase="Failed"), HELD_BY_OTHERS),
+    *held_back("a foreign nominated pod cannot be read any more", foreigner(cpu="bad!", containers=asks(cpu="bad!")), HELD_BY_OTHERS),
     *held_back("a pod is deleted whose nomination nobody else knows yet", gone("q"), HELD_SILENTLY),
     *held_back("a pod goes elsewhere whose nomination nobody else knows yet", nominee(nominated="n2"), HELD_SILENTLY),
     *held_back("a nominated pod gives way to a more important one", gives_way, HELD),

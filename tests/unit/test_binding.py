@@ -331,31 +331,6 @@ async def test_92_the_node_is_looked_at_again_before_the_bind() -> None:
     assert queued.counts()["unschedulable"] == 1
 
 
-async def test_a_node_that_goes_before_the_bind_is_not_bound_to() -> None:
-    """The second look finds no node."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    await brain.parts.loop.step()
-    brain.node_gone("n1")
-
-    await brain.settle()
-
-    assert brain.writer.binds == []
-
-
-async def test_changes_of_our_own_making_need_no_second_look() -> None:
-    """Our assumptions were counted when we decided."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("p", cpu="1")
-    brain.pod("q", cpu="1")
-
-    await brain.settle()
-
-    assert sorted(brain.writer.binds) == [("default/p", "n1"), ("default/q", "n1")]
-
-
 async def test_205_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once() -> None:
     """Others are woken before the binding has even failed."""
     brain = Brain()
@@ -566,43 +541,10 @@ async def test_a_pod_deleted_right_after_its_decision_leaves_permit() -> None:
     assert (brain.writer.binds, brain.places()) == ([], {})
 
 
-async def test_a_pod_allowed_right_after_its_decision_is_bound() -> None:
-    """An answer that comes before anybody waits for it is kept."""
-    brain = Brain()
-    brain.plug(permit=(Holds("A", permits=Wait(600)),))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.parts.loop.step()
-    brain.parts.binder.permits.allow("uid-p", "A")
-
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
 # -- PreBind -----------------------------------------------------------------------------------------------------------
 
 
 NO_WAY = Rejection("B", Code.UNSCHEDULABLE, ("no way",))
-
-
-async def test_a_prebind_rejection_is_retried_after_the_error_back_off() -> None:
-    """§3.8: reason Unschedulable with the plain text; no event is waited for, and it does not spin."""
-    brain = Brain()
-    toy = BeforeBind("B", answer=NO_WAY)
-    brain.plug(pre_bind=(toy,))
-    brain.node("n1")
-    brain.pod("p")
-
-    await brain.settle()
-    assert brain.calls == ["B.pre_bind"]
-    assert [(said.reason, said.message) for _, said in brain.writer.conditions] == [("Unschedulable", "no way")]
-    assert brain.places() == {"p": "error backoff"}
-    assert brain.is_free()
-    toy.answer = None
-    await brain.later(2.5)
-
-    assert brain.writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize("error", [KeyError("bug"), AttemptError("disk is away")], ids=["a bug", "a failure"])

@@ -45,9 +45,10 @@ from tests.unit.hint_rows import (
     spreads_by_default,
     tolerates,
 )
-from tests.unit.hint_rows_between import DEFAULT_IN_ZONES
+from tests.unit.hint_rows_between import DEFAULT_IN_ZONES, POD_AFFINITY, SPREAD_OUT
 from tests.unit.hint_rows_devices import uses
 from tests.unit.hint_rows_limits import stored
+from tests.unit.hint_rows_pods import FIT
 from tests.unit.objects import node
 from tests.unit.queueing.world import Gate, World
 
@@ -81,11 +82,12 @@ class Case:
 
 def in_columns(row: Any) -> Any:
     plugin, event, text, old, new, concerned, others, given = row
-    return case(plugin, event, text, old=old, new=new, concerned=concerned, others=others, given=given)
+    return case(plugin, event, text, old, new, concerned, others, given=given)
 
 
-def case(plugin: str, event: ClusterEvent, text: str, **more: Any) -> Any:
-    return pytest.param(Case(plugin, event, **more), id=f"{plugin}, {event.label}: {text}")
+def case(plugin: str, event: ClusterEvent, text: str, *columns: Any, **more: Any) -> Any:
+    """Return a row. `columns` are the fields of Case from `old` to `others`."""
+    return pytest.param(Case(plugin, event, *columns, **more), id=f"{plugin}, {event.label}: {text}")
 
 
 def on_n1(name: str = "q", **spec: Any) -> PodInfo:
@@ -140,112 +142,34 @@ ON_A: dict[str, Any] = {"nodeSelector": {"zone": "a"}}
 HARD_TAINT, TWO_TAINTS = node(taints=("x=:NoSchedule",)), node(taints=("x=:NoSchedule", "y=:NoSchedule"))
 
 CASES: Final = [
-    case("NodeAffinity", CAME, "pods that select other labels", old=None, new=A, concerned=ON_A, others=selecting),
-    case("NodeAffinity", LABELLED, "pods that select other labels", old=B, new=A, concerned=ON_A, others=selecting),
-    case(
-        "TaintToleration",
-        CAME,
-        "pods that tolerate other taints than the new node's",
-        old=None,
-        new=HARD_TAINT,
-        concerned={"tolerations": tolerates("x")},
-        others=lambda i: {"tolerations": tolerates(f"k{i}")},
-    ),
-    case(
-        "TaintToleration",
-        TAINTED,
-        "pods that do not tolerate what is left",
-        old=TWO_TAINTS,
-        new=HARD_TAINT,
-        concerned={"tolerations": tolerates("x")},
-        others=lambda i: {"tolerations": tolerates(f"k{i}")},
-    ),
-    case(
-        "TaintToleration",
-        TAINTED,
-        "any pods while nodes only get taints",
-        old=HARD_TAINT,
-        new=TWO_TAINTS,
-        concerned={"tolerations": tolerates("x")},
-        others=lambda i: {"tolerations": tolerates(f"k{i}")},
-        asked=0,
-    ),
-    case(
-        "DynamicResources",
-        POD_CAME,
-        "any pods while no devices are kept for the one that comes",
-        old=None,
-        new=on_n1(),
-        concerned=uses("c"),
-        others=lambda i: uses(f"c{i}"),
-        asked=0,
-        given=hint_counts_devices.waiting,
-    ),
-    case(
-        "NodePorts",
-        POD_GONE,
-        "pods with other ports",
-        old=on_n1(containers=listens(80)),
-        new=None,
-        concerned={"containers": listens(80)},
-        others=lambda i: {"containers": listens(1000 + i)},
-    ),
-    case("NodePorts", CAME, "all are woken without a question", old=None, new=A, concerned={}, others=served, asked=1),
-    case(
-        "NodeResourcesFit",
-        POD_SHRANK,
-        "pods that want something else",
-        old=on_n1(containers=asks(**{GPU: "2"})),
-        new=on_n1(containers=asks(**{GPU: "1"})),
-        concerned={"containers": asks(**{GPU: "1"})},
-        others=lambda i: {"cpu": f"{i + 1}m"},
-    ),
-    case(
-        "NodeResourcesFit",
-        CAME,
-        "pods that are too large for the node",
-        old=None,
-        new=node(cpu="4"),
-        concerned={"cpu": "1"},
-        others=lambda i: {"cpu": str(i + 10)},
-    ),
-    case(
-        "NodeResourcesFit",
-        CAME,
-        "pods that want devices which the node has not",
-        old=None,
-        new=node(cpu="4"),
-        concerned={"cpu": "1"},
-        others=lambda i: {"containers": asks(cpu="1", **{f"example.com/d{i}": "1"})},
-    ),
-    case(
-        "NodeResourcesFit",
-        RESIZED_NODE,
-        "pods that want something else",
-        old=node(),
-        new=node(**{GPU: "1"}),
-        concerned={"containers": asks(**{GPU: "1"})},
-        others=lambda i: {"cpu": f"{i + 1}m"},
-    ),
-    case(
-        "NodeResourcesFit",
-        RESIZED_NODE,
-        "pods that are too large all the same",
-        old=node(cpu="1"),
-        new=node(cpu="4"),
-        concerned={"cpu": "1"},
-        others=lambda i: {"cpu": str(i + 10)},
-    ),
+    case("NodeAffinity", CAME, "pods that select other labels", None, A, ON_A, selecting),
+    case("NodeAffinity", LABELLED, "pods that select other labels", B, A, ON_A, selecting),
+    case("TaintToleration", CAME, "pods that tolerate other taints than the new node's",
+        None, HARD_TAINT, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")}),
+    case("TaintToleration", TAINTED, "pods that do not tolerate what is left",
+        TWO_TAINTS, HARD_TAINT, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")}),
+    case("TaintToleration", TAINTED, "any pods while nodes only get taints",
+        HARD_TAINT, TWO_TAINTS, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")},
+        asked=0),
+    case("DynamicResources", POD_CAME, "any pods while no devices are kept for the one that comes",
+        None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=hint_counts_devices.waiting),
+    case("NodePorts", POD_GONE, "pods with other ports",
+        on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
+    case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
+    case(FIT, POD_SHRANK, "pods that want something else",
+        on_n1(containers=asks(**{GPU: "2"})), on_n1(containers=asks(**{GPU: "1"})), {"containers": asks(**{GPU: "1"})},
+        lambda i: {"cpu": f"{i + 1}m"}),
+    case(FIT, CAME, "pods that are too large for the node",
+        None, node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
+    case(FIT, CAME, "pods that want devices which the node has not",
+        None, node(cpu="4"), {"cpu": "1"}, lambda i: {"containers": asks(cpu="1", **{f"example.com/d{i}": "1"})}),
+    case(FIT, RESIZED_NODE, "pods that want something else",
+        node(), node(**{GPU: "1"}), {"containers": asks(**{GPU: "1"})}, lambda i: {"cpu": f"{i + 1}m"}),
+    case(FIT, RESIZED_NODE, "pods that are too large all the same",
+        node(cpu="1"), node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
     *(
-        case(
-            "PodTopologySpread",
-            event,
-            "pods that count others",
-            old=old,
-            new=new,
-            concerned={"topologySpreadConstraints": spread("w")},
-            others=spreading,
-        )
+        case(SPREAD_OUT, event, "pods that count others",
+            old, new, {"topologySpreadConstraints": spread("w")}, spreading)
         for event, old, new in (
             (POD_CAME, None, on_n1(labels=web("w"))),
             (POD_LABELLED, on_n1(labels=web("w")), on_n1()),
@@ -253,15 +177,7 @@ CASES: Final = [
         )
     ),
     *(
-        case(
-            "PodTopologySpread",
-            event,
-            "pods with other keys",
-            old=old,
-            new=new,
-            concerned={"topologySpreadConstraints": spread("w")},
-            others=keyed,
-        )
+        case(SPREAD_OUT, event, "pods with other keys", old, new, {"topologySpreadConstraints": spread("w")}, keyed)
         for event, old, new in (
             (CAME, None, A),
             (GONE, A, None),
@@ -270,104 +186,37 @@ CASES: Final = [
         )
     ),
     *(
-        case(
-            "PodTopologySpread",
-            ClusterEvent(resource, action),
-            "pods that other Services select, or that have other owners",
-            old=None if action is Action.ADD else seen,
-            new=None if action is Action.DELETE else seen,
-            concerned=owned("w"),
-            others=lambda i: owned(f"w{i}"),
-            is_by_default=True,
-        )
+        case(SPREAD_OUT, ClusterEvent(resource, action), "pods that other Services select, or that have other owners",
+            None if action is Action.ADD else seen, None if action is Action.DELETE else seen, owned("w"),
+            lambda i: owned(f"w{i}"), is_by_default=True)
         for resource, seen in ((Resource.SERVICE, service("s", app="w")), (Resource.CONTROLLER, replica_set("w")))
         for action in (Action.ADD, Action.UPDATE_OTHER, Action.DELETE)
     ),
-    case(
-        "PodTopologySpread",
-        POD_CAME,
-        "pods that other Services select",
-        old=None,
-        new=on_n1(labels=web("w")),
-        concerned=served(""),
-        others=lambda i: served(str(i)),
-        is_by_default=True,
-    ),
-    case(
-        "PodTopologySpread",
-        LABELLED,
-        "any pods with default constraints while a node gets other labels",
-        old=A,
-        new=node("n1", labels={"zone": "a", "color": "red"}),
-        concerned=served(""),
-        others=lambda i: served(str(i)),
-        is_by_default=True,
-        asked=0,
-    ),
-    *(
-        case("InterPodAffinity", event, text, old=old, new=new, concerned=concerned, others=others)
-        for event, text, old, new, concerned, others in (
-            (
-                POD_CAME,
-                "pods that want to be near to others",
-                None,
-                on_n1(labels=web("w")),
-                {"affinity": near("w")},
-                lambda i: {"affinity": near(f"w{i}")},
-            ),
-            (
-                POD_LABELLED,
-                "pods that want to be near to others",
-                on_n1(),
-                on_n1(labels=web("w")),
-                {"affinity": near("w")},
-                lambda i: {"affinity": near(f"w{i}")},
-            ),
-            (
-                POD_GONE,
-                "pods that hate others",
-                on_n1(labels=web("w")),
-                None,
-                {"affinity": apart("w")},
-                lambda i: {"affinity": apart(f"w{i}")},
-            ),
-            (POD_GONE, "pods that others hate", on_n1(affinity=apart("w")), None, {"labels": web("w")}, served),
-            (
-                CAME,
-                "pods with other keys",
-                None,
-                A,
-                {"affinity": near("w")},
-                lambda i: {"affinity": near("w", f"key{i}")},
-            ),
-            (
-                LABELLED,
-                "pods with other keys",
-                B,
-                A,
-                {"affinity": near("w")},
-                lambda i: {"affinity": near("w", f"key{i}")},
-            ),
-            (
-                NAMESPACE_CAME,
-                "pods that select other namespaces",
-                None,
-                namespace("new", team="t"),
-                {"affinity": near("w", **team("t"))},
-                lambda i: {"affinity": near("w", **team(f"t{i}"))},
-            ),
-            (
-                NAMESPACE_LABELLED,
-                "pods that select other namespaces",
-                namespace("new", team="t", color="red"),
-                namespace("new", color="blue"),
-                {"affinity": apart("w", **team("t"))},
-                lambda i: {"affinity": apart("w", **team(f"t{i}"))},
-            ),
-        )
-    ),
+    case(SPREAD_OUT, POD_CAME, "pods that other Services select",
+        None, on_n1(labels=web("w")), served(""), lambda i: served(str(i)), is_by_default=True),
+    case(SPREAD_OUT, LABELLED, "any pods with default constraints while a node gets other labels",
+        A, node("n1", labels={"zone": "a", "color": "red"}), served(""), lambda i: served(str(i)), is_by_default=True,
+        asked=0),
+    case(POD_AFFINITY, POD_CAME, "pods that want to be near to others",
+        None, on_n1(labels=web("w")), {"affinity": near("w")}, lambda i: {"affinity": near(f"w{i}")}),
+    case(POD_AFFINITY, POD_LABELLED, "pods that want to be near to others",
+        on_n1(), on_n1(labels=web("w")), {"affinity": near("w")}, lambda i: {"affinity": near(f"w{i}")}),
+    case(POD_AFFINITY, POD_GONE, "pods that hate others",
+        on_n1(labels=web("w")), None, {"affinity": apart("w")}, lambda i: {"affinity": apart(f"w{i}")}),
+    case(POD_AFFINITY, POD_GONE, "pods that others hate",
+        on_n1(affinity=apart("w")), None, {"labels": web("w")}, served),
+    case(POD_AFFINITY, CAME, "pods with other keys",
+        None, A, {"affinity": near("w")}, lambda i: {"affinity": near("w", f"key{i}")}),
+    case(POD_AFFINITY, LABELLED, "pods with other keys",
+        B, A, {"affinity": near("w")}, lambda i: {"affinity": near("w", f"key{i}")}),
+    case(POD_AFFINITY, NAMESPACE_CAME, "pods that select other namespaces",
+        None, namespace("new", team="t"), {"affinity": near("w", **team("t"))},
+        lambda i: {"affinity": near("w", **team(f"t{i}"))}),
+    case(POD_AFFINITY, NAMESPACE_LABELLED, "pods that select other namespaces",
+        namespace("new", team="t", color="red"), namespace("new", color="blue"), {"affinity": apart("w", **team("t"))},
+        lambda i: {"affinity": apart("w", **team(f"t{i}"))}),
     *(in_columns(row) for row in (*hint_counts_volumes.COUNTS, *hint_counts_devices.COUNTS)),
-]
+]  # fmt: skip
 
 
 def questions(case: Case, others: int) -> tuple[int, int]:

@@ -24,29 +24,6 @@ def counted(errors: UnforeseenErrors) -> dict[str, int]:
     return {part: count for part, count in errors.counts.items() if count}
 
 
-async def test_84_pods_of_other_schedulers_take_room() -> None:
-    """And when they go, ours are woken."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
-    brain.pod("p", cpu="1")
-    await brain.settle()
-    assert brain.places() == {"p": "unschedulable"}
-
-    brain.gone("theirs")
-    await brain.later(2.5)
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
-async def test_3_pods_of_other_schedulers_without_a_node_are_nothing() -> None:
-    """They are not ours to queue."""
-    brain = Brain()
-    brain.pod("theirs", scheduler="default-scheduler")
-
-    assert brain.places() == {}
-
-
 async def test_76_a_pod_may_come_before_its_node() -> None:
     """Counted as soon as the node appears."""
     brain = Brain()
@@ -60,19 +37,6 @@ async def test_76_a_pod_may_come_before_its_node() -> None:
     assert brain.refusal("p") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-async def test_86_a_finished_pod_frees_its_place() -> None:
-    """Also when the server sends it in spite of the field selector."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("done", cpu="1", on="n1")
-    brain.pod("done", cpu="1", on="n1", phase="Succeeded")
-    brain.pod("p", cpu="1")
-
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
 async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
     """It is not tried, and not queued again."""
     brain = Brain()
@@ -83,60 +47,6 @@ async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
 
     assert [e.note for e in brain.recorder.events] == ["skip schedule deleting pod: default/p"]
     assert (brain.writer.binds, brain.places()) == ([], {})
-
-
-async def test_9_10_a_gated_pod_waits_in_silence() -> None:
-    """No event, no condition; the last gate's removal makes it ready."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p", gates=("a",))
-    await brain.settle()
-    assert (brain.places(), brain.recorder.events, brain.writer.conditions) == ({"p": "gated"}, [], [])
-
-    brain.pod("p")
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param({"unschedulable": True}, {}, id="149 uncordoned"),
-        pytest.param({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, id="153 untainted"),
-        pytest.param({"labels": {}}, {"labels": {"disk": "ssd"}}, id="labelled"),
-        pytest.param({"cpu": "1"}, {"cpu": "4", "labels": {"disk": "ssd"}}, id="grown"),
-    ],
-)
-async def test_a_node_that_changes_wakes_whom_it_helps(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """The pod is retried because of the event, not because of time."""
-    brain = Brain()
-    label: dict[str, Any] = {"labels": {"disk": "ssd"}} if "labels" not in before and "cpu" not in before else {}
-    brain.node("n1", **{**label, **before})
-    brain.pod("p", cpu="2", nodeSelector={"disk": "ssd"})
-    await brain.later(20)
-    assert brain.places() == {"p": "unschedulable"}
-    brain.clock.move(20)
-
-    brain.node("n1", **{**label, **after})
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
-async def test_166_a_node_that_cannot_help_wakes_nobody() -> None:
-    """A new node that is too small."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    attempts = len(brain.writer.conditions)
-    brain.clock.move(20)
-
-    brain.node("n2", cpu="1")
-    await brain.settle()
-
-    assert len(brain.writer.conditions) == attempts
 
 
 def node(**more: object) -> Node:
@@ -490,41 +400,6 @@ async def test_a_node_with_a_second_unreadable_amount_stays_full() -> None:
     await brain.later(20)
 
     assert brain.places() == {"p": "unschedulable"}
-
-
-@pytest.mark.parametrize("priority", [0, 10], ids=["a lower priority", "an equal priority"])
-@pytest.mark.parametrize(
-    "end",
-    [
-        pytest.param(None, id="deleted"),
-        pytest.param({"nominated": ""}, id="cleared"),
-        pytest.param({"nominated": "n2"}, id="moved"),
-        pytest.param({"nominated": "n1", "on": "n2"}, id="bound elsewhere"),
-        pytest.param({"nominated": "n1", "phase": "Failed"}, id="failed"),
-        pytest.param({"nominated": "n1", "cpu": "bad!"}, id="unreadable"),
-    ],
-)
-async def test_a_foreign_nomination_that_ends_wakes_whom_it_held_back(
-    end: dict[str, Any] | None, priority: int
-) -> None:
-    """Another scheduler's pod leaves the place that we kept free for it."""
-    brain = Brain()
-    brain.node("n1", cpu="4")
-    brain.node("n2", cpu="4", unschedulable=True)
-    theirs: dict[str, Any] = {"scheduler": "other", "cpu": "4", "priority": 10, "nominated": "n1"}
-    brain.pod("theirs", **theirs)
-    brain.pod("p", cpu="4", priority=priority)
-    await brain.settle()
-    await brain.later(20)
-    assert brain.places() == {"p": "unschedulable"}
-
-    if end is None:
-        brain.gone("theirs")
-    else:
-        brain.pod("theirs", **{**theirs, **end})
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/p", "n1")]
 
 
 async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> None:

@@ -10,31 +10,7 @@ import pytest
 from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.profile import BoundFilter
 from tests.unit.brain import Brain
-from tests.unit.toys import AfterFilter, Holds, TakesLong, Verifies
-
-
-async def test_reserve_that_raises_leaves_nothing_held_and_the_pod_is_retried() -> None:
-    """A plugin's bug is an error of one attempt; in the next the node has its whole room."""
-
-    class BreaksOnce(Holds):
-        def reserve(self, *_: object) -> None:
-            self.log("reserve")
-            if len(self.world.calls) == 1:
-                raise KeyError("x")
-
-    brain = Brain()
-    brain.plug(reserve=(BreaksOnce("R"),))
-    brain.node("n1", cpu="4")
-    brain.pod("p", cpu="4")
-
-    await brain.settle()
-    assert brain.is_free()
-    assert brain.places() == {"p": "error backoff"}
-    assert brain.writer.conditions[-1][1].reason == "SchedulerError"
-    assert brain.calls == ["R.reserve", "R.unreserve"]
-    await brain.later(2.5)
-
-    assert brain.writer.binds == [("default/p", "n1")]
+from tests.unit.toys import Holds, TakesLong, Verifies
 
 
 async def test_unreserve_that_raises_does_not_hide_what_reserve_said() -> None:
@@ -54,22 +30,6 @@ async def test_unreserve_that_raises_does_not_hide_what_reserve_said() -> None:
     assert brain.is_free()
     assert brain.message("p") == "0/1 nodes are available: 1 taken."
     assert set(brain.calls) == {"A.reserve", "A.unreserve"}
-
-
-async def test_a_postfilter_that_fails_leaves_the_pod_unschedulable_and_nominated() -> None:
-    """§3.9: neither SchedulerError nor a cleared nomination."""
-    brain = Brain()
-    brain.plug(post_filter=(AfterFilter("P", answer=Rejection("P", Code.ERROR, ("lister is away",))),))
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2", nominated="n1")
-
-    await brain.settle()
-
-    assert brain.places() == {"p": "unschedulable"}
-    assert brain.writer.conditions[-1][1].reason == "Unschedulable"
-    assert brain.message("p") == "0/1 nodes are available: 1 Insufficient cpu. lister is away"
-    assert brain.writer.nominations == []
-    assert brain.parts.queue.nominator.node_of("uid-p") == "n1"
 
 
 async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:

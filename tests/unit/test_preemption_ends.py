@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler.core.errors import Forbidden
 from scheduler.core.pod import Pod
 from tests.unit.brain import Brain
 
@@ -16,10 +15,6 @@ def full_node(*victims: str) -> Brain:
     for name in victims:
         brain.pod(name, cpu="1", on="n1", priority=0)
     return brain
-
-
-def forbids(_: Pod) -> None:
-    raise Forbidden("pods is forbidden", status=403)
 
 
 class HeldDeletes:
@@ -105,32 +100,3 @@ async def test_draining_ends_though_the_server_never_answers() -> None:
     await brain.turns()
 
     assert (draining.done(), len(brain.parts.evictions)) == (True, 1)
-
-
-async def test_a_server_that_refuses_is_asked_again_after_the_back_off() -> None:
-    """Not at once and for ever: upstream asks as fast as its client lets it."""
-    brain = full_node("a")
-    brain.writer.on_delete = forbids
-    brain.pod("high", cpu="1", priority=9)
-    await brain.settle()
-    assert (brain.writer.deletions, brain.places()) == (["default/a"], {"high": "error backoff"})
-
-    await brain.later(2.5)
-    assert len(brain.writer.deletions) == 2
-    brain.writer.on_delete = None
-    await brain.later(5)
-
-    assert len(brain.writer.deletions) == 3
-    assert brain.places() == {"high": "unschedulable"}
-
-
-async def test_a_nomination_that_is_refused_is_tried_again_after_the_back_off() -> None:
-    """Nobody is evicted before it is written."""
-    brain = full_node("a")
-    brain.writer.patch_errors = [Forbidden("pods/status is forbidden", status=403)]
-    brain.pod("high", cpu="1", priority=9)
-    await brain.settle()
-    assert (brain.writer.deletions, brain.places()) == ([], {"high": "error backoff"})
-
-    await brain.later(2.5)
-    assert brain.writer.deletions == ["default/a"]
