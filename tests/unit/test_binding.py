@@ -235,23 +235,6 @@ async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: p
     assert shown.startswith("the outcome of 2 bindings is unknown, the oldest is default/p to n1, for 140 s: xxx")
 
 
-async def test_draining_does_not_wait_for_an_unknown_outcome() -> None:
-    """The process ends; the next one reads the pod anew."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    refuse_once(brain, Ambiguous("reset"))
-    unreadable(brain)
-    await brain.settle()
-    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
-    await brain.turns()
-    brain.clock.move(6)
-    await brain.turns()
-
-    assert draining.done()
-    assert brain.parts.binder.remark() == ""
-
-
 @pytest.mark.parametrize(
     ("lost_s", "binds"),
     [
@@ -279,21 +262,6 @@ async def test_no_binding_is_sent_while_the_watch_of_pods_is_disconnected(lost_s
     assert (brain.writer.binds, brain.places()) == ([], {"p": "unschedulable"})
 
 
-async def test_draining_does_not_wait_for_the_watch_of_pods() -> None:
-    """A pod whose Binding was held back gives its place back at the limit."""
-    brain = Brain(pod_watch=PodWatch(disconnected_s=lambda: 60.0))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
-    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
-    await brain.turns()
-    brain.clock.move(6)
-    await brain.settle()
-
-    assert draining.done()
-    assert (brain.is_free(), brain.writer.binds) == (True, [])
-
-
 async def test_an_unforeseen_exception_costs_one_attempt() -> None:
     """A bug in a binding is logged with the pod and retried; nothing else suffers."""
     brain = Brain()
@@ -314,23 +282,6 @@ async def test_an_unforeseen_exception_costs_one_attempt() -> None:
     assert ("default/q", "n1") in brain.writer.binds
 
 
-async def test_92_the_node_is_looked_at_again_before_the_bind() -> None:
-    """Another scheduler took the room between our decision and our Binding; we yield and do not POST."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("p", cpu="2")
-    queued = brain.parts.queue
-    brain.parts.inbox.put(lambda: None)
-    await brain.parts.loop.step()  # decided; the binding task has not run yet
-    brain.pod("other", cpu="2", on="n1", scheduler="default-scheduler")
-
-    await brain.settle()
-
-    assert brain.writer.binds == []
-    assert brain.writer.conditions[0][1].message == "0/1 nodes are available: 1 Insufficient cpu."
-    assert queued.counts()["unschedulable"] == 1
-
-
 async def test_205_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once() -> None:
     """Others are woken before the binding has even failed."""
     brain = Brain()
@@ -349,6 +300,33 @@ async def test_205_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once()
     brain.writer.hold.set()
     await brain.settle()
     assert ("default/q", "n1") in brain.writer.binds
+
+
+@pytest.mark.parametrize(
+    ("lost_s", "error", "binds"),
+    [
+        pytest.param(0.0, Ambiguous("reset"), 1, id="an unknown outcome, which the next process reads"),
+        pytest.param(60.0, None, 0, id="the watch of pods, without which no Binding is sent"),
+        pytest.param(0.0, TooManyRequests("busy", retry_after_s=600.0), 1, id="a busy server"),
+    ],
+)
+async def test_draining_does_not_wait_for(lost_s: float, error: ApiError | None, binds: int) -> None:
+    """A pod whose Binding was not sent gives its place back at the limit."""
+    brain = Brain(pod_watch=PodWatch(disconnected_s=lambda: lost_s))
+    brain.node("n1")
+    brain.pod("p")
+    if error is not None:
+        refuse_once(brain, error)
+        unreadable(brain)
+    await brain.settle()
+    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
+    await brain.turns()
+    brain.clock.move(6)
+    await brain.settle()
+
+    assert draining.done()
+    assert (len(brain.writer.binds), brain.is_free()) == (binds, True)
+    assert bool(brain.parts.binder.remark()) is (error is None)
 
 
 async def test_draining_waits_for_what_was_sent() -> None:
@@ -415,22 +393,6 @@ async def test_a_pod_whose_turn_never_came_gives_its_place_back() -> None:
 
 
 # -- the wait for a token and a busy server ----------------------------------------------------------------------------
-
-
-async def test_a_node_that_fills_up_while_the_pod_waits_for_its_turn_is_not_bound_to() -> None:
-    """The second look is the last thing before the POST: a wait for a token may be long (D7)."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.writer.turn_hold = asyncio.Event()
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    brain.pod("other", cpu="2", on="n1", scheduler="default-scheduler")
-
-    brain.writer.turn_hold.set()
-    await brain.settle()
-
-    assert (brain.writer.binds, brain.places()) == ([], {"p": "unschedulable"})
-    assert brain.cluster.sizes()["pods"] == 1
 
 
 @pytest.mark.parametrize("filled", [False, True], ids=["the node still has room", "the node filled up meanwhile"])
@@ -504,23 +466,6 @@ async def test_a_bind_plugin_that_says_no(code: Code, reason: str, message: str)
 
     assert [(told.reason, told.message) for _, told in brain.writer.conditions] == [(reason, message)]
     assert (brain.is_free(), brain.places()) == (True, {"p": "error backoff"})
-
-
-async def test_draining_does_not_wait_for_a_busy_server() -> None:
-    """Nothing is on the wire during the wait."""
-    brain = Brain()
-    brain.node("n1")
-    refuse_once(brain, TooManyRequests("busy", retry_after_s=600.0))
-    brain.pod("p")
-    await brain.settle()
-
-    draining = asyncio.ensure_future(brain.parts.binder.drain(0))
-    await brain.turns()
-    brain.clock.move(1)
-    await brain.turns()
-
-    assert draining.done()
-    assert len(brain.writer.binds) == 1
 
 
 # -- Permit ------------------------------------------------------------------------------------------------------------

@@ -179,26 +179,3 @@ async def test_replicas_that_appear_later_count_as_those_that_failed(monkeypatch
     order = await busy(brain, tried, is_over=bound(brain, SMALL))
 
     assert sum(not name.startswith("small") for name in order) <= 2
-
-
-async def test_other_pods_of_high_priority_are_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what failed at that price is."""
-    brain, tried = crowded(monkeypatch)
-    await failed_once(brain, tried)
-    for name in SMALL:
-        brain.pod(name, cpu="100m", priority=0)
-    brain.pod("high", cpu="200m", priority=1000)
-
-    order = await busy(brain, tried, is_over=bound(brain, [*SMALL, "high"]))
-
-    assert order.index("high") < order.index("small0")
-
-
-async def test_replicas_are_tried_as_ever_while_no_other_pod_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The share is of contended time only."""
-    brain, tried = crowded(monkeypatch)
-    await failed_once(brain, tried)
-
-    order = await busy(brain, tried, is_over=lambda: len(tried) >= REPLICAS)
-
-    assert sorted(order[:REPLICAS]) == [f"db{index}" for index in range(REPLICAS)]

@@ -43,16 +43,6 @@ async def test_a_nominated_pod_that_goes_elsewhere_wakes_whom_it_held_back() -> 
     assert brain.writer.binds == [("default/first", "n2"), ("default/second", "n1")]
 
 
-async def test_a_nominated_pod_that_somebody_binds_elsewhere_wakes_whom_it_held_back() -> None:
-    """Its claim ends though no pod leaves n1."""
-    brain = await held_back()
-
-    brain.pod("first", **FIRST, on="n2")
-    await brain.settle()
-
-    assert brain.writer.binds == [("default/second", "n1")]
-
-
 async def test_a_pod_with_other_labels_than_when_it_was_assumed_wakes_whom_it_kept_away() -> None:
     """What was counted since the assumption was another pod, so to say: it has left."""
     brain = Brain()

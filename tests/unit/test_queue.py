@@ -24,7 +24,6 @@ from tests.unit.queueing.world import OTHER, World, hint, pod
 
 FIT = "NodeResourcesFit"
 AFFINITY = "NodeAffinity"
-TAINTS = "TaintToleration"
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 
@@ -37,22 +36,14 @@ PLUGINS = {
 # -- order ---------------------------------------------------------------------------------------------------------------
 
 
-def test_1_pods_are_tried_by_priority_then_age() -> None:
-    """Higher priority first, then who came first."""
+def test_1_2_pods_are_tried_by_priority_then_age() -> None:
+    """Equal pods are popped in the order in which they came, each once."""
     world = World()
     world.add(pod("p1"), pod("p2", priority=10))
     world.advance(1)
-    world.add(pod("p3", priority=10))
+    world.add(pod("p3", priority=10), pod("p4", priority=10))
 
-    assert world.names_popped() == ["p2", "p3", "p1"]
-
-
-def test_2_equal_pods_are_each_popped_once() -> None:
-    """Same priority and time: both, once, first in first out."""
-    world = World()
-    world.add(pod("a"), pod("b"))
-
-    assert world.names_popped() == ["a", "b"]
+    assert world.names_popped() == ["p2", "p3", "p4", "p1"]
 
 
 @pytest.mark.parametrize(

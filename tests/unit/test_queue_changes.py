@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.verdicts import Code
 from scheduler.framework.hints import Hint
@@ -298,22 +298,6 @@ def test_an_update_in_the_pool(rejecter: str, place: str) -> None:
     assert len(world.metrics.hints) <= 1
 
 
-def test_an_update_in_the_pool_changes_the_shape() -> None:
-    """The index must follow: otherwise the pod gets the answer of those it was like before."""
-    wakes_important = hint(NODE_ADD, lambda info, _old, _new: Hint.QUEUE if info.priority else Hint.SKIP, priority_of)
-    world = World({FIT: (wakes_important,)})
-    for name in ("first", "p"):
-        world.rejected(pod(name), FIT)
-    world.update(pod("p", version="2", priority=1))
-    world.queue.move_all(NODE_ADD, None, None)
-
-    assert world.places() == {"first": "unschedulable", "p": "backoff"}
-
-
-def priority_of(info: PodInfo) -> int:
-    return info.priority
-
-
 def test_56_an_update_in_flight() -> None:
     """The change is replayed for this pod alone, which comes back with the new object."""
     world = World(PLUGINS)
@@ -496,12 +480,3 @@ def test_entries_show_what_moves_a_pod() -> None:
         "default/failed": ("error backoff", 1, (), 1002.0),
         "default/tried": ("in flight", 1, (), None),
     }
-
-
-def test_a_registration_for_all_updates_hears_of_generic_ones() -> None:
-    """§4.4: a change of no known property is one generic update."""
-    world = World({FIT: (hint(ClusterEvent(Resource.POD, UPDATE), Hint.QUEUE),)})
-    world.rejected(pod("p"), FIT)
-    world.update(pod("p", version="2"))
-
-    assert world.metrics.incomings[-1] == ("backoff", "UnschedulablePodUpdate")

@@ -274,19 +274,6 @@ async def test_other_profiles_keep_their_plugins_and_their_pods_asleep(monkeypat
 # -- pods that are somewhere when it happens -------------------------------------------------------------------------------
 
 
-async def test_pods_that_waited_are_tried_by_the_new_plugins(brain: Reloaded) -> None:
-    """No event promises them anything any more."""
-    brain.node("n1")
-    await brain.wished(witness(refuses=["p"]))
-    brain.pod("p")
-    await brain.later(20)
-    assert brain.places() == {"p": "unschedulable"}
-
-    await brain.wished(witness())
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
 async def test_pods_that_back_off_go_on_backing_off(brain: Reloaded) -> None:
     """A change of the profile is no reason to hurry."""
     brain.node("n1")
@@ -309,21 +296,6 @@ async def failed_to_bind(brain: Reloaded, name: str) -> None:
     brain.writer.on_bind = down
     brain.pod(name)
     await brain.settle()
-
-
-async def test_gates_are_asked_again_of_all_who_are_not_being_tried(brain: Reloaded) -> None:
-    """Those that are ready may have to stay out, and those that stayed out may come."""
-    await brain.wished(witness(gates=["out"]))
-    brain.pod("out")
-    await brain.settle()
-    assert brain.places() == {"out": "gated"}
-    brain.pod("in")
-
-    brain.wish(witness(gates=["in"]))
-    brain.parts.inbox.apply()
-
-    assert brain.places() == {"out": "active", "in": "gated"}
-    assert brain.parts.queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0, "gated": 1}
 
 
 async def test_a_pod_that_is_tried_meanwhile_is_tried_again(brain: Reloaded) -> None:

@@ -84,29 +84,6 @@ def test_namespaces_are_known_by_their_labels() -> None:
     assert [b[0] != a[0] for a, b in itertools.pairwise(seen)] == [True, False, True, True, True]
 
 
-async def test_a_namespace_that_gets_its_label_wakes_who_waits_for_it() -> None:
-    """Upstream leaves such a pod to the flush."""
-    brain = Brain()
-    term = {
-        "topologyKey": "zone",
-        "labelSelector": {"matchLabels": {"app": "db"}},
-        "namespaceSelector": {"matchLabels": {"team": "t"}},
-    }
-    brain.node("n1", labels={"zone": "a"})
-    brain.pod("db", on="n1", labels={"app": "db"})
-    brain.pod("p", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
-    await brain.settle()
-    assert brain.places() == {"p": "unschedulable"}
-
-    plain = read("Namespace", {"metadata": {"name": "default", "uid": "u", "resourceVersion": "1"}})
-    brain.parts.intake.apply("Namespace", [Delta(None, plain)])
-    named = read("Namespace", {"metadata": {"name": "default", "uid": "u", "labels": {"team": "t"}}})
-    brain.parts.intake.apply("Namespace", [Delta(plain, named)])
-    await brain.later(30)
-
-    assert brain.writer.binds == [("default/p", "n1")]
-
-
 def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
     labels = {"matchLabels": {"app": "web"}}
     spec = {"minAvailable": 1, "selector": labels if selector is None else selector}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -42,81 +41,25 @@ def anew(house: House) -> Runner:
     return Runner(house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics)
 
 
-@pytest.mark.parametrize(
-    ("before", "change"),
-    [
-        pytest.param([nominated()], lambda house: house.cluster.remove_pod(THERE.uid), id="a pod went"),
-        pytest.param(
-            [nominated(cpu="500m")], lambda house: house.put(pod("there", on="n1", cpu="500m")), id="a pod shrank"
-        ),
-        pytest.param([nominated()], lambda house: house.put(node("n1", cpu="4")), id="the node grew"),
-        pytest.param([], lambda house: house.nominate("n1", nominated()), id="somebody was nominated"),
-        pytest.param([nominated()], lambda house: house.nominate("n1"), id="somebody no longer is"),
-        pytest.param(
-            [nominated()], lambda house: house.nominate("n1", nominated(cpu="0")), id="a nominated pod changed"
-        ),
-        pytest.param(
-            [nominated()], lambda house: house.nominate("n1", nominated(priority=9)), id="a lower one instead"
-        ),
-        pytest.param(
-            [nominated(cpu="0")],
-            lambda house: house.nominate("n1", nominated(cpu="0"), nominated("second")),
-            id="one more came",
-        ),
-        pytest.param(
-            [nominated(cpu="0")],
-            lambda house: house.put(node("n1", cpu="3", taints=("t=:NoSchedule",))),
-            id="something that has nothing to do with pods",
-        ),
-    ],
-)
-def test_whatever_changes_the_answer_is_noticed(before: Sequence[PodInfo], change: Callable[[House], object]) -> None:
-    """Asked before and after, the same pod gets the other answer, and that of filters that remember nothing."""
+def test_a_taint_on_a_node_with_a_nominated_pod_is_noticed() -> None:
+    """The same pod gets the new answer, which is that of filters with empty memos."""
     house = House(HERE, THERE)
-    house.nominate("n1", *before)
-    first = fits(house.runner, incoming())
-    assert first is fits(house.runner, incoming())
-    change(house)
+    house.nominate("n1", nominated(cpu="0"))
+    assert fits(house.runner, incoming())
+    house.put(node("n1", cpu="3", taints=("t=:NoSchedule",)))
 
-    assert first is not fits(house.runner, incoming())
-    assert fits(anew(house), incoming()) is fits(house.runner, incoming())
+    assert not fits(house.runner, incoming())
+    assert not fits(anew(house), incoming())
 
 
-@pytest.mark.parametrize(
-    ("ahead", "other", "their"),
-    [
-        pytest.param([nominated()], incoming("other2", 11), (False, True), id="a higher priority"),
-        pytest.param([nominated()], incoming("other2", cpu="1"), (False, True), id="a smaller one"),
-        pytest.param([nominated(cpu="2")], incoming("other", cpu="2"), (False, True), id="the nominated one itself"),
-        pytest.param(
-            [nominated(cpu="0", affinity=away_from("x"))],
-            incoming("other2", labels={"app": "x"}),
-            (True, False),
-            id="one that a nominated pod keeps away",
-        ),
-        pytest.param(
-            [nominated(cpu="0", ports=("TCP/80",))],
-            incoming("other2", ports=("TCP/80",)),
-            (True, False),
-            id="a taken port",
-        ),
-        pytest.param([nominated(cpu="0")], incoming("other2", nodeSelector={"a": "b"}), (True, False), id="a selector"),
-    ],
-)
-def test_pods_that_differ_get_their_own_answers(
-    ahead: Sequence[PodInfo], other: PodInfo, their: tuple[bool, bool]
-) -> None:
-    """Whichever of the two was there first."""
-    answers = []
-    for turn in (0, 1):
-        house = House(HERE, THERE)
-        house.nominate("n1", *ahead)
-        pods = (incoming(), other)
-        first = fits(house.runner, pods[turn])
-        second = fits(house.runner, pods[1 - turn])
-        answers.append((second, first) if turn else (first, second))
+@pytest.mark.parametrize("turn", [1, -1], ids=["the kept pod last", "the kept pod first"])
+def test_a_pod_that_a_nominated_pod_keeps_away_gets_its_own_answer(turn: int) -> None:
+    """Another pod of the same requests has its answer in the memo."""
+    house = House(HERE, THERE)
+    house.nominate("n1", nominated(cpu="0", affinity=away_from("x")))
+    pods = (incoming(), incoming("other2", labels={"app": "x"}))[::turn]
 
-    assert answers == [their, their]
+    assert [fits(house.runner, one) for one in pods] == [True, False][::turn]
 
 
 class FailsFlat(Refuses):

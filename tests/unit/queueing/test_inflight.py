@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
-from scheduler.queueing.inflight import InFlight, Recorded
+from scheduler.queueing.inflight import InFlight
 from scheduler.queueing.records import QueuedPod
 from tests.unit.queueing.world import pod
 
@@ -114,16 +112,3 @@ def test_a_million_events_stay_a_few() -> None:
     for n in range(5000):
         in_flight.record((NODE_ADD, NODE_DELETE)[n % 2], None, n)
         assert sum(in_flight.counts().values()) <= 102
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        pytest.param(None, True, id="about nobody"),
-        pytest.param("p", True, id="about it"),
-        pytest.param("q", False, id="about another"),
-    ],
-)
-def test_targets(target: str | None, expected: bool) -> None:
-    """An event about one pod is asked about for that pod only."""
-    assert expected == Recorded(1, NODE_ADD, None, None, target=target, concerns=None).is_for(pod("p"))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from scheduler.core.anchors import anchors
-from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.labels import LabelSelector
+from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.podinfo import PodInfo
 from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.topics import by_pod_labels
 from tests.unit.queueing.world import OTHER, World, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
@@ -114,19 +110,6 @@ def test_registrations_of_one_shape_share_an_index() -> None:
     assert ["b", "a", "b"] == plugin.asked
 
 
-def test_a_change_of_the_pod_is_filed_anew() -> None:
-    """What it waited for before is forgotten with the last pod that waited for it."""
-    plugin = Wants(Hint.SKIP)
-    world = world_of(plugin, wanting("p", "a"), wanting("q", "q"))
-    world.update(wanting("p", "b", version="2"))
-    for brings in "abq":
-        world.queue.move_all(NODE_ADD, None, brings)
-    world.delete(wanting("p", "b"))
-    world.queue.move_all(NODE_ADD, None, "b")
-
-    assert ["b", "q"] == plugin.asked
-
-
 def raising(*_: object) -> Iterable[str]:
     raise ValueError("a plugin's mistake")
 
@@ -172,19 +155,6 @@ def test_topics_that_are_not_known(wrong: Callable[..., Any], is_counted: bool, 
     assert is_counted == bool(world.errors.counts["queueing-hint"])
 
 
-def test_pods_that_depend_on_anything_are_asked_beside_the_concerned() -> None:
-    """Topics may be known for some pods only."""
-    plugin = Wants(Hint.SKIP)
-    topics = Topics(lambda info: None if letters(info) == "any" else letters(info), plugin.of_event)
-    world = World({"Wants": (EventHint(NODE_ADD, plugin.hint, letters, topics),)})
-    for name in ("a", "any", "b"):
-        world.rejected(wanting(name, name), "Wants")
-    world.queue.move_all(NODE_ADD, None, "x")
-    world.queue.move_all(NODE_ADD, None, "b")
-
-    assert ["any", "any", "b"] == plugin.asked
-
-
 def test_replay_needs_no_topics() -> None:
     """Few pods are in flight: their hints are asked, and nothing is filed."""
     plugin = Wants()
@@ -211,62 +181,3 @@ def test_topics_need_a_hint_and_a_shape(missing: dict[str, Any]) -> None:
     """A plugin's mistake is named when it registers."""
     with pytest.raises(ValueError, match="NodeAdd has topics: it needs a hint and a shape"):
         EventHint(NODE_ADD, topics=Topics(letters, nothing), **missing)
-
-
-# -- selectors over pods -----------------------------------------------------------------------------------------------
-
-
-class Near:
-    """A toy of pod affinity: the pod waits for one that has the label `near` of its own label."""
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-
-    def hint(self, info: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
-        self.asked[info.uid] += 1
-        wanted = self._selector(info)
-        matches = (pod is not None and wanted.matches(pod.pod.metadata.labels) for pod in (old, new))
-        return Hint.QUEUE if any(matches) else Hint.SKIP
-
-    def registered(self) -> tuple[EventHint, ...]:
-        event = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
-        return (EventHint(event, self.hint, self._shape, Topics(self._topics, by_pod_labels)),)
-
-    @staticmethod
-    def _selector(info: PodInfo) -> LabelSelector:
-        return LabelSelector({"app": info.pod.metadata.labels["near"]})
-
-    @staticmethod
-    def _shape(info: PodInfo) -> str:
-        return info.pod.metadata.labels["near"]
-
-    def _topics(self, info: PodInfo) -> Iterable[Any]:
-        return anchors(frozenset({"default"}), self._selector(info))
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "new", "woken"),
-    [
-        pytest.param(ASSIGNED_POD_ADD, None, {"app": "db7", "tier": "x"}, ["p7"], id="a selected pod came"),
-        pytest.param(ASSIGNED_POD_DELETE, {"app": "db7"}, None, ["p7"], id="a selected pod went"),
-        pytest.param(ASSIGNED_POD_ADD, None, {"app": "web", "tier": "db7"}, [], id="a pod of no interest came"),
-        pytest.param(
-            ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL),
-            {"app": "db7"},
-            {"app": "db8"},
-            ["p7", "p8"],
-            id="a pod changed from one to the other",
-        ),
-    ],
-)
-def test_selectors_over_pods(event: ClusterEvent, old: Any, new: Any, woken: list[str]) -> None:
-    """Of many selectors a pod finds those which select it; nobody else is asked."""
-    plugin = Near()
-    world = World({"Near": plugin.registered()})
-    for n in range(100):
-        world.rejected(pod(f"p{n}", labels={"near": f"db{n}"}), "Near")
-    before, after = (None if labels is None else pod("q", labels=labels, node="n1") for labels in (old, new))
-    world.queue.move_all(event, before, after)
-
-    assert woken == [name for name, place in world.places().items() if place == "backoff"]
-    assert dict.fromkeys(woken, 1) == plugin.asked

@@ -93,30 +93,6 @@ def test_a_change_before_and_one_after_the_attempt(old: PodInfo, new: PodInfo, e
     assert world.place("p") == "backoff"
 
 
-def test_two_changes_during_the_attempt_are_both_replayed() -> None:
-    """The second helps, the first does not."""
-    world = World(plugins())
-    world.add(PLAIN)
-    queued = world.pop()
-    world.update(pod("p", version="2", labels={"a": "b"}))
-    world.update(pod("p", version="3", labels={"a": "b"}, tolerations=1))
-    world.fail(queued, TOLERATION.label)
-
-    assert world.place("p") == "backoff"
-
-
-def test_a_change_of_another_pod_is_not_replayed() -> None:
-    """Whoever is tried at the same time."""
-    world = World(plugins())
-    world.add(PLAIN, pod("q"))
-    first, second = world.pop(), world.pop()
-    world.update(pod("q", version="2", tolerations=1))
-    for queued in (first, second):
-        world.fail(queued, TOLERATION.label)
-
-    assert world.places() == {"p": "unschedulable", "q": "backoff"}
-
-
 # -- gates that open and close -----------------------------------------------------------------------------------------
 
 NODE_CAME = ClusterEvent(Resource.NODE, Action.ADD)
@@ -181,20 +157,3 @@ def test_a_pod_that_no_event_helps_is_parked_without_asking_the_gate() -> None:
     world.fail(queued, "Fit")
 
     assert (world.place("p"), gate.asked) == ("unschedulable", 0)
-
-
-def test_the_metrics_count_a_gate_once() -> None:
-    """However often the pod is gated again; and no more once it is let in and tried."""
-    gate = Gate("Gate")
-    world = guarded(gate)
-    world.rejected(pod("p"), "Fit")
-    gate.held.add("p")
-    for _ in range(3):
-        world.queue.move_all(POD_WENT, None, None)
-    counted = ("Gate", "kubestow")
-    assert world.metrics.rejected[counted] == 1
-    gate.held.clear()
-    world.queue.move_all(POD_WENT, None, None)
-    world.pop()
-
-    assert world.metrics.rejected[counted] == 0
