@@ -424,7 +424,6 @@ async def test_a_busy_server_is_waited_for_and_then_all_is_looked_at_again(fille
     ],
 )
 async def test_patience_with_a_busy_server_ends(retry_after_s: float | None, posts: int) -> None:
-    """And the place is free again."""
     brain = Brain()
     brain.node("n1")
 
@@ -631,7 +630,6 @@ async def test_a_pod_that_turns_unreadable_on_its_way_keeps_its_place(ends: dict
 
 
 async def test_a_postbind_that_raises_changes_nothing() -> None:
-    """The pod is bound; the next plugin is told all the same."""
     brain = Brain()
     brain.plug(post_bind=(AfterBind("A", error=KeyError("bug")), AfterBind("B")), reserve=(Holds("R"),))
     brain.node("n1")

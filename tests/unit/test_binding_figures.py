@@ -62,7 +62,6 @@ async def test_how_prebind_ended(answer: Rejection | Exception | None, told: dic
     ],
 )
 async def test_how_bind_ended(error: ApiError, server: dict[str, object], told: list[str]) -> None:
-    """What ends it from outside is not told."""
     brain = Brain()
     brain.node("n1")
     brain.pod("p")

@@ -75,7 +75,6 @@ def test_defaults(started: list[RunOptions]) -> None:
 
 
 def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: list[RunOptions]) -> None:
-    """Only --loop asyncio goes without it."""
     import uvloop
 
     def fake(main: Any) -> int:
@@ -228,8 +227,6 @@ def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], 
 def test_a_daemon_that_cannot_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
 ) -> None:
-    """One line, no traceback."""
-
     async def run_daemon(_: RunOptions) -> int:
         await asyncio.sleep(0)
         raise error
@@ -304,13 +301,11 @@ def test_write_config(config: Path, tmp_path: Path) -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """The version, and what it follows."""
     assert cli.main(["version"]) == 0
     assert f"kubestow {__version__} " in capsys.readouterr().out
 
 
 def test_217_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: Path) -> None:
-    """A second default-scheduler would fight with the first."""
     file = tmp_path / "config.yaml"
     file.write_text(GOOD.replace("mine", "default-scheduler"))
 

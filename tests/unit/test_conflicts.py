@@ -143,7 +143,6 @@ async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
 async def test_a_pod_that_is_bound_elsewhere_is_a_conflict(
     error: ApiError, server: dict[str, Any], counted: dict[str, float]
 ) -> None:
-    """Other refusals of the Binding are not."""
     brain = Brain()
     brain.node("n1")
     brain.writer.server["default/p"] = typed(manifest("p", **server))

@@ -54,19 +54,16 @@ def test_the_first_plugin_that_refuses_a_node_gives_its_reason() -> None:
 
 
 def test_the_one_node_form_is_mapped_over_the_candidates() -> None:
-    """Plugin authors need not think in sets."""
     assert World("n1 n2", RefusesOne("A", names=("n1",))).placed() == "n2"
 
 
 def test_113_a_filter_that_fails_ends_the_attempt() -> None:
-    """An Error on one node is the attempt's error."""
     world = World("n1 n2", Refuses("A", reasons={"n1": "boom"}, code=Code.ERROR))
 
     assert world.broke().message == 'running "A" filter plugin: boom'
 
 
 def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
-    """The plugin has nothing to say of this pod."""
     world = World("n1", Answers("A", answer=SKIP))
     world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
@@ -121,7 +118,6 @@ def test_prefilter_refusals(answers: list[Answers], message: str, blamed: set[st
 
 
 def test_an_error_in_prefilter_names_the_plugin() -> None:
-    """§3.2."""
     world = World("n1", Answers("A", answer=Rejection("A", Code.ERROR, ("bad",))))
 
     assert world.broke().message == 'running PreFilter plugin "A": bad'
@@ -208,7 +204,6 @@ def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
 
 
 def test_126_a_pod_is_not_counted_against_itself() -> None:
-    """Its own nomination keeps nothing free from it."""
     world = World("n1", OnePodPerNode())
     world.nominated.by_node["n1"] = (a_pod(),)
 
@@ -300,14 +295,12 @@ def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
 
 
 def test_the_highest_total_wins() -> None:
-    """Scores of several plugins are added."""
     world = World("n1 n2 n3", Scored("S", table={"n1": 10, "n2": 60}), Scored("T", table={"n3": 50, "n2": 1}))
 
     assert world.placed() == "n2"
 
 
 def test_111_one_feasible_node_is_not_scored() -> None:
-    """There is nothing to compare."""
     world = World("n1 n2", Refuses("A", reasons={"n1": "a"}), Scored("S"))
 
     assert world.placed() == "n2"
@@ -315,7 +308,6 @@ def test_111_one_feasible_node_is_not_scored() -> None:
 
 
 def test_131_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
-    """Whatever plugin it is: no node is taken."""
     message = (
         "applying score defaultWeights on Score plugins: "
         'plugin "S" returns an invalid score 101, it should in the range of [0, 100] after normalizing'
@@ -325,7 +317,6 @@ def test_131_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
 
 
 def test_132_ties_are_broken_evenly() -> None:
-    """No node is preferred for its name or age."""
     world = World("n1 n2 n3")
 
     chosen = Counter(world.placed(a_pod(f"p{i}")) for i in range(900))
@@ -360,7 +351,6 @@ def test_when_verify_refuses_all_reasons_come_in_plugin_order() -> None:
 
 
 def test_exact_verifies_every_node_before_scoring() -> None:
-    """`parity: true`."""
     world = World("n1 n2", Verifies("V", names=("n1",)), exact=True)
 
     assert world.placed() == "n2"
@@ -392,7 +382,6 @@ def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_asked() -> Non
 
 
 def test_209_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
-    """Also those that were never asked."""
     no = Rejection("B", Code.UNSCHEDULABLE, ("taken",))
     world = World("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
 
@@ -449,7 +438,6 @@ def test_an_exception_while_holding_leaves_nothing_held() -> None:
 
 
 def test_72_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
-    """An error of the attempt."""
     world = World("n1")
     world.placed()
 

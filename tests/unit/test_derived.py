@@ -162,7 +162,6 @@ DERIVED: Final[dict[str, tuple[tuple[Change, ...], str]]] = {
 def test_a_pod_counts_as_nominated_to_the_one_node_that_its_claims_leave(
     steps: tuple[Change, ...], node_name: str
 ) -> None:
-    """However the objects come."""
     for each in (steps, tuple(reversed(steps))):
         scene = Scene()
         for step in each:

@@ -66,7 +66,6 @@ def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"])
 def test_what_could_never_be_read_is_nobodys_news(kind: str) -> None:
-    """It can be named, and then it is gone."""
     world, claim = World(DEVICE_GATES_ON | {TAINT_RULES}), CLAIM.typed()
     bad = broken(kind, claim)
 
@@ -124,7 +123,6 @@ def test_what_we_take_back_is_told_too() -> None:
 
 
 def test_what_is_written_because_of_news_is_told_in_the_same_turn() -> None:
-    """Who waits may assume something in turn."""
     world = World()
     first, second, third = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, first)
@@ -143,7 +141,6 @@ def test_what_is_written_because_of_news_is_told_in_the_same_turn() -> None:
 
 
 def test_whoever_fails_costs_one_change() -> None:
-    """The others are told in the next turn."""
     world = World()
     claims = [a_claim(name).uid(name) for name in "cd"]
     for claim in claims:
@@ -170,7 +167,6 @@ def test_whoever_fails_costs_one_change() -> None:
     ],
 )
 def test_what_a_claim_had_nobody_else_gets_while_it_cannot_be_read(later: Any, is_free: bool) -> None:
-    """Whatever is wrong with it, and though only we knew that it had it."""
     world = World()
     seen, bad, worse = (
         at(CLAIM, 1),
@@ -270,7 +266,6 @@ def test_a_claim_that_cannot_be_read_and_is_seen_to_have_nothing_has_nothing() -
 
 @pytest.mark.parametrize("has_nothing", [False, True])
 def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read(*, has_nothing: bool) -> None:
-    """Whoever decided has not given up yet."""
     world = World()
     seen, bad = at(CLAIM, 1), broken("ResourceClaim", at(CLAIM, 1))
     bad = with_devices(bad) if has_nothing else bad

@@ -99,7 +99,6 @@ def test_242_the_drivers_own_taint_stands_first() -> None:
 
 
 def test_245_a_slice_grows_and_shrinks_under_a_rule() -> None:
-    """Events carry what counts, before and after."""
     world = World(RULES_ON)
     world.feed("DeviceTaintRule", None, RULE.typed())
     small, large = a_slice("n1", "drv", a_device("d0")).typed(), N1.typed()
@@ -143,7 +142,6 @@ def test_248_while_the_gate_is_off() -> None:
 
 
 def test_a_rule_that_cannot_be_read_any_more() -> None:
-    """It counts as gone until it can be read again."""
     world = World(RULES_ON)
     world.feed("ResourceSlice", None, N2.typed())
     world.feed("DeviceTaintRule", None, RULE.typed())
@@ -154,7 +152,6 @@ def test_a_rule_that_cannot_be_read_any_more() -> None:
 
 
 def test_a_slice_that_cannot_be_read_any_more() -> None:
-    """Its taints go with it and come back with it."""
     world = World(RULES_ON)
     world.feed("DeviceTaintRule", None, RULE.typed())
     each: SliceBuilder = N2

@@ -87,12 +87,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     ],
 )
 def test_what_is_a_broken_link(link: str, told: str) -> None:
-    """The checker can fail."""
     assert problem(OPERATIONS, link) == told
 
 
 def test_only_what_is_shown_as_a_link_is_one() -> None:
-    """Code is not."""
     text = "[a](b.md) `[c](d.md)`\n```\n[e](f.md)\n```\n1. x\n\n   ```\n   [g](h.md)\n   ```\n[i](j.md#k)\n"
     assert links(text) == ["b.md", "j.md#k"]
 
@@ -107,7 +105,6 @@ def test_every_alert_has_its_section_and_every_section_its_alert() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_a_section_says_how_to_look_and_what_to_do(alert: str) -> None:
-    """After what it means."""
     section = OPERATIONS.read_text(encoding="utf-8").partition(f"\n### {alert}\n\n")[2].partition("\n#")[0]
     meaning, _, rest = section.partition("\n\n* *Look*: ")
     assert meaning.strip()
@@ -118,7 +115,6 @@ def test_a_section_says_how_to_look_and_what_to_do(alert: str) -> None:
 
 
 def test_the_rows_of_the_dashboard() -> None:
-    """The page names each, in order."""
     board = json.loads((ROOT / "deploy/helm/files/dashboard.json").read_text(encoding="utf-8"))
     section = OPERATIONS.read_text(encoding="utf-8").partition("\n## The dashboard\n")[2]
     told = re.findall(r"^\| (.+?) \| ", section, re.MULTILINE)
@@ -149,7 +145,6 @@ def test_the_profile_that_is_shown_does_what_its_status_says() -> None:
 
 
 def test_the_mistake_that_is_quoted_is_told_so() -> None:
-    """With a type that there is not."""
     obj, status, quoted = shown_profile()
     spec = copy.deepcopy(obj["spec"])
     spec["pluginConfig"][0]["args"]["scoringStrategy"]["type"] = "Most"

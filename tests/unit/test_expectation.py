@@ -97,7 +97,6 @@ async def test_a_plugin_that_cannot_tell_costs_the_attempt(flight: Rejection) ->
 
 
 async def test_what_the_pod_says_already_is_not_written_again() -> None:
-    """It was nominated to this very node, by a preemption."""
     brain = Brain()
     works = Works()
     brain.plug(pre_bind=(works,))
@@ -244,7 +243,6 @@ async def failed_on_n1(brain: Brain, works: Works) -> None:
 
 
 async def test_another_node_is_said_before_its_own_work() -> None:
-    """The new one, after the old one was taken back."""
     brain = Brain()
     works = Works()
     await failed_on_n1(brain, works)
@@ -331,7 +329,6 @@ async def test_a_word_that_still_waits_gives_way_to_the_binding() -> None:
 
 
 async def test_a_word_on_the_wire_is_waited_for() -> None:
-    """Behind the Binding it would nominate a bound pod."""
     brain = Brain()
     brain.writer.patch_hold = asyncio.Event()
     works = Works()
@@ -347,7 +344,6 @@ async def test_a_word_on_the_wire_is_waited_for() -> None:
 
 
 async def test_a_word_that_could_not_be_written_stops_nothing() -> None:
-    """The pod is bound all the same."""
     brain = Brain()
     brain.writer.patch_errors = [Unavailable("etcd is away")]
     works = Works()
@@ -359,7 +355,6 @@ async def test_a_word_that_could_not_be_written_stops_nothing() -> None:
 
 
 async def test_a_pod_deleted_on_its_way_is_told_nothing_more() -> None:
-    """There is nobody left to tell."""
     brain = Brain()
     works = Works()
     await on_its_way(brain, pre_bind=(works,))
@@ -381,7 +376,6 @@ class Brief(Works):
 
 
 async def test_what_is_brief_and_done_in_time_is_not_said() -> None:
-    """A write that nobody has the time to read."""
     brain = Brain()
     works = Brief()
     await on_its_way(brain, pre_bind=(works,))
@@ -428,7 +422,6 @@ async def test_one_that_is_not_brief_has_it_said_at_once_also_if_it_comes(toys: 
 
 
 async def test_a_pod_that_says_another_node_is_put_right_at_once() -> None:
-    """Somebody may count on it."""
     brain = Brain()
     brain.plug(pre_bind=(Brief(),))
     brain.node("n1", unschedulable=True)

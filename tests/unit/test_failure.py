@@ -145,7 +145,6 @@ async def test_a_write_that_failed_is_made_by_the_next_submit() -> None:
 async def test_what_is_said_of_a_patch_that_was_not_written(
     monkeypatch: pytest.MonkeyPatch, error: ApiError, said: int
 ) -> None:
-    """One line where a human may care."""
     lines = CapturingLogger()
     monkeypatch.setattr(failure, "_log", lines)
     desk = Desk()
@@ -170,7 +169,6 @@ async def test_a_write_that_failed_is_made_up_for_by_the_one_that_waits() -> Non
 
 
 async def test_nothing_is_remembered_of_a_pod_that_is_forgotten() -> None:
-    """Neither what waits nor what was asked for, also while a write is under way."""
     desk = Desk()
     await desk.hold()
     await desk.submit(a_pod(), "A")
@@ -289,7 +287,6 @@ async def test_a_nomination_does_not_wait_behind_verdicts() -> None:
 
 
 async def test_a_nomination_that_was_taken_back_does_not_overtake() -> None:
-    """Nobody waits for that."""
     desk = Desk()
     await desk.fill()
     await desk.submit(a_pod("late"), "A")
@@ -339,7 +336,6 @@ async def test_where_a_pod_is_nominated(shown: str, errors: list[ApiError], late
     ],
 )
 async def test_nobody_waits_for_a_patch_that_was_dropped(drop: Callable[[StatusPatches], object]) -> None:
-    """It is not taken for written either."""
     desk = Desk()
     await desk.fill()
     await desk.submit(a_pod(), "A", "n1")
@@ -438,7 +434,6 @@ async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
 
 
 async def test_a_patch_that_waits_is_withdrawn_when_somebody_else_binds_the_pod() -> None:
-    """Or deletes it."""
     brain = Brain()
     brain.writer.patch_hold = asyncio.Event()
     brain.node("n1", cpu="1")

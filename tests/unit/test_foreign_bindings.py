@@ -68,7 +68,6 @@ async def test_a_pod_of_another_scheduler_makes_its_node_the_last_of_equals(
 
 
 async def test_a_better_node_is_taken_though_it_is_busy() -> None:
-    """Only equals are told apart by it."""
     brain = crowd(busy=("n0",))
     for name in NODES[1:]:
         brain.pod(f"more-{name}", on=name, cpu="100", scheduler="other")
@@ -99,7 +98,6 @@ async def test_pods_that_this_scheduler_bound_make_no_node_busy() -> None:
     ],
 )
 def test_slots_grow_as_the_cluster_does(slots: list[int], wanted: list[int]) -> None:
-    """Nodes may come after the first binding."""
     bindings = ForeignBindings()
     bindings.add(3, 10.0)
     bindings.add(700, 10.0)

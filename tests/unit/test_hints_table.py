@@ -188,7 +188,6 @@ def test_every_registration_has_rows_in_both_senses(one: Profile) -> None:
 
 
 def test_a_registration_without_rows_is_missed() -> None:
-    """The check above sees it."""
     wanted = list(required(DEFAULT))
 
     assert ("NodeUnschedulable", frozenset({ClusterEvent(Resource.NODE, Action.ADD)}), False) in wanted
@@ -205,7 +204,6 @@ def test_nobody_is_told_of_everything() -> None:
 
 
 def test_the_exceptions_are_of_events_that_are_registered() -> None:
-    """None outlives its reason."""
     registered = {
         (plugin, event.label)
         for plugin, registrations in brain_of(DEFAULT).parts.profiles["kubestow"].hints.items()

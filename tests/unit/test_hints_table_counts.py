@@ -244,7 +244,6 @@ def questions(case: Case, others: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_pods_that_an_event_cannot_concern_cost_nothing(case: Case) -> None:
-    """One question for the one pod, whoever waits beside it."""
     few, many = questions(case, FEW), questions(case, MANY)
 
     assert few[0] == many[0] == case.asked
@@ -272,7 +271,6 @@ ONE_QUESTION: Final = [
 @pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
 @pytest.mark.parametrize("waiting", [FEW, MANY])
 def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
-    """The answer does not depend on the pod."""
     world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(waiting):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", labels=web(f"w{i}")), plugin)
@@ -284,7 +282,6 @@ def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, 
 
 
 def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
-    """Whoever waits beside it."""
     hints = brain_of(DEFAULT).parts.profiles["kubestow"].hints
     world = World(hints)
     plugins = [plugin for plugin, registrations in hints.items() if any(map(wants_own, registrations))]

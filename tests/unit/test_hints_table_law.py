@@ -193,7 +193,6 @@ START = (node("n1", zone="a"), node("n2", zone="b"), pod("b0", on="n1", labels={
 def test_as_if_every_pod_were_asked(
     profile: Any, before: list[Thing], pods: list[tuple[dict[str, Any], set[str], str]], then: list[Thing]
 ) -> None:
-    """Whatever waits for whatever, and whatever happens."""
     brain = brain_of(profile)
     for thing in (*START, *before):
         thing(brain)

@@ -8,7 +8,6 @@ from scheduler.inbox import Inbox
 
 
 def test_changes_are_applied_in_order_and_a_broken_one_stops_nothing() -> None:
-    """What arrives behind a failing change is still applied."""
     inbox, seen = Inbox(), []
 
     def broken() -> None:
@@ -22,7 +21,6 @@ def test_changes_are_applied_in_order_and_a_broken_one_stops_nothing() -> None:
 
 
 def test_a_change_may_put_another() -> None:
-    """A follow-up is applied in the same round."""
     inbox, seen = Inbox(), []
     inbox.put(lambda: inbox.put(lambda: seen.append("later")))
 
@@ -59,7 +57,6 @@ def test_whoever_must_know_everything_catches_up_but_not_in_the_middle_of_an_att
 
 
 async def test_whoever_cannot_do_without_the_news_waits_for_the_end_of_the_attempt() -> None:
-    """Over any number of turns; and otherwise for nothing."""
     inbox, seen = Inbox(), []
     inbox.put(lambda: seen.append("news"))
     waiting = []

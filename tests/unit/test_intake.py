@@ -25,7 +25,6 @@ def counted(errors: UnforeseenErrors) -> dict[str, int]:
 
 
 async def test_76_a_pod_may_come_before_its_node() -> None:
-    """Counted as soon as the node appears."""
     brain = Brain()
     brain.pod("early", cpu="1", on="n1")
     assert len(brain.parts.cluster.nodes) == 0
@@ -86,7 +85,6 @@ def node(**more: object) -> Node:
     ],
 )
 def test_node_changes(old: Node, new: Node, labels: list[str]) -> None:
-    """The table of §4.2."""
     assert [event.label for event in node_changes(old, new)] == labels
 
 
@@ -113,7 +111,6 @@ async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
 
 
 async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> None:
-    """Its pods stay counted."""
     brain = Brain()
     brain.node("n1", cpu="2")
     brain.pod("there", cpu="1", on="n1")
@@ -351,7 +348,6 @@ async def test_the_next_change_of_the_object_brings_the_failed_one_with_it(monke
 
 
 async def test_an_object_that_goes_takes_its_failed_change_with_it(monkeypatch) -> None:
-    """Nothing of it is applied later."""
     failing(monkeypatch, 1)
     brain = Brain()
     brain.node("n1", cpu="4")
@@ -387,7 +383,6 @@ async def test_a_node_that_an_unreadable_amount_filled_opens_to_pods_that_wait(m
 
 
 async def test_a_node_with_a_second_unreadable_amount_stays_full() -> None:
-    """Each pod takes it by itself."""
     brain = Brain()
     brain.node("small", cpu="1")
     brain.node("large", cpu="4")
@@ -437,7 +432,6 @@ async def test_a_bound_pod_that_has_no_node_any_more_is_scheduled_again() -> Non
 
 
 async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_queue() -> None:
-    """Whoever bound it: a later event must not try it again."""
     brain = Brain()
     brain.node("n1", cpu="1")
     brain.pod("p", cpu="2")
@@ -472,7 +466,6 @@ async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pyt
 
 
 async def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
-    """An autoscaler makes new names for weeks."""
     brain = Brain()
     for i in range(20):
         brain.node(f"n{i}")

@@ -64,7 +64,6 @@ async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
 
 
 async def test_a_plugin_that_takes_long_stops_neither_tasks_nor_the_heartbeat() -> None:
-    """What arrives meanwhile waits until the attempt is over."""
     brain = _taking_long(rests=100)
     beat = brain.parts.loop.beat
 
@@ -87,7 +86,6 @@ async def test_a_plugin_that_takes_long_stops_neither_tasks_nor_the_heartbeat() 
 
 
 async def test_stopping_does_not_wait_for_an_attempt_that_takes_long() -> None:
-    """It has nothing yet that would have to be given back."""
     brain = _taking_long(rests=10**6)
     brain.pod("p")
 
@@ -150,7 +148,6 @@ async def test_a_standby_is_warm_and_tries_nothing() -> None:
 
 
 async def test_a_part_whose_upkeep_fails_does_not_stop_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What falls due in a cache is of less weight than the pods that wait."""
     brain = Brain()
 
     def fail() -> None:

@@ -210,5 +210,4 @@ def ends() -> dict[str, type[BaseException] | None]:
 
 @pytest.mark.parametrize("mistake", MUTANTS)
 def test_the_row_fails(mistake: str, ends: dict[str, type[BaseException] | None]) -> None:
-    """By what it asserts, not by an accident."""
     assert ends[f"{_HERE}/{MUTANTS[mistake].row}"] is AssertionError

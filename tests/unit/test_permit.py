@@ -72,7 +72,6 @@ async def verdict(steps: Iterable[Step], waits: Any = WAITS) -> asyncio.Task[Rej
     ],
 )
 async def test_it_is_let_go(steps: list[Step]) -> None:
-    """Everybody must allow it, and that is all."""
     held = await verdict(steps)
 
     assert held.result() is None
@@ -99,7 +98,6 @@ async def test_it_is_let_go(steps: list[Step]) -> None:
     ],
 )
 async def test_it_is_not_let_go(steps: list[Step], plugin: str, said: str) -> None:
-    """One is enough, and the first counts."""
     no = (await verdict(steps)).result()
 
     assert no is not None
@@ -116,7 +114,6 @@ async def test_it_is_not_let_go(steps: list[Step], plugin: str, said: str) -> No
     ],
 )
 async def test_it_is_still_held(steps: list[Step]) -> None:
-    """Until somebody decides."""
     held = await verdict(steps)
 
     assert not held.done()
@@ -128,7 +125,6 @@ async def test_it_is_still_held(steps: list[Step]) -> None:
     [pytest.param(allow("A"), True, id="allowed"), pytest.param(reject("A"), False, id="rejected")],
 )
 async def test_an_answer_before_anybody_waits_for_it_counts(answer: Step, is_let_go: bool) -> None:
-    """A plugin may be faster than the binding task."""
     clock = StepClock()
     permits = Permits(clock)
     permits.hold(POD, {"A": Wait(5)})
@@ -140,7 +136,6 @@ async def test_an_answer_before_anybody_waits_for_it_counts(answer: Step, is_let
 
 
 async def test_who_gives_up_waiting_ends_the_hold() -> None:
-    """And answers for pods that are not held are nothing."""
     clock = StepClock()
     permits = Permits(clock)
     permits.hold(POD, WAITS)
@@ -273,7 +268,6 @@ async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(as
 
 
 async def test_a_plugin_allows_and_rejects_the_pods_that_wait(asked) -> None:
-    """Also while it goes through all of them."""
     brain, handle = asked
     brain.node("n1")
     for name in "pqr":

@@ -34,7 +34,6 @@ async def held_back() -> Brain:
 
 
 async def test_a_nominated_pod_that_goes_elsewhere_wakes_whom_it_held_back() -> None:
-    """The place that it gives up is one that nobody leaves."""
     brain = await held_back()
 
     brain.pod("first", **FIRST)

@@ -36,7 +36,6 @@ TOLD = {
 
 
 async def test_victims_are_told_before_they_are_deleted_and_the_last_one_is_evicted_alone() -> None:
-    """The others beside each other; the last when all of them have been answered."""
     brain, wire = arena(4)
     wire.hold("tell v0", "delete v1")
     await rest(brain)
@@ -51,7 +50,6 @@ async def test_victims_are_told_before_they_are_deleted_and_the_last_one_is_evic
 
 
 async def test_so_many_are_evicted_at_once_and_no_more() -> None:
-    """Of all preemptions together; an answer makes room for the next."""
     brain, wire = arena(EVICTIONS_IN_FLIGHT + 4)
     names = [f"v{i}" for i in range(EVICTIONS_IN_FLIGHT + 4)]
     wire.hold(*(f"tell {name}" for name in names))
@@ -144,7 +142,6 @@ async def failed(brain: Brain, wire: Wire) -> None:
     ],
 )
 async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -> None:
-    """Nobody would know whose place that is."""
     brain, wire = arena(3)
     wire.refuses["nominate p n1"] = [error]
     await rest(brain)
@@ -154,7 +151,6 @@ async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -
 
 
 async def test_a_nomination_for_a_pod_that_is_not_there_evicts_nobody() -> None:
-    """404 comes before the watch shows it."""
     brain, wire = arena(3)
     wire.refuses["nominate p n1"] = [NotFound("gone")]
     await rest(brain)
@@ -166,7 +162,6 @@ async def test_a_nomination_for_a_pod_that_is_not_there_evicts_nobody() -> None:
 
 
 async def test_behind_the_fence_nothing_is_begun() -> None:
-    """Neither another try, nor a line in the log: whoever leads sees to it."""
     brain, wire = arena(3)
     wire.refuses["nominate p n1"] = [Fenced("not leading")]
     await rest(brain)
@@ -260,7 +255,6 @@ async def test_a_victim_that_could_not_be_deleted(
     ],
 )
 async def test_a_deletion_is_repeated(refuses: list[ApiError], loses: list[ApiError], waits_s: tuple[float]) -> None:
-    """It says what is to be. The waits are client-go's, or the server's wish."""
     brain, wire = arena(1)
     wire.refuses["delete v0"], wire.loses["delete v0"] = [*refuses], [*loses]
     tries = len(refuses) + len(loses)
@@ -278,7 +272,6 @@ async def test_a_deletion_is_repeated(refuses: list[ApiError], loses: list[ApiEr
 
 
 async def test_after_nine_waits_a_busy_server_is_given_up() -> None:
-    """The tenth refusal is the end."""
     brain, wire = arena(1)
     wire.refuses["delete v0"] = [TooManyRequests("busy", retry_after_s=1)] * 10
     for _ in range(10):
@@ -313,7 +306,6 @@ async def test_a_deletion_whose_answer_was_lost_is_told_of(then: Callable[[Brain
 
 
 async def test_a_mistake_of_ours_costs_one_preemption() -> None:
-    """The preemptor is not held back for ever."""
     brain, wire = arena(2)
     wire.refuses["delete v0"] = [ValueError("a mistake")]  # type: ignore[list-item]
     await rest(brain)
@@ -328,7 +320,6 @@ async def test_a_mistake_of_ours_costs_one_preemption() -> None:
 
 
 async def test_a_server_that_always_refuses_is_not_asked_faster_than_the_back_off_allows() -> None:
-    """A missing permission must not become a storm."""
     brain, wire = arena(1)
     wire.refuses["delete v0"] = [Forbidden("no")] * 1000
     for _ in range(240):
@@ -353,7 +344,6 @@ async def test_a_server_that_always_refuses_is_not_asked_faster_than_the_back_of
 async def test_what_the_log_says(
     monkeypatch: pytest.MonkeyPatch, write: str, error: ApiError, levels: list[str]
 ) -> None:
-    """One line where a human may care."""
     lines = CapturingLogger()
     monkeypatch.setattr(preemption, "_log", lines)
     brain, wire = arena(1)

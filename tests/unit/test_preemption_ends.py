@@ -51,7 +51,6 @@ async def test_a_preemption_under_way_is_finished_within_the_drain_time() -> Non
 
 
 async def test_after_the_drain_time_it_ends_between_two_victims() -> None:
-    """What was sent is awaited to its answer; nobody else is evicted."""
     brain = full_node("a", "b")
     deletes = HeldDeletes(brain)
     brain.pod("high", cpu="2", priority=9)
@@ -70,7 +69,6 @@ async def test_after_the_drain_time_it_ends_between_two_victims() -> None:
 
 
 async def test_nobody_dies_after_the_drain_time_for_a_nomination_that_was_written_late() -> None:
-    """The pod is nominated, which costs nobody anything."""
     brain = full_node("a")
     brain.writer.patch_hold = asyncio.Event()
     brain.pod("high", cpu="1", priority=9)

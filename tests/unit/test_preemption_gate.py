@@ -48,7 +48,6 @@ async def test_the_gate_is_closed_when_the_preemptor_comes_back_to_the_queue() -
 
 
 async def test_the_preemptor_is_not_tried_while_its_victims_are_evicted() -> None:
-    """Whatever wakes it: one pod's room is not made twice."""
     brain, wire = arena(3)
     wire.hold("delete v0")
     await rest(brain)
@@ -86,7 +85,6 @@ async def test_191_the_gate_opens_with_the_end_of_the_last_victim(ends: Callable
 
 @pytest.mark.parametrize("ends", [leaves, goes])
 async def test_the_gate_stays_closed_while_others_than_the_last_are_evicted(ends: Callable[[Brain, str], None]) -> None:
-    """That the pod which is to be the last has gone says nothing of the others."""
     brain, wire = arena(2)
     wire.hold("delete v0")
     await rest(brain)
@@ -120,7 +118,6 @@ async def test_an_older_preemption_that_ends_does_not_open_the_gate_of_a_newer_o
 
 
 async def test_an_older_preemption_evicts_nobody_once_there_is_a_newer_one() -> None:
-    """Two plans for one pod would make room twice."""
     brain, wire = arena(3)
     wire.hold("delete v0")
     await rest(brain)
@@ -157,7 +154,6 @@ IN_MEMORY = "Preempted by pod uid-p on node n1 (in kube-scheduler memory)."
 
 
 async def test_a_victim_that_found_another_node_meanwhile_is_left_alone() -> None:
-    """It was on its way to this one when it was chosen."""
     brain, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     wire.hold("nominate p n1")
     await rest(brain)
@@ -191,7 +187,6 @@ async def test_a_victim_that_permit_has_just_let_go_is_deleted() -> None:
 
 
 async def test_a_victim_that_permit_has_just_refused_is_taken_back_already() -> None:
-    """There is nobody to delete."""
     brain, _wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     brain.parts.binder.permits.reject("uid-low", "Gate", "no")
 
@@ -284,7 +279,6 @@ async def test_a_victim_that_is_giving_way_is_not_taken_twice() -> None:
 
 
 async def test_a_victim_in_prebind_beside_another_plugin_is_cancelled() -> None:
-    """Both are; the text is that of one of them."""
     first, second = Slow(), Slow()
     first.pre_bind_parallel = second.pre_bind_parallel = True
     brain = Brain()
@@ -306,7 +300,6 @@ async def test_a_victim_in_prebind_beside_another_plugin_is_cancelled() -> None:
 
 @pytest.mark.parametrize("has_prebind", [False, True], ids=["without PreBind", "behind PreBind"])
 async def test_a_victim_whose_binding_is_on_the_wire_is_deleted(has_prebind: bool) -> None:
-    """It may be on its node by now."""
     brain = Brain()
     wire = Wire(brain)
     if has_prebind:

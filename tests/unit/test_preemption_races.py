@@ -65,7 +65,6 @@ OVER = [
 async def test_nobody_else_dies_for_a_plan_that_is_over(
     meanwhile: Meanwhile, held: list[str], dead: int, is_behind: bool
 ) -> None:
-    """What was sent was sent; no other DELETE leaves, and nothing is remembered of it all."""
     brain, wire = arena(3)
     wire.hold(*held)
     await rest(brain)
@@ -119,7 +118,6 @@ async def test_a_plan_that_is_over_is_noticed_after_every_wait_for_a_turn(meanwh
 
 
 async def test_a_preemptor_that_lost_its_node_looks_for_another_at_once() -> None:
-    """No event may come that would wake it."""
     brain, wire = arena(2)
     wire.hold("delete v0")
     await rest(brain)
@@ -161,7 +159,6 @@ async def test_a_victim_that_ends_by_itself_is_left_alone(ends: Callable[[Brain,
 
 
 async def test_a_victim_that_ends_between_its_two_writes_is_not_deleted() -> None:
-    """A new pod may have its name."""
     brain, wire = arena(1)
     wire.hold("tell v0")
     await rest(brain)
@@ -205,7 +202,6 @@ async def nominated_low() -> tuple[Brain, Wire]:
 
 
 async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it() -> None:
-    """What it waits for has nothing to do with pods."""
     brain, _wire = arena(1, schedulingGates=[{"name": "wait"}])
     brain.pod("mid", cpu="1", priority=50, nominated="n1", nodeSelector={"not": "there"}, preemptionPolicy="Never")
     await rest(brain)
@@ -217,7 +213,6 @@ async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it(
 
 
 async def test_less_important_nominations_stay_until_ours_is_written() -> None:
-    """Whoever cannot nominate takes no place from anybody."""
     brain, wire = await nominated_low()
     wire.refuses["nominate p n1"] = [Forbidden("no")]
     brain.pod("p", cpu="1", priority=100)
@@ -228,7 +223,6 @@ async def test_less_important_nominations_stay_until_ours_is_written() -> None:
 
 
 async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> None:
-    """Between two victims: the rest is the other's business."""
     brain, wire = arena(3)
     wire.hold("delete v0")
     await rest(brain)
@@ -256,7 +250,6 @@ async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> 
 )
 @pytest.mark.parametrize("is_early", [False, True], ids=["seen after the last answer", "seen before it"])
 async def test_nothing_is_remembered_of_those_that_have_gone(end: Meanwhile, is_early: bool) -> None:
-    """Neither rounds, nor marks, nor patches."""
     brain, wire = arena(1)
     if is_early:
         wire.hold("delete v0")

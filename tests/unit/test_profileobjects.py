@@ -94,7 +94,6 @@ class Bench:
     ],
 )
 def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: list[tuple[str, int]]) -> None:
-    """What is newest counts."""
     bench = Bench()
     for type_, obj in history:
         bench.objects.seen(type_, obj)
@@ -103,7 +102,6 @@ def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: l
 
 
 async def test_what_was_deleted_unseen_is_missing_in_the_list() -> None:
-    """A watch that began anew does not tell it."""
     bench = Bench(listed(version=10))
     bench.objects.seen("ADDED", profile(version=5))
     assert bench.wished == [("u1", 1)]
@@ -114,7 +112,6 @@ async def test_what_was_deleted_unseen_is_missing_in_the_list() -> None:
 
 
 async def test_what_is_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was created while the list was on its way."""
     bench = Bench()
 
     async def slowly(_path: str) -> bytes:
@@ -142,7 +139,6 @@ async def test_a_server_that_is_back_at_an_older_state_is_believed() -> None:
 
 
 async def test_a_list_older_than_a_deletion_brings_nothing_back() -> None:
-    """And one that is newer may bring a namesake."""
     bench = Bench(listed(profile(version=5), version=6), listed(profile(uid="u2", version=9), version=10))
     bench.objects.seen("DELETED", profile(version=7))
 
@@ -154,7 +150,6 @@ async def test_a_list_older_than_a_deletion_brings_nothing_back() -> None:
 
 
 async def test_wishes_are_told_when_they_change() -> None:
-    """A status that was written, or a label, is none."""
     bench = Bench(listed(profile(version=5)), listed(profile(version=6, status={"changes": "x"}), version=11))
     await bench.look()
     await bench.look()
@@ -164,7 +159,6 @@ async def test_wishes_are_told_when_they_change() -> None:
 
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("down"), b"nonsense"], ids=type)
 async def test_what_cannot_be_read_stays_as_it_was(error: Answer) -> None:
-    """And it is said, until it can be."""
     bench = Bench(listed(profile()), error, listed(profile(), version=11))
     await bench.look()
 
@@ -196,7 +190,6 @@ async def test_a_first_look_that_fails_for_a_moment_is_no_look() -> None:
 
 
 async def test_a_server_that_lets_nobody_read_is_asked_less_and_less() -> None:
-    """Once a minute in the end."""
     bench = Bench()
     bench.transport.by_path = {PROFILES: Forbidden("no", status=403)}
     following = asyncio.ensure_future(bench.objects.follow())
@@ -249,7 +242,6 @@ async def test_a_verdict_is_told_once() -> None:
 
 
 async def test_conditions_of_others_stay_and_time_stands_still_while_the_state_does() -> None:
-    """Only ours is replaced."""
     theirs = {"type": "Reviewed", "status": "True"}
     ours = {"type": "InForce", "status": "False", "reason": INVALID, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     obj = profile(status={"conditions": [ours, theirs]})
@@ -281,7 +273,6 @@ async def test_a_standby_and_an_old_verdict_say_nothing() -> None:
 
 
 async def test_a_long_message_is_cut() -> None:
-    """A status has limits."""
     obj = profile()
     bench = Bench(listed(obj))
     await bench.look()
@@ -306,7 +297,6 @@ async def test_a_long_message_is_cut() -> None:
 async def test_after_a_failure_the_object_is_looked_at_first(
     answer: Answer, again: Object | None, patches: int
 ) -> None:
-    """`follow` goes on, whatever comes."""
     obj = profile()
     bench = Bench(listed(obj), answer, listed(*([again] if again else []), version=30))
     bench.judge(obj)
@@ -339,7 +329,6 @@ async def test_a_status_that_may_not_be_written_is_said() -> None:
 
 
 async def test_what_nobody_foresaw_costs_a_pause() -> None:
-    """It is said, and what comes later is taken in."""
     obj = profile()
     bench = Bench(listed(obj), b"{}", listed(profile(version=20, generation=2), version=30))
     bench.judge(obj)
@@ -355,7 +344,6 @@ async def test_what_nobody_foresaw_costs_a_pause() -> None:
 
 
 async def test_a_server_that_refuses_is_asked_less_and_less() -> None:
-    """A failure is no news."""
     obj = profile()
     bench = Bench()
     bench.transport.by_path = {PROFILES: listed(obj), f"{PROFILES}/kubestow/status": Forbidden("no", status=403)}

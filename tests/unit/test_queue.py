@@ -54,7 +54,6 @@ def test_1_2_pods_are_tried_by_priority_then_age() -> None:
     ],
 )
 def test_pods_that_do_not_enter(foreign: PodInfo) -> None:
-    """Only unbound pods of ours are queued."""
     world = World()
     world.add(foreign)
 
@@ -88,7 +87,6 @@ def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
     ],
 )
 def test_durations(initial_s: float, max_s: float, expected: list[int]) -> None:
-    """The wait doubles up to its maximum."""
     world = World(PLUGINS, initial_backoff_s=initial_s, max_backoff_s=max_s)
     queued = world.rejected(pod("p"), FIT)
     seen = []
@@ -157,7 +155,6 @@ def test_errors_and_rejections_count_apart(failures: str, duration_s: int) -> No
 
 
 def test_25_a_pod_backing_off_is_popped_early() -> None:
-    """Better tried early than an idle scheduler."""
     world = World(PLUGINS)
     queued = world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
@@ -215,7 +212,6 @@ def test_order_of_backing_off(low_at: float, high_at: float, expected: list[str]
 def test_events_during_an_attempt_are_replayed(
     rejecters: tuple[str, ...], event: ClusterEvent | None, place: str
 ) -> None:
-    """What happened between pop and failure is not lost."""
     world = World(PLUGINS)
     world.add(pod("p"))
     queued = world.pop()
@@ -227,7 +223,6 @@ def test_events_during_an_attempt_are_replayed(
 
 
 def test_32_an_event_before_the_pop_is_not_replayed() -> None:
-    """The attempt has seen its effect."""
     world = World(PLUGINS)
     world.add(pod("first"), pod("second"))
     first = world.pop()
@@ -295,7 +290,6 @@ def test_failing_twice_is_refused() -> None:
 
 
 def test_39_an_event_that_nobody_registered() -> None:
-    """Neither pool nor in-flight events change."""
     world = World(PLUGINS)
     world.rejected(pod("waiting"), FIT)
     world.add(pod("tried"))
@@ -333,7 +327,6 @@ def test_an_error_is_retried_even_when_its_events_were_not_kept() -> None:
 
 
 def test_69_a_closed_queue() -> None:
-    """Nothing more is popped, every attempt counts as done."""
     world = World(PLUGINS)
     world.add(pod("a"), pod("b"))
     world.pop()
@@ -390,7 +383,6 @@ def test_37_a_raising_hint_is_a_yes_and_is_counted() -> None:
 
 
 def test_41_a_pending_plugin_skips_the_backoff() -> None:
-    """The pod only waited for that."""
     world = World({"Waits": (hint(NODE_ADD, Hint.QUEUE),)})
     world.rejected(pod("p"), pending=("Waits",))
     world.queue.move_all(NODE_ADD, None, None)
@@ -407,7 +399,6 @@ def test_41_a_pending_plugin_skips_the_backoff() -> None:
     ],
 )
 def test_unschedulable_and_pending_rejecters(pending_says: Hint, place: str, during: bool) -> None:
-    """The best answer wins, whoever is asked first."""
     world = World({"Rejects": (hint(NODE_ADD, Hint.QUEUE),), "Waits": (hint(NODE_ADD, pending_says),)})
     world.add(pod("p"))
     queued = world.pop()
@@ -428,7 +419,6 @@ def test_unschedulable_and_pending_rejecters(pending_says: Hint, place: str, dur
     ],
 )
 def test_backoff_runs_from_the_failure(parked_s: int, place: str) -> None:
-    """Time in the pool counts; the event does not start the back-off anew."""
     world = World(PLUGINS, initial_backoff_s=10)
     queued = world.rejected(pod("p"), FIT)
     world.advance(parked_s)
@@ -439,7 +429,6 @@ def test_backoff_runs_from_the_failure(parked_s: int, place: str) -> None:
 
 
 def test_47_a_wildcard_for_one_pod() -> None:
-    """The other pod stays."""
     world = World(PLUGINS)
     p1, p2 = pod("p1"), pod("p2")
     for info in (p1, p2):

@@ -78,7 +78,6 @@ def test_a_pod_in_flight_comes_back_instead_of_waiting() -> None:
 
 
 def test_gates_of_all_places_are_asked() -> None:
-    """Out of the active and the back-off queue into the pool, out of the pool into the queue."""
     old, new = Gate("Gate", {"out"}), Gate("Gate", {"active", "backoff"})
     world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),)}, gates=(old,))
     world.add(pod("out"))
@@ -95,7 +94,6 @@ def test_gates_of_all_places_are_asked() -> None:
 
 
 def test_the_order_is_the_new_one_in_every_queue() -> None:
-    """Also among pods that back off until the same second."""
     world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),)})
     for name in ("a", "b", "c"):
         world.add(pod(name))
@@ -131,7 +129,6 @@ def test_an_order_that_fails_changes_nothing() -> None:
 
 
 def test_an_unknown_profile_is_a_mistake() -> None:
-    """Profiles neither come nor go."""
     world = World({})
     with pytest.raises(KeyError):
         world.queue.adopt({"stranger": QueueProfile((), by_priority, {})})

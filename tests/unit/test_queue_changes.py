@@ -71,7 +71,6 @@ def test_10_the_last_gate_goes() -> None:
     ],
 )
 def test_a_change_that_leaves_a_gate(changed: PodInfo) -> None:
-    """The gating plugin did not register that: nobody is asked."""
     gates, other = SchedulingGates(), Gate("Other")
     world = World(PLUGINS, gates=(gates, other))
     world.add(pod("p", gates=("g", "h")))
@@ -126,7 +125,6 @@ def test_14_the_flush_asks_the_gate_again() -> None:
 
 
 def test_15_a_gated_pod_keeps_its_nomination() -> None:
-    """Its place is held while it is gated."""
     world = World(PLUGINS, gates=(SchedulingGates(),))
     info = pod("p", gates=("g",), nominated="n1")
     world.add(info)
@@ -165,7 +163,6 @@ class Broken:
     ],
 )
 def test_a_failing_gate_keeps_the_pod(gate: Any) -> None:
-    """The pod is gated and the error is logged."""
     world = World(gates=(gate,))
     world.add(pod("p"))
 
@@ -233,7 +230,6 @@ def test_a_large_flush_goes_in_parts() -> None:
 
 
 def test_51_an_update_without_news() -> None:
-    """The same resourceVersion is ignored."""
     world = World(PLUGINS)
     world.rejected(pod("p"), TAINTS)
     world.update(pod("p", tolerations=1))
@@ -242,7 +238,6 @@ def test_51_an_update_without_news() -> None:
 
 
 def test_52_an_update_in_the_active_queue() -> None:
-    """The object is replaced, the order kept."""
     world = World(PLUGINS)
     world.add(pod("a"), pod("b"), pod("c"))
     new = pod("b", version="2")
@@ -270,7 +265,6 @@ def test_an_update_that_changes_the_order() -> None:
 
 
 def test_53_an_update_while_backing_off() -> None:
-    """Object replaced, expiry kept."""
     world = World(PLUGINS)
     queued = world.rejected(pod("p"), FIT)
     world.queue.move_all(NODE_ADD, None, None)
@@ -315,7 +309,6 @@ def test_56_an_update_in_flight() -> None:
 
 
 def test_57_an_update_of_an_unknown_pod() -> None:
-    """It is added."""
     world = World(PLUGINS)
     world.queue.update(pod("p"), pod("p", version="2"))
 
@@ -453,7 +446,6 @@ def test_66_activation_in_flight() -> None:
 
 
 def test_67_activation_of_unknown_and_ready_pods() -> None:
-    """Nothing happens."""
     world = World(PLUGINS)
     world.add(pod("p"))
     before = (world.ready, len(world.metrics.incomings))

@@ -41,7 +41,6 @@ async def test_a_wish_is_in_force_and_said(brain: Reloaded) -> None:
 
 
 async def test_without_the_object_the_file_counts_again(brain: Reloaded) -> None:
-    """Exactly as it was."""
     before = brain.parts.profiles[OURS]
     await brain.wished(weight("NodeResourcesFit", 5))
 
@@ -96,7 +95,6 @@ async def test_without_the_object_the_file_counts_again(brain: Reloaded) -> None
     ],
 )
 async def test_a_wish_with_a_mistake_is_refused_with_its_path(brain: Reloaded, spec: Any, said: str) -> None:
-    """What was in force stays; mended, it is met."""
     await brain.wished(weight("NodeResourcesFit", 5))
     before = brain.parts.profiles[OURS]
 
@@ -134,7 +132,6 @@ async def test_of_many_mistakes_some_are_named(brain: Reloaded) -> None:
 
 
 async def test_objects_of_other_schedulers_are_left_alone(brain: Reloaded) -> None:
-    """Nothing is read of them, nothing said."""
     brain.wish({"plugins": "nonsense"}, name="theirs")
     await brain.settle()
 
@@ -142,7 +139,6 @@ async def test_objects_of_other_schedulers_are_left_alone(brain: Reloaded) -> No
 
 
 async def test_the_same_configuration_again_costs_nobody_his_memory(brain: Reloaded) -> None:
-    """Another generation with another field order, say: the plugins stay those they were."""
     await brain.wished(weight("NodeResourcesFit", 5))
     before = brain.parts.profiles[OURS]
 
@@ -153,7 +149,6 @@ async def test_the_same_configuration_again_costs_nobody_his_memory(brain: Reloa
 
 
 async def test_kinds_that_are_not_mirrored_are_waited_for(brain: Reloaded) -> None:
-    """The old plugins decide until they are shown."""
     absent = ["DeviceTaintRule"]
     brain.parts.reloading.missing = lambda profile: tuple(kind for kind in absent if kind in profile.reads)
     before = brain.parts.profiles[OURS]
@@ -255,7 +250,6 @@ async def test_an_order_that_must_be_common_outlives_one_of_its_objects(monkeypa
 
 
 async def test_other_profiles_keep_their_plugins_and_their_pods_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One profile's change wakes its own pods."""
     brain = Reloaded(monkeypatch, "a", "b")
     brain.node("n1")
     for name in "ab":
@@ -275,7 +269,6 @@ async def test_other_profiles_keep_their_plugins_and_their_pods_asleep(monkeypat
 
 
 async def test_pods_that_back_off_go_on_backing_off(brain: Reloaded) -> None:
-    """A change of the profile is no reason to hurry."""
     brain.node("n1")
     await failed_to_bind(brain, "p")
 
@@ -337,7 +330,6 @@ async def test_a_binding_ends_with_the_plugins_that_it_began_with(brain: Reloade
 
 
 async def test_a_binding_that_fails_gives_back_to_the_plugins_that_hold(brain: Reloaded) -> None:
-    """And the next attempt is the new ones'."""
     brain.node("n1")
     brain.writer.turn_hold = asyncio.Event()
     await failed_to_bind(brain, "p")
@@ -354,7 +346,6 @@ async def test_a_binding_that_fails_gives_back_to_the_plugins_that_hold(brain: R
 
 
 async def test_nominated_pods_stay_nominated(brain: Reloaded) -> None:
-    """Room that was made for them is theirs, whoever decides."""
     brain.node("n1", cpu="2")
     brain.pod("low", cpu="2", on="n1", priority=1)
     brain.pod("high", cpu="2", priority=10)
@@ -370,7 +361,6 @@ async def test_nominated_pods_stay_nominated(brain: Reloaded) -> None:
 
 
 async def test_a_change_waits_for_the_attempt_that_gives_turns(brain: Reloaded) -> None:
-    """An attempt sees one state, and one profile."""
     brain.node("n1")
     brain.pod("p")
     attempt = brain.parts.loop._cycle.attempt(brain.parts.shared.pending.get("default/p"), 1)  # type: ignore[arg-type]

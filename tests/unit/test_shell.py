@@ -100,7 +100,6 @@ async def ended(running: asyncio.Task[None]) -> None:
 
 
 async def test_signals_are_taken_back_and_its_tasks_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right after it has started; and nothing of it is left."""
     stand = Stand(monkeypatch)
     running = asyncio.ensure_future(stand.shell.run())
     await until(lambda: stand.shown("kubestow_shell_up"))
@@ -114,7 +113,6 @@ async def test_signals_are_taken_back_and_its_tasks_go_with_it(monkeypatch: pyte
 
 
 async def test_when_one_part_ends_all_do_and_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why is told meanwhile."""
     stand = Stand(monkeypatch)
 
     async def breaks() -> None:
@@ -164,7 +162,6 @@ async def test_cancelled_while_it_starts_it_ends(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1, 2, 4 … 60 s."""
     stand = Stand(monkeypatch)
     slept: list[float] = []
 
@@ -185,7 +182,6 @@ async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_server_that_does_not_answer_at_first_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is about to decide waits for that, within limits."""
     stand = Stand(monkeypatch)
     served = stand.transport.by_path[KIND]
     stand.transport.by_path[KIND] = Unavailable("down")
@@ -201,7 +197,6 @@ async def test_a_server_that_does_not_answer_at_first_is_asked_again_soon(monkey
 
 
 async def test_without_the_kind_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One question, and no time passes."""
     stand = Stand(monkeypatch)
     stand.transport.by_path = {KIND: NotFound("no such group", status=404)}
     running = asyncio.ensure_future(stand.shell.run())

@@ -150,7 +150,6 @@ async def test_b6b_a_claim_of_somebody_else_is_not_asked_about_every_second() ->
     ],
 )
 async def test_b6b_a_claim_that_on_the_server(live: PersistentVolumeClaim | None) -> None:
-    """… is left alone."""
     scene = Scene()
     scene.has(selected("n9"))
     if live is None:
@@ -201,7 +200,6 @@ async def test_b6b_what_the_conflict_was_about_is_looked_at() -> None:
     ],
 )
 async def test_b6b_after(errors: list[Exception]) -> None:
-    """… it is tried again half a minute later."""
     scene = Scene()
     scene.has(selected("n9"))
     failures = list(errors)

@@ -157,7 +157,6 @@ def test_a_class_says_where_its_volumes_may_be() -> None:
 
 
 def test_a_callback_may_end_its_own_subscription() -> None:
-    """And that of others; ending twice does nothing."""
     volumes = World().cluster.volumes
     heard: list[str] = []
     ends: list[Callable[[], None]] = []

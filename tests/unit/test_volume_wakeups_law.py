@@ -423,7 +423,6 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
 async def test_who_waits_would_be_refused(
     one: Profile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
-    """Whatever is there, and whatever happens."""
     brain = brain_of(one)
     try:
         await look(brain, [*START, *start, *there], wants, then)

@@ -53,7 +53,6 @@ async def gives_up(brain: Brain) -> None:
 
 
 async def test_a_volume() -> None:
-    """It was to be the rival's."""
     brain = await tried_in_vain(*LOCAL, rival="d", **claims("c"))
 
     await gives_up(brain)

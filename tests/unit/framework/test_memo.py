@@ -55,7 +55,6 @@ def test_columns_that_grew_are_forgotten() -> None:
 
 
 def test_the_longest_unasked_goes_first() -> None:
-    """Both memos hold a bounded number of shapes."""
     nodes = cluster(node("n1")).nodes
     memos: list[ByObjects[Slots] | BySlots[Slots]] = [ByObjects(nodes, size=2), BySlots(nodes, size=2)]
     for memo in memos:

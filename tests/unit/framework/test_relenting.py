@@ -59,7 +59,6 @@ def relenting(soft: Soft, nodes: int = 4) -> Callable[[Groups], Work[Groups]]:
     ],
 )  # fmt: skip
 def test_what_preemption_sees(refused: Groups, expected: Groups) -> None:
-    """The words stay, the code does not. What was told of the attempt is left alone."""
     before = dict(refused)
 
     assert (finish(relenting(Soft())(refused)), refused) == (expected, before)
@@ -90,5 +89,4 @@ class SoftOnAll(Soft):
 
 
 def test_what_was_not_asked_for_does_not_count() -> None:
-    """Nodes that nobody refused stay out of it."""
     assert finish(relenting(SoftOnAll())({FOR_GOOD: 0b0110})) == {FOR_NOW: 0b0110}

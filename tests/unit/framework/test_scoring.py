@@ -31,7 +31,6 @@ def test_default_normalize(raw: list[int], reverse: bool, normal: list[int]) -> 
 
 
 def test_no_candidates() -> None:
-    """Nothing to normalise is no error."""
     assert default_normalize(np.zeros(3, dtype=np.int64), np.array([], dtype=np.intp)).tolist() == [0, 0, 0]
 
 

@@ -213,7 +213,6 @@ def test_pods_leave_and_come_back(plugins: tuple[Any, ...]) -> None:
 
 
 def test_an_exception_in_the_scene_puts_everything_back() -> None:
-    """Whatever ends the block."""
     low = pod("low", on="n1", cpu="1")
     house = House(ZONED, low, plugins=(Refuses("Other"),))
     before = picture(house.cluster)
@@ -335,7 +334,6 @@ def test_a_plugin_whose_pre_filter_skipped_is_not_told() -> None:
 
 
 def test_flat_filters_are_asked_once_for_all_nodes() -> None:
-    """And again for a node that was not announced."""
     flat = Flat(names=("n2",))
     house = House(*(node(f"n{at}") for at in range(1, 5)), plugins=(flat,))
     what_if = house.what_if(pod("incoming", 10))
@@ -365,7 +363,6 @@ def test_flat_filters_are_asked_once_for_all_nodes() -> None:
     ],
 )
 def test_the_first_filter_in_order_gives_the_reason(plugins: tuple[Any, ...], reason: str) -> None:
-    """As when the filters run one after the other."""
     house = House(ZONED, node("n2"), *(pod(f"a{at}", on="n1") for at in range(3)), plugins=plugins)
     incoming = pod("incoming", 10)
     what_if = house.what_if(incoming)

@@ -92,7 +92,6 @@ CLAIMS = [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM]
     ],
 )
 def test_changes(old: PodInfo, new: PodInfo, actions: list[Action]) -> None:
-    """docs/spec/core.md §4.4."""
     assert actions == [event.action for event in pod_changes(old, new)]
     assert {Resource.UNSCHEDULABLE_POD} == {event.resource for event in pod_changes(old, new)}
 

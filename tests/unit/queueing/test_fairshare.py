@@ -53,7 +53,6 @@ def test_others_are_popped_first_after_a_costly_attempt(spent_s: float, wait_s: 
 
 
 def test_pods_that_were_passed_over_return_to_their_order() -> None:
-    """Both heaps are one queue when the share has recovered."""
     world = charged()
     assert world.pop().info.pod.metadata.name == "high"
     world.clock.time += REST_S
@@ -82,7 +81,6 @@ def test_pods_that_were_passed_over_return_to_their_order() -> None:
     ],
 )
 def test_what_happens_to_a_pod_that_was_passed_over(change: Callable[[World], object], wanted: list[str]) -> None:
-    """It is active as all others are."""
     world = charged()
     world.pop()
     assert world.queue.counts()["active"] == 3
@@ -125,7 +123,6 @@ def test_a_costly_pod_is_popped_early_from_its_back_off(wait_s: float, is_popped
 
 
 def test_kinds_that_were_charged_longest_ago_are_forgotten() -> None:
-    """Memory is bounded, whatever users create."""
     world = World()
     for priority in range(5000):
         world.queue.fair_share.charge(pod("x", priority=priority), SPENT_S)

@@ -38,7 +38,6 @@ def test_add(status: str, given: str | None, nodes: tuple[str, ...]) -> None:
     [pytest.param((), id="64 missing from the store"), pytest.param((pod("p", node="n9"),), id="bound meanwhile")],
 )
 def test_refused(stored: tuple[PodInfo, ...]) -> None:
-    """A place is not held for a pod that will not come."""
     them = nominator(*stored)
     them.add(pod("p"), "n1")
 
