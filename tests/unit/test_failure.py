@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
 
 import pytest
 from structlog.testing import CapturingLogger
@@ -64,74 +65,84 @@ class Desk:
         assert self.writer.patching == 16
 
 
-# -- what is written, and in which order -------------------------------------------------------------------------------
+# -- the patches of one pod --------------------------------------------------------------------------------------------
+
+Step: TypeAlias = Callable[[Desk], Any]
 
 
-async def test_what_the_server_says_already_is_not_written() -> None:
-    """The same verdict again costs no request; neither does one that was just written."""
+def submit(message: str = "", nominate: str | None = None, *, shows: str = "", nominated: str = "") -> Step:
+    """A patch of a pod whose status has the condition `shows` and the nomination `nominated`."""
+    return lambda desk: desk.submit(a_pod(says=shows, nominated=nominated), message, nominate)
+
+
+def seen(shows: str = "", nominated: str = "") -> Step:
+    """The watch shows this status. The pod counts as nominated to that node."""
+
+    def step(desk: Desk) -> None:
+        pod = a_pod(says=shows, nominated=nominated)
+        desk.patches.seen(pod)
+        assert desk.patches.nomination(pod) == nominated
+
+    return step
+
+
+def fails(*errors: ApiError) -> Step:
+    """The next writes fail with these errors."""
+    return lambda desk: desk.writer.patch_errors.extend(errors)
+
+
+HOLD, FILL, ANSWERED = Desk.hold, Desk.fill, Desk.answered
+SCRIPTS: Final[dict[str, tuple[list[Step], list[str], list[str]]]] = {
+    "a verdict that the server has, or that was just written, is not written": (
+        [submit("A", "", shows="A"), submit("B"), submit("B")], ["B"], []
+    ),
+    "the first verdict is true again while the second is in flight: the first lands last": (
+        [HOLD, submit("B", shows="A"), submit("A", shows="A")], ["B", "A"], []
+    ),
+    "the first verdict is true again while the second waits: the second is never written": (
+        [FILL, submit("B", shows="A"), submit("A", shows="A")], ["A"], []
+    ),
+    "a nomination in flight, which the watch does not show, is cleared": (
+        [HOLD, submit(nominate="n1"), submit(nominate="")], [], ["n1", ""]
+    ),
+    "a new verdict keeps the nomination of the patch that waits": (
+        [FILL, submit("A", "n1"), submit("B")], ["B"], ["n1"]
+    ),
+    "a failed write is made again by the next submit": (
+        [fails(Unavailable("away"), NotFound("gone")), *[submit("A"), ANSWERED] * 3], ["A"], []
+    ),
+    "the verdict of a failed write is in the patch that waits, which only adds a nomination": (
+        [HOLD, fails(Unavailable("away")), submit("A"), submit(nominate="n1")], ["A"], ["n1"]
+    ),
+    "a nomination that the watch has shown and another writer removed is written again": (
+        [submit("A", "n1"), ANSWERED, seen("A", "n1"), seen("A"), submit("A", "n1", shows="A")], ["A"], ["n1", "n1"]
+    ),
+    "the watch shows a write before its answer: a later nomination by another writer counts and is cleared": (
+        [HOLD, submit("A", ""), lambda desk: desk.patches.seen(a_pod(says="A")), ANSWERED, seen("A", "n1"),
+         submit("A", "", shows="A", nominated="n1")], ["A"], [""]
+    ),
+    "the watch shows a write and a nomination by another writer together": (
+        [submit("A", ""), ANSWERED, seen("A", "n1"), submit("A", "", shows="A", nominated="n1")], ["A"], [""]
+    ),
+    "the watch shows the first patch while the second waits for its answer: the second counts as written": (
+        [HOLD, submit("A"), seen("A"), submit("B", shows="A"), ANSWERED, submit("B", shows="A")], ["A", "B"], []
+    ),
+    "the watch shows the A of before while A is on its way again: when B is true, B lands last": (
+        [submit("B", shows="A"), ANSWERED, HOLD, submit("A", shows="A"), seen("A"), submit("B", shows="B")],
+        ["B", "A", "B"], []
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "said", "nominations"), SCRIPTS.values(), ids=SCRIPTS)
+async def test_what_is_written(steps: list[Step], said: list[str], nominations: list[str]) -> None:
     desk = Desk()
-    await desk.submit(a_pod(says="A"), "A", "")
-    await desk.submit(a_pod(), "B")
-    await desk.submit(a_pod(), "B")
-    await desk.answered()
+    for step in [*steps, ANSWERED]:
+        if (turn := step(desk)) is not None:
+            await turn
 
-    assert desk.said() == ["B"]
-
-
-async def test_back_to_the_first_verdict_while_another_is_in_flight() -> None:
-    """The server says A, B is on its way, A is true again: A must land last."""
-    desk = Desk()
-    await desk.hold()
-    await desk.submit(a_pod(says="A"), "B")
-    await desk.submit(a_pod(says="A"), "A")
-    await desk.answered()
-
-    assert desk.said() == ["B", "A"]
-
-
-async def test_back_to_the_first_verdict_while_another_waits() -> None:
-    """What waits is replaced: B, which is no longer true, is never written."""
-    desk = Desk()
-    await desk.fill()
-    await desk.submit(a_pod(says="A"), "B")
-    await desk.submit(a_pod(says="A"), "A")
-    await desk.answered()
-
-    assert "B" not in desk.said()
-
-
-async def test_a_nomination_in_flight_can_be_cleared() -> None:
-    """The watch does not show it yet; the server will have it."""
-    desk = Desk()
-    await desk.hold()
-    await desk.submit(a_pod(), nominate="n1")
-    await desk.submit(a_pod(), nominate="")
-    await desk.answered()
-
-    assert [node for _, node in desk.writer.nominations] == ["n1", ""]
-
-
-async def test_what_waits_keeps_the_part_that_the_newer_one_leaves_alone() -> None:
-    """A new verdict does not drop the nomination that waits with the old one."""
-    desk = Desk()
-    await desk.fill()
-    await desk.submit(a_pod(), "A", "n1")
-    await desk.submit(a_pod(), "B")
-    await desk.answered()
-
-    assert desk.said() == ["B"]
-    assert desk.writer.nominations == [("default/p", "n1")]
-
-
-async def test_a_write_that_failed_is_made_by_the_next_submit() -> None:
-    """An unavailable server does not make us believe that it knows."""
-    desk = Desk()
-    desk.writer.patch_errors = [Unavailable("away"), NotFound("gone")]
-    for _ in range(3):
-        await desk.submit(a_pod(), "A")
-        await desk.answered()
-
-    assert desk.said() == ["A"]
+    assert desk.said() == said
+    assert [node for key, node in desk.writer.nominations if key == "default/p"] == nominations
 
 
 @pytest.mark.parametrize(
@@ -153,19 +164,6 @@ async def test_what_is_said_of_a_patch_that_was_not_written(
     await desk.answered()
 
     assert len(lines.calls) == said
-
-
-async def test_a_write_that_failed_is_made_up_for_by_the_one_that_waits() -> None:
-    """A patch that only adds a nomination must not make us believe that the lost verdict was written."""
-    desk = Desk()
-    await desk.hold()
-    desk.writer.patch_errors = [Unavailable("away")]
-    await desk.submit(a_pod(), "A")
-    await desk.submit(a_pod(), nominate="n1")
-    await desk.answered()
-
-    assert desk.said() == ["A"]
-    assert desk.writer.nominations == [("default/p", "n1")]
 
 
 async def test_nothing_is_remembered_of_a_pod_that_is_forgotten() -> None:
@@ -194,78 +192,6 @@ async def test_a_withdrawn_patch_is_not_sent() -> None:
     assert on_the_wire is not None
     assert on_the_wire.done()
     assert (desk.said(), desk.said("other0")) == ([], ["A"])
-
-
-async def test_what_somebody_else_undid_is_written_again() -> None:
-    """The watch has shown our nomination; then it shows none: that is news, and no patch of ours that is late."""
-    desk = Desk()
-    await desk.submit(a_pod(), "A", "n1")
-    await desk.answered()
-    desk.patches.seen(a_pod(says="A", nominated="n1"))
-    desk.patches.seen(a_pod(says="A"))
-
-    assert desk.patches.nomination(a_pod(says="A")) == ""
-    await desk.submit(a_pod(says="A"), "A", "n1")
-    await desk.answered()
-    assert [node for _, node in desk.writer.nominations] == ["n1", "n1"]
-
-
-async def test_the_watch_may_show_what_was_written_before_the_answer_comes() -> None:
-    """Somebody who nominates the pod after that is believed, and the nomination is cleared with the next verdict."""
-    desk = Desk()
-    await desk.hold()
-    await desk.submit(a_pod(), "A", "")
-    desk.patches.seen(a_pod(says="A"))
-    await desk.answered()
-    nominated = a_pod(says="A", nominated="n1")
-    desk.patches.seen(nominated)
-
-    assert desk.patches.nomination(nominated) == "n1"
-    await desk.submit(nominated, "A", "")
-    await desk.answered()
-    assert desk.writer.nominations == [("default/p", "")]
-
-
-async def test_who_nominates_a_pod_while_its_condition_is_written_is_believed() -> None:
-    """The watch never shows the one without the other."""
-    desk = Desk()
-    await desk.submit(a_pod(), "A", "")
-    await desk.answered()
-    nominated = a_pod(says="A", nominated="n1")
-    desk.patches.seen(nominated)
-
-    assert desk.patches.nomination(nominated) == "n1"
-    await desk.submit(nominated, "A", "")
-    await desk.answered()
-    assert (desk.said(), desk.writer.nominations) == (["A"], [("default/p", "")])
-
-
-async def test_what_the_watch_shows_of_one_patch_says_nothing_of_the_next() -> None:
-    """While the first is not answered yet and the second waits for it."""
-    desk = Desk()
-    await desk.hold()
-    await desk.submit(a_pod(), "A")
-    desk.patches.seen(a_pod(says="A"))
-    await desk.submit(a_pod(says="A"), "B")
-    await desk.answered()
-
-    await desk.submit(a_pod(says="A"), "B")
-    await desk.answered()
-    assert desk.said() == ["A", "B"]
-
-
-async def test_what_the_watch_shows_too_late_is_not_taken_for_what_is_on_its_way() -> None:
-    """B has landed and A is on its way again; the watch shows the A of before, then B: when B is true, B must land last."""
-    desk = Desk()
-    await desk.submit(a_pod(says="A"), "B")
-    await desk.answered()
-    await desk.hold()
-    await desk.submit(a_pod(says="A"), "A")
-    desk.patches.seen(a_pod(says="A"))
-    await desk.submit(a_pod(says="B"), "B")
-    await desk.answered()
-
-    assert desk.said() == ["B", "A", "B"]
 
 
 # -- who waits for a nomination ------------------------------------------------------------------------------------------
