@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -66,6 +67,17 @@ class Bench:
         metadata = obj["metadata"]
         wish = Wish(metadata["uid"], metadata["generation"], obj["spec"])
         self.verdicts["kubestow"] = Verdict(wish, reason, message, in_force, "score: A 1→2")
+
+
+@asynccontextmanager
+async def following(bench: Bench) -> AsyncIterator[None]:
+    """`follow` runs inside the block."""
+    task = asyncio.ensure_future(bench.objects.follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 # -- what is known ---------------------------------------------------------------------------------------------------------
@@ -173,33 +185,16 @@ async def test_what_cannot_be_read_stays_as_it_was(error: Answer) -> None:
 async def test_a_first_look_that_fails_for_a_moment_is_no_look() -> None:
     """Whoever starts waits for the next, which comes soon; what is refused is not waited for."""
     bench = Bench(Unavailable("down"), listed(profile()))
-    following = asyncio.ensure_future(bench.objects.follow())
-    try:
+    async with following(bench):
         await until(lambda: bench.objects.unread)
         assert not bench.objects.looked.is_set()
         await bench.clock.advance(3)
         await until(bench.objects.looked.is_set)
         assert bench.wished == [("u1", 1)]
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
     refused = Bench(Forbidden("no", status=403))
     await refused.look()
     assert refused.objects.looked.is_set()
-
-
-async def test_a_server_that_lets_nobody_read_is_asked_less_and_less() -> None:
-    bench = Bench()
-    bench.transport.by_path = {PROFILES: Forbidden("no", status=403)}
-    following = asyncio.ensure_future(bench.objects.follow())
-    try:
-        await bench.clock.advance(300)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-
-    assert 8 <= len(bench.transport.paths("GET")) <= 12
 
 
 async def test_a_kind_that_is_gone_has_no_objects() -> None:
@@ -300,15 +295,11 @@ async def test_after_a_failure_the_object_is_looked_at_first(
     obj = profile()
     bench = Bench(listed(obj), answer, listed(*([again] if again else []), version=30))
     bench.judge(obj)
-    following = asyncio.ensure_future(bench.objects.follow())
-    try:
+    async with following(bench):
         await until(lambda: len(bench.told()) == 1)
         bench.transport.answers.append(msgspec.json.encode(profile(version=31)))
         await bench.clock.advance(5)
         await until(lambda: len(bench.told()) == patches)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
     assert bench.transport.paths("GET") == [PROFILES, PROFILES]
 
@@ -332,30 +323,25 @@ async def test_what_nobody_foresaw_costs_a_pause() -> None:
     obj = profile()
     bench = Bench(listed(obj), b"{}", listed(profile(version=20, generation=2), version=30))
     bench.judge(obj)
-    following = asyncio.ensure_future(bench.objects.follow())
-    try:
+    async with following(bench):
         await until(lambda: bench.objects.remark() == "KeyError('metadata')")
         await bench.clock.advance(120)
         await until(lambda: bench.wished == [("u1", 2)])
         assert bench.objects.remark() == ""
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_server_that_refuses_is_asked_less_and_less() -> None:
+@pytest.mark.parametrize(
+    ("method", "refused"), [("GET", PROFILES), ("PATCH", f"{PROFILES}/kubestow/status")], ids=["the list", "the status"]
+)
+async def test_a_refused_request_is_repeated_less_and_less_often(method: str, refused: str) -> None:
     obj = profile()
     bench = Bench()
-    bench.transport.by_path = {PROFILES: listed(obj), f"{PROFILES}/kubestow/status": Forbidden("no", status=403)}
+    bench.transport.by_path = {PROFILES: listed(obj), refused: Forbidden("no", status=403)}
     bench.judge(obj)
-    following = asyncio.ensure_future(bench.objects.follow())
-    try:
+    async with following(bench):
         await bench.clock.advance(300)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
-    assert 8 <= len(bench.told()) <= 12
+    assert 8 <= len(bench.transport.paths(method)) <= 12
 
 
 async def test_changes_that_nobody_tells_of_are_noticed_in_the_second_list() -> None:

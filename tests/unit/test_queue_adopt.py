@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from scheduler.core.events import NODE_ADD, PROFILE_CHANGED
-from scheduler.core.podinfo import PodInfo
 from scheduler.framework.hints import Hint
 from scheduler.queue import QueueProfile
 from tests.unit.queueing.world import OTHER, OURS, Gate, World, by_priority, hint, pod
@@ -15,10 +14,6 @@ from tests.unit.queueing.world import OTHER, OURS, Gate, World, by_priority, hin
 FIT = "NodeResourcesFit"
 TAINTS = "TaintToleration"
 LOOKS_ON = {FIT: (hint(NODE_ADD, Hint.SKIP),)}
-
-
-def newest_first(_info: PodInfo, queued_at: float) -> tuple[float, ...]:
-    return (-queued_at,)
 
 
 def adopt(world: World, *, hints: dict[str, tuple[object, ...]] | None = None, gate: Gate | None = None) -> None:
@@ -91,41 +86,6 @@ def test_gates_of_all_places_are_asked() -> None:
     assert world.places() == {"out": "active", "backoff": "gated", "active": "gated"}
     assert backing_off.rejecters == {"Gate"}
     assert +world.metrics.rejected == {("Gate", OURS): 2}
-
-
-def test_the_order_is_the_new_one_in_every_queue() -> None:
-    world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),)})
-    for name in ("a", "b", "c"):
-        world.add(pod(name))
-        world.advance(1)
-
-    profiles = {name: QueueProfile((), newest_first, {}) for name in (OURS, OTHER)}
-    world.queue.adopt(profiles)
-
-    assert world.names_popped() == ["c", "b", "a"]
-
-
-def test_an_order_that_fails_changes_nothing() -> None:
-    """Every pod is where it was, and comes in the order that counted before: no pod is lost for a plugin's mistake."""
-    world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),)})
-    world.rejected(pod("waits"), FIT)
-    for name in ("a", "b", "odd"):
-        world.add(pod(name))
-        world.advance(1)
-    before = world.places()
-
-    def fails_at_one(info: PodInfo, queued_at: float) -> tuple[float, ...]:
-        if info.pod.metadata.name == "odd":
-            raise ValueError("odd")
-        return (-queued_at,)
-
-    with pytest.raises(ValueError, match="odd"):
-        world.queue.adopt({name: QueueProfile((), fails_at_one, {}) for name in (OURS, OTHER)})
-
-    assert world.places() == before
-    world.queue.move_all(NODE_ADD, None, None)
-    world.advance(60)
-    assert sorted(world.names_popped()) == ["a", "b", "odd", "waits"]
 
 
 def test_an_unknown_profile_is_a_mistake() -> None:
