@@ -24,6 +24,34 @@ def counted(errors: UnforeseenErrors) -> dict[str, int]:
     return {part: count for part, count in errors.counts.items() if count}
 
 
+async def test_84_pods_of_other_schedulers_take_room() -> None:
+    """And when they go, ours are woken."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.gone("theirs")
+    await brain.later(2.5)
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_86_a_finished_pod_frees_its_place() -> None:
+    """Also when the server sends it in spite of the field selector."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("done", cpu="1", on="n1")
+    brain.pod("done", cpu="1", on="n1", phase="Succeeded")
+    brain.pod("p", cpu="1")
+
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
 async def test_76_a_pod_may_come_before_its_node() -> None:
     brain = Brain()
     brain.pod("early", cpu="1", on="n1")

@@ -32,7 +32,47 @@ TOLD = {
 }
 
 
+def bound_at_last(brain: Brain) -> None:
+    """The watch shows that the preemptor has its place."""
+    brain.pod("p", cpu="1", priority=100, on="n1")
+
+
 # -- order -------------------------------------------------------------------------------------------------------------
+
+
+async def test_180_a_victim_is_told_and_deleted_and_the_preemptor_comes_when_it_has_gone() -> None:
+    """Nomination, condition, DELETE, event; then nothing, until the watch shows the end of the victim."""
+    brain, wire = arena(1)
+    await rest(brain)
+
+    assert wire.landed == ["nominate p n1", "tell v0", "delete v0"]
+    told = wire.told["v0"]
+    assert (told.type, told.status, told.reason, told.message) == tuple(TOLD.values())
+    assert events(brain, "Preempted") == [("v0", "Preempted by pod uid-p on node n1")]
+    assert brain.places() == {"p": "unschedulable"}
+    assert ended(brain) == (1, 0)
+
+    show(brain, "v0", deleting=True)
+    await brain.later(20)
+    assert (brain.writer.binds, len(wire.landed)) == ([], 3)
+
+    brain.gone("v0")
+    await rest(brain)
+    assert brain.writer.binds == [("default/p", "n1")]
+    bound_at_last(brain)
+    assert is_clean(brain)
+
+
+async def test_no_victim_is_touched_before_the_nomination_is_on_the_server() -> None:
+    """A restart in between must find out whose place that is."""
+    brain, wire = arena(2)
+    wire.hold("nominate p n1")
+    await brain.later(60)
+    assert wire.sent == ["nominate p n1"]
+
+    wire.answer("nominate p n1")
+    await rest(brain)
+    assert sorted(wire.victims()) == ["v0", "v1"]
 
 
 async def test_victims_are_told_before_they_are_deleted_and_the_last_one_is_evicted_alone() -> None:

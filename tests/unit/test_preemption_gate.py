@@ -153,6 +153,20 @@ async def low_on_its_way(*, permit: Any = None, pre_bind: Any = None) -> tuple[B
 IN_MEMORY = "Preempted by pod uid-p on node n1 (in kube-scheduler memory)."
 
 
+async def test_194_a_victim_that_permit_holds_is_taken_back_in_memory() -> None:
+    """As v1.36.3: its attempt ends with an error, not as unschedulable, so it waits for its back-off and for no event."""
+    brain, wire = await low_on_its_way(permit=Holds(permits=Wait(900)))
+    await rest(brain)
+
+    assert [write for write in wire.sent if write.split()[0] in {"tell", "delete"}] == []
+    assert events(brain, "Preempted") == [("low", IN_MEMORY)]
+    assert ("low", "waiting on permit for pod: preempted") in events(brain, "FailedScheduling")
+    assert brain.places()["low"] == "error backoff"
+    assert brain.cluster.get("uid-low") is None
+    assert brain.cluster.get("uid-p") is not None
+    assert ended(brain) == (1, 0)
+
+
 async def test_a_victim_that_found_another_node_meanwhile_is_left_alone() -> None:
     brain, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     wire.hold("nominate p n1")

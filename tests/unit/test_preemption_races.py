@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,21 @@ async def test_a_victim_that_ends_between_its_two_writes_is_not_deleted() -> Non
     assert events(brain, "Preempted") == []
 
 
+async def test_all_victims_gone_before_the_preemption_has_ended_do_not_leave_the_preemptor_waiting() -> None:
+    """Their delete events came while it was held back, and no other will come."""
+    brain, wire = arena(3)
+    wire.hold("delete v0")
+    await rest(brain)
+    for name in ("v2", "v1", "v0"):
+        brain.gone(name)
+    await rest(brain)
+    assert brain.places() == {"p": "gated"}
+
+    wire.answer("delete v0")
+    await rest(brain)
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
 async def test_room_that_came_from_elsewhere_while_it_was_held_back_is_found_afterwards() -> None:
     """A node that appears wakes it; the gate keeps it out; the end of the preemption asks again."""
     brain, wire = arena(2)
@@ -201,6 +217,20 @@ async def nominated_low() -> tuple[Brain, Wire]:
     return brain, wire
 
 
+async def test_190_less_important_nominations_of_ours_give_way_and_look_elsewhere() -> None:
+    """On the server too, before the first victim dies; the pod is tried at once."""
+    brain, wire = await nominated_low()
+    attempts = metric(brain, "scheduler_preemption_attempts_total")
+    brain.pod("p", cpu="1", priority=100)
+    await rest(brain)
+    wire.answer("delete v0")
+    await rest(brain)
+
+    assert wire.landed.index("nominate p n1") < wire.sent.index("clear mid")
+    assert brain.parts.queue.nominator.node_of("uid-mid") is None
+    assert metric(brain, "scheduler_preemption_attempts_total") - attempts == 2
+
+
 async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it() -> None:
     brain, _wire = arena(1, schedulingGates=[{"name": "wait"}])
     brain.pod("mid", cpu="1", priority=50, nominated="n1", nodeSelector={"not": "there"}, preemptionPolicy="Never")
@@ -222,6 +252,27 @@ async def test_less_important_nominations_stay_until_ours_is_written() -> None:
     assert brain.parts.queue.nominator.node_of("uid-mid") == "n1"
 
 
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        pytest.param("q", {"priority": 100}, id="as important"),
+        pytest.param("q", {"priority": 200}, id="more important"),
+        pytest.param("q", {"priority": 50, "scheduler": "theirs"}, id="somebody else's"),
+    ],
+)
+async def test_other_nominations_are_left_alone(name: str, spec: dict[str, Any]) -> None:
+    """§2.6: those of other schedulers above all."""
+    brain, wire = arena(2, schedulingGates=[{"name": "wait"}])
+    brain.pod(name, cpu="1", nominated="n1", preemptionPolicy="Never", **spec)
+    await rest(brain)
+    brain.pod("p", cpu="1", priority=100)
+    await rest(brain)
+
+    assert "v1" in wire.victims()
+    assert f"clear {name}" not in wire.sent
+    assert brain.parts.queue.nominator.node_of(f"uid-{name}") == "n1"
+
+
 async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> None:
     brain, wire = arena(3)
     wire.hold("delete v0")
@@ -237,7 +288,48 @@ async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> 
     assert brain.parts.queue.nominator.node_of("uid-high") == "n1"
 
 
+async def test_two_preemptors_of_one_rank_do_not_make_the_same_room_twice() -> None:
+    """The second counts the first as being there."""
+    brain, wire = arena(2)
+    brain.pod("q", cpu="2", priority=100)
+    await rest(brain)
+
+    assert sorted(wire.victims()) == ["v0", "v1"]
+    assert len(wire.sent) == 5 + 1  # and what is said of the other
+
+
 # -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+async def lost_again(brain: Brain, round_: int) -> None:
+    """The victim goes, and before the preemptor can come somebody else binds a pod there."""
+    victims = [name for name in brain.seen if name.startswith("v")]
+    for name in victims:
+        brain.gone(name)
+    brain.pod(f"v-{round_}", **VICTIM)
+    await brain.later(30)
+    await rest(brain)
+
+
+async def test_198_room_that_is_lost_again_and_again_is_not_made_for_ever() -> None:
+    """#130429: two losses are borne, then the node is left out for a minute, and an event says so."""
+    brain, wire = arena(1)
+    await rest(brain)
+    for round_ in range(1, 3):
+        await lost_again(brain, round_)
+        assert len(wire.victims()) == round_ + 1
+    assert [name for name, _ in events(brain, "PreemptionLost")] == ["p"]
+    assert "left out for 1m0s" in events(brain, "PreemptionLost")[0][1]
+    assert metric(brain, "kubestow_preemptions_lost_total") == 1
+
+    await lost_again(brain, 3)
+    assert len(wire.victims()) == 3
+    brain.clock.move(31)
+    brain.node("n1", cpu="1", labels={"wake": "up"})
+    await rest(brain)
+    brain.parts.queue.activate([brain.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
+    await rest(brain)
+    assert len(wire.victims()) == 4
 
 
 @pytest.mark.parametrize(
