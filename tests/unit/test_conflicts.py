@@ -32,6 +32,13 @@ async def decided(brain: Brain) -> None:
     await brain.settle()
 
 
+async def its_turn_comes(brain: Brain) -> None:
+    """The Binding may leave, and everything that follows happens."""
+    assert brain.writer.turn_hold is not None
+    brain.writer.turn_hold.set()
+    await brain.settle()
+
+
 @pytest.mark.parametrize("gone", [False, True], ids=["92 the room is taken", "the node is gone"])
 async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> None:
     """Counted, said in the pod's event, and nothing is sent."""
@@ -42,9 +49,7 @@ async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> No
     else:
         brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
 
-    assert brain.writer.turn_hold is not None
-    brain.writer.turn_hold.set()
-    await brain.settle()
+    await its_turn_comes(brain)
 
     assert (conflicts(brain), brain.writer.binds) == ({"node": 1}, [])
     said = "1 node(s) had gone before the pod was bound" if gone else "1 Insufficient cpu"
@@ -65,8 +70,7 @@ async def test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of
     assert held is not None
     brain.pod("p", cpu="2", on=held.node_name)
 
-    brain.writer.turn_hold.set()
-    await brain.settle()
+    await its_turn_comes(brain)
 
     assert conflicts(brain).get("node") == 1
     assert ("default/q", held.node_name) not in brain.writer.binds
@@ -118,8 +122,7 @@ async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
     brain.node("n2", labels={"zone": "a"})
     brain.pod("theirs", on="n2", scheduler="default-scheduler", **theirs)
 
-    brain.writer.turn_hold.set()
-    await brain.settle()
+    await its_turn_comes(brain)
 
     assert brain.writer.binds == ([] if said else [("default/p", "n1")])
     if said:
@@ -164,9 +167,7 @@ async def test_bindings_without_a_rival_count_for_nothing() -> None:
     brain.node("n1", cpu="3")
     brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
 
-    assert brain.writer.turn_hold is not None
-    brain.writer.turn_hold.set()
-    await brain.settle()
+    await its_turn_comes(brain)
 
     assert (conflicts(brain), brain.writer.binds) == ({}, [("default/p", "n1")])
 
@@ -181,9 +182,7 @@ async def test_the_record_tells_what_the_watch_had_shown_when_the_binding_left()
     assert record.seen_resource_version == ""
 
     shown = "7"
-    assert brain.writer.turn_hold is not None
-    brain.writer.turn_hold.set()
-    await brain.settle()
+    await its_turn_comes(brain)
 
     assert record.to_dict()["seen_resource_version"] == "7"
 

@@ -293,32 +293,23 @@ def with_volume(scene: Scene, node_name: str) -> None:
     bound("c")(scene)
 
 
-async def test_a_tied_pod_is_tried_before_an_older_one_of_its_priority() -> None:
-    """Both are of one app with a pod per node, and there is one node for the tied one."""
-    scene = Scene(nodes=("n1",))
+@pytest.mark.parametrize(
+    ("parity", "rival", "is_first", "bound"),
+    [
+        pytest.param(False, {}, True, "tied", id="before an older pod of its priority"),
+        pytest.param(False, {"priority": 1}, False, "rival", id="after a pod of higher priority"),
+        pytest.param(True, {}, True, "rival", id="with parity after an older pod"),
+    ],
+)
+async def test_a_tied_pod_is_tried(parity: bool, rival: dict[str, Any], is_first: bool, bound: str) -> None:
+    """Both are of one app with a pod per node, and there is one node for the tied pod."""
+    scene = Scene(KubestowArgs(parity=parity), nodes=("n1",))
     with_volume(scene, "n1")
-    scene.pod("old", **APART)
-    scene.pod("tied", "c", **APART)
+    shows = [lambda: scene.pod("rival", **rival, **APART), lambda: scene.pod("tied", "c", **APART)]
+    for show in shows if is_first else reversed(shows):
+        show()
     await scene.brain.settle()
-    assert scene.binds() == {"tied": "n1"}
-
-
-async def test_a_tied_pod_is_tried_after_one_of_higher_priority() -> None:
-    scene = Scene(nodes=("n1",))
-    with_volume(scene, "n1")
-    scene.pod("tied", "c", **APART)
-    scene.pod("high", priority=1, **APART)
-    await scene.brain.settle()
-    assert scene.binds() == {"high": "n1"}
-
-
-async def test_with_parity_the_older_one_is_tried_first() -> None:
-    scene = Scene(KubestowArgs(parity=True), nodes=("n1",))
-    with_volume(scene, "n1")
-    scene.pod("old", **APART)
-    scene.pod("tied", "c", **APART)
-    await scene.brain.settle()
-    assert scene.binds() == {"old": "n1"}
+    assert scene.binds() == {bound: "n1"}
 
 
 # -- whose room it holds, and for how long -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -360,14 +361,18 @@ async def test_a_change_that_failed_is_applied_again(monkeypatch, times, after_s
     assert {"event-handler": times} == counted(brain.parts.errors)
 
 
-async def test_the_next_change_of_the_object_brings_the_failed_one_with_it(monkeypatch) -> None:
-    """Bound pods change, too: what was applied last is what the newest is compared with."""
+@pytest.mark.parametrize("cpu", [2, 0], ids=["the next change brings it", "the end of the object takes it along"])
+async def test_a_failed_change_of_a_bound_pod(monkeypatch, cpu) -> None:
+    """The newest object is compared with the object that was applied last. Nothing is applied later."""
     failing(monkeypatch, 1)
     brain = Brain()
     brain.node("n1", cpu="4")
     brain.pod("a", cpu="3", on="n1")
-    brain.pod("a", cpu="2", on="n1")
-    brain.pod("p", cpu="2")
+    if cpu:
+        brain.pod("a", cpu=str(cpu), on="n1")
+    else:
+        brain.gone("a")
+    brain.pod("p", cpu=str(4 - cpu))
     await brain.settle()
     await brain.later(70)
 
@@ -375,54 +380,32 @@ async def test_the_next_change_of_the_object_brings_the_failed_one_with_it(monke
     assert {"event-handler": 1} == counted(brain.parts.errors)
 
 
-async def test_an_object_that_goes_takes_its_failed_change_with_it(monkeypatch) -> None:
-    failing(monkeypatch, 1)
-    brain = Brain()
-    brain.node("n1", cpu="4")
-    brain.pod("a", cpu="3", on="n1")
-    brain.gone("a")
-    brain.pod("p", cpu="4")
-    await brain.settle()
-    await brain.later(70)
-
-    assert [("default/p", "n1")] == brain.writer.binds
-    assert {"event-handler": 1} == counted(brain.parts.errors)
-
-
-@pytest.mark.parametrize("mended", [False, True], ids=["it goes", "it becomes readable"])
-async def test_a_node_that_an_unreadable_amount_filled_opens_to_pods_that_wait(mended: bool) -> None:
+@pytest.mark.parametrize(
+    ("odd", "then", "opens"),
+    [
+        pytest.param(["odd"], lambda brain: brain.gone("odd"), True, id="opens when that pod goes"),
+        pytest.param(["odd"], lambda brain: brain.pod("odd", cpu="1", on="large"), True, id="opens when it is mended"),
+        pytest.param(["odd", "queer"], lambda brain: brain.gone("odd"), False, id="stays full if another pod fills it"),
+    ],
+)
+async def test_a_node_that_an_unreadable_amount_fills(
+    odd: list[str], then: Callable[[Brain], object], opens: bool
+) -> None:
     """The small node's plugin is the one that is asked; nothing else would wake the pod before the flush."""
     brain = Brain()
     brain.node("small", cpu="1")
     brain.node("large", cpu="4")
-    brain.pod("odd", cpu="bad!", on="large")
+    for name in odd:
+        brain.pod(name, cpu="bad!", on="large")
     brain.pod("p", cpu="2")
     await brain.settle()
     await brain.later(20)
     assert brain.places() == {"p": "unschedulable"}
 
-    if mended:
-        brain.pod("odd", cpu="1", on="large")
-    else:
-        brain.gone("odd")
+    then(brain)
     await brain.settle()
 
-    assert brain.writer.binds == [("default/p", "large")]
-
-
-async def test_a_node_with_a_second_unreadable_amount_stays_full() -> None:
-    brain = Brain()
-    brain.node("small", cpu="1")
-    brain.node("large", cpu="4")
-    brain.pod("odd", cpu="bad!", on="large")
-    brain.pod("queer", cpu="bad!", on="large")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-
-    brain.gone("odd")
-    await brain.later(20)
-
-    assert brain.places() == {"p": "unschedulable"}
+    assert brain.writer.binds == ([("default/p", "large")] if opens else [])
 
 
 async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> None:
