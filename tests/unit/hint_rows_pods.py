@@ -83,28 +83,30 @@ def held_back(text: str, then: Any, given: tuple[Thing, ...] = HELD) -> list[Any
 
 NOMINATIONS = [
     *held_back("a pod that was nominated to the node is deleted", gone("q")),
-    *held_back("a pod is nominated to the node no more", nominee(nominated="")),
+    *held_back("the nomination of a pod to the node is removed", nominee(nominated="")),
     *held_back("a pod is nominated to another node instead", nominee(nominated="n2")),
     *held_back("a pod that was nominated to the node is bound elsewhere", nominee(gates=(), on="n2")),
     *held_back("a foreign pod that was nominated to the node is deleted", gone("q"), HELD_BY_OTHERS),
-    *held_back("a foreign pod is nominated to the node no more", foreigner(nominated=""), HELD_BY_OTHERS),
+    *held_back("the nomination of a foreign pod to the node is removed", foreigner(nominated=""), HELD_BY_OTHERS),
     *held_back("a foreign pod is nominated to another node instead", foreigner(nominated="n2"), HELD_BY_OTHERS),
     *held_back("a foreign nominated pod is bound elsewhere", foreigner(nominated="", on="n2"), HELD_BY_OTHERS),
     *held_back("a foreign nominated pod fails", foreigner(phase="Failed"), HELD_BY_OTHERS),
-    *held_back("a foreign nominated pod cannot be read any more", foreigner(cpu="bad!", containers=asks(cpu="bad!")), HELD_BY_OTHERS),
-    *held_back("a pod is deleted whose nomination nobody else knows yet", gone("q"), HELD_SILENTLY),
-    *held_back("a pod goes elsewhere whose nomination nobody else knows yet", nominee(nominated="n2"), HELD_SILENTLY),
+    *held_back(
+        "a foreign nominated pod becomes unreadable", foreigner(containers=asks(cpu="bad!")), HELD_BY_OTHERS
+    ),
+    *held_back("a pod is deleted whose nomination the watch has not shown", gone("q"), HELD_SILENTLY),
+    *held_back("a pod goes elsewhere whose nomination the watch has not shown", nominee(nominated="n2"), HELD_SILENTLY),
     *held_back("a nominated pod gives way to a more important one", gives_way, HELD),
-    *held_back("a pod gives way whose nomination nobody else knows yet", gives_way, HELD_SILENTLY),
-    leaves(FIT, POD_GONE, "a less important pod is nominated no more",
+    *held_back("a pod gives way whose nomination the watch has not shown", gives_way, HELD_SILENTLY),
+    leaves(FIT, POD_GONE, "the nomination of a pod of lower priority is removed",
         (*FULL, pod("s", cpu="1", gates=["g"], nominated="n1", priority=5)),
         {"cpu": "2", "priority": 6, "preemptionPolicy": "Never"}, gone("s")),
-    leaves(PORTS, POD_GONE, "a less important pod with its port is nominated no more",
+    leaves(PORTS, POD_GONE, "the nomination of a pod of lower priority with its port is removed",
         (*TAKEN, pod("s", containers=listens(80), gates=["g"], nominated="n1", priority=5)),
         {**WANTS_80, "priority": 6, "preemptionPolicy": "Never"}, gone("s")),
-    wakes(PORTS, POD_GONE, "a pod with its port is nominated to the node no more",
+    wakes(PORTS, POD_GONE, "the nomination of a pod with its port is removed",
         (node("n1"), pod("s", containers=listens(80), gates=["g"], nominated="n1")), WANTS_80, gone("s")),
-    wakes(PORTS, POD_GONE, "a foreign pod with its port is nominated to the node no more",
+    wakes(PORTS, POD_GONE, "the nomination of a foreign pod with its port is removed",
         (node("n1"), pod("s", containers=listens(80), scheduler="theirs", nominated="n1")), WANTS_80, gone("s")),
 ]  # fmt: skip
 
@@ -209,7 +211,7 @@ SCHEDULING_GATES = [
 GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
 
 UNSUPPORTED = [
-    wakes("UnsupportedFeatures", OWN_OTHER, "it asks for nothing of the kind any more", node("n1"), GROUPED, pod("p")),
+    wakes("UnsupportedFeatures", OWN_OTHER, "it drops the unsupported field", node("n1"), GROUPED, pod("p")),
     leaves("UnsupportedFeatures", OWN_LABEL, "its labels change and it asks for the same",
         node("n1"), GROUPED, pod("p", **GROUPED, labels={"app": "web"})),
     leaves("UnsupportedFeatures", CAME, "a node comes", node("n1"), GROUPED, node("n2")),

@@ -55,7 +55,7 @@ ROWS: Final[list[Any]] = [
     leaves(ZONES, VOLUME_CHANGED, "another label of its volume changes", **ELSEWHERE, then=stored(FAR.label("x", "y"))),
     wakes(ZONES, VOLUME_CAME, "the volume comes that its claim names",
         (HERE, *stored(BOUND)), claims("c"), stored(FAR), by_hand=True),
-    leaves(ZONES, VOLUME_CAME, "a volume comes for somebody else", **ELSEWHERE, then=stored(a_pv("w"))),
+    leaves(ZONES, VOLUME_CAME, "a volume of another claim comes", **ELSEWHERE, then=stored(a_pv("w"))),
     wakes(ZONES, CLAIM_CHANGED, "its claim changes", **ELSEWHERE, then=stored(BOUND.label("x", "y"))),
     leaves(ZONES, CLAIM_CHANGED, "another claim changes",
         (*ELSEWHERE["given"], *stored(a_claim("d"))), claims("c"), stored(a_claim("d").label("x", "y"))),

@@ -168,7 +168,7 @@ CASES: Final = [
     case(FIT, RESIZED_NODE, "pods that are too large all the same",
         node(cpu="1"), node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
     *(
-        case(SPREAD_OUT, event, "pods that count others",
+        case(SPREAD_OUT, event, "pods that count other pods",
             old, new, {"topologySpreadConstraints": spread("w")}, spreading)
         for event, old, new in (
             (POD_CAME, None, on_n1(labels=web("w"))),
@@ -197,13 +197,13 @@ CASES: Final = [
     case(SPREAD_OUT, LABELLED, "any pods with default constraints while a node gets other labels",
         A, node("n1", labels={"zone": "a", "color": "red"}), served(""), lambda i: served(str(i)), is_by_default=True,
         asked=0),
-    case(POD_AFFINITY, POD_CAME, "pods that want to be near to others",
+    case(POD_AFFINITY, POD_CAME, "pods with affinity to other pods",
         None, on_n1(labels=web("w")), {"affinity": near("w")}, lambda i: {"affinity": near(f"w{i}")}),
-    case(POD_AFFINITY, POD_LABELLED, "pods that want to be near to others",
+    case(POD_AFFINITY, POD_LABELLED, "pods with affinity to other pods",
         on_n1(), on_n1(labels=web("w")), {"affinity": near("w")}, lambda i: {"affinity": near(f"w{i}")}),
-    case(POD_AFFINITY, POD_GONE, "pods that hate others",
+    case(POD_AFFINITY, POD_GONE, "pods with anti-affinity to other pods",
         on_n1(labels=web("w")), None, {"affinity": apart("w")}, lambda i: {"affinity": apart(f"w{i}")}),
-    case(POD_AFFINITY, POD_GONE, "pods that others hate",
+    case(POD_AFFINITY, POD_GONE, "pods that the anti-affinity of other pods selects",
         on_n1(affinity=apart("w")), None, {"labels": web("w")}, served),
     case(POD_AFFINITY, CAME, "pods with other keys",
         None, A, {"affinity": near("w")}, lambda i: {"affinity": near("w", f"key{i}")}),
