@@ -195,26 +195,22 @@ async def test_nothing_is_written_where_a_selected_node_does_not_help(claim: Cla
     assert scene.writer.selections == []
 
 
-@pytest.mark.parametrize("value", [None, "", "false", "True"], ids=["no label", "empty", "false", "another case"])
-async def test_a_namespace_that_does_not_opt_in_is_left_alone(value: str | None) -> None:
-    scene = Scene(opted_in=value)
+IDLE: Final[dict[str, tuple[dict[str, Any], Callable[[Scene], object]]]] = {
+    **{
+        f"the label of the namespace is {value!r}": ({"opted_in": value}, lambda scene: scene.runs(on("n1").pvc("c")))
+        for value in (None, "", "false", "True")
+    },
+    "no profile has VolumeBinding": ({"profiles": {}}, lambda scene: scene.runs(on("n1").pvc("c"))),
+    "the node has gone": ({}, lambda scene: (scene.runs(on("n1").pvc("c")), scene.cluster.remove_node("n1"))),
+    "this scheduler is binding the pod": ({}, lambda s: s.cluster.assume(pod_info(on("n1").pvc("c").typed()))),
+}
+
+
+@pytest.mark.parametrize(("options", "arrange"), IDLE.values(), ids=IDLE.keys())
+async def test_nothing_is_written_while(options: dict[str, Any], arrange: Callable[[Scene], object]) -> None:
+    scene = Scene(**options)
     scene.has(unbound().typed())
-    scene.runs(on("n1").pvc("c"))
-    await scene.passes(3)
-    assert scene.writer.selections == []
-
-
-async def test_a_node_that_has_gone_is_not_selected_for_a_pod_that_is_still_there() -> None:
-    scene = ready()
-    scene.cluster.remove_node("n1")
-    await scene.passes(3)
-    assert scene.writer.selections == []
-
-
-async def test_a_pod_that_this_scheduler_is_binding_is_left_to_its_binding() -> None:
-    scene = Scene()
-    scene.has(unbound().typed())
-    scene.cluster.assume(pod_info(on("n1").pvc("c").typed()))
+    arrange(scene)
     await scene.passes(3)
     assert scene.writer.selections == []
 
@@ -239,15 +235,6 @@ async def test_of_two_pods_on_two_nodes_the_older_one_decides() -> None:
         scene.runs(on(node_name, name).pvc("c").set(created))
     await scene.passes(1)
     assert scene.writer.selections == [(CLAIM, "n2")]
-
-
-async def test_without_volume_binding_in_any_profile_nothing_is_written() -> None:
-    """The permission to patch claims is not asked for then."""
-    scene = Scene(profiles={})
-    scene.has(unbound().typed())
-    scene.runs(on("n1").pvc("c"))
-    await scene.passes(3)
-    assert scene.writer.selections == []
 
 
 # -- changes that come later -------------------------------------------------------------------------------------------

@@ -190,23 +190,19 @@ async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -
     await failed(brain, wire)
 
 
-async def test_a_nomination_for_a_pod_that_is_not_there_evicts_nobody() -> None:
+@pytest.mark.parametrize(
+    "error", [NotFound("gone"), Fenced("not leading")], ids=["the pod is gone", "the lead is lost"]
+)
+async def test_a_nomination_that_cannot_be_written_any_more_evicts_nobody(error: ApiError) -> None:
+    """The preemption is not tried again."""
     brain, wire = arena(3)
-    wire.refuses["nominate p n1"] = [NotFound("gone")]
+    wire.refuses["nominate p n1"] = [error]
     await rest(brain)
     brain.gone("p")
     await brain.later(60)
 
     assert (wire.landed, wire.sent) == ([], ["nominate p n1"])
     assert is_clean(brain)
-
-
-async def test_behind_the_fence_nothing_is_begun() -> None:
-    brain, wire = arena(3)
-    wire.refuses["nominate p n1"] = [Fenced("not leading")]
-    await rest(brain)
-
-    assert wire.landed == []
 
 
 GONE = pytest.param([NotFound("gone")], None, True, id="it has gone")

@@ -115,14 +115,6 @@ async def test_b6b_a_node_that_cannot_be_read_keeps_its_claim(seconds: float) ->
     assert scene.writer.selections == [(CLAIM, None)]
 
 
-async def test_b6b_a_node_that_comes_back_unreadable_while_the_claim_is_read_keeps_it() -> None:
-    scene = Scene()
-    scene.has(selected("n9"))
-    scene.writer.on_read = lambda: scene.breaks("n9")
-    await scene.passes(GONE_S + 2)
-    assert scene.writer.selections == []
-
-
 @pytest.mark.parametrize("owner", ["kube-scheduler", None], ids=["kube-scheduler wrote it", "nobody knows who"])
 async def test_b6b_what_somebody_else_selected_is_left_alone_and_named(owner: str | None) -> None:
     scene = Scene()
@@ -139,23 +131,25 @@ async def test_b6b_a_claim_of_somebody_else_is_not_asked_about_every_second() ->
     assert len(scene.recorder.events) == 1
 
 
-@pytest.mark.parametrize(
-    "live",
-    [
-        pytest.param(None, id="is gone"),
-        pytest.param(a_claim("c").selected("n9").uid("other").typed(), id="is another"),
-        pytest.param(selected("n2"), id="has another node by now"),
-        pytest.param(a_claim("c").uid("uid-c").typed(), id="has no node any more"),
-        pytest.param(a_claim("c").selected("n9").bound_to("v").uid("uid-c").typed(), id="has a volume by now"),
-    ],
-)
-async def test_b6b_a_claim_that_on_the_server(live: PersistentVolumeClaim | None) -> None:
+def on_the_server(claim: PersistentVolumeClaim) -> Callable[[Scene], object]:
+    return lambda scene: scene.writer.claims.update({CLAIM: claim})
+
+
+LEFT_ALONE: Final[dict[str, Callable[[Scene], object]]] = {
+    "its node comes back unreadable": lambda scene: setattr(scene.writer, "on_read", lambda: scene.breaks("n9")),
+    "it is gone": lambda scene: scene.writer.claims.pop(CLAIM),
+    "it is another claim of that name": on_the_server(a_claim("c").selected("n9").uid("other").typed()),
+    "it has another node": on_the_server(selected("n2")),
+    "it has no node": on_the_server(a_claim("c").uid("uid-c").typed()),
+    "it has a volume": on_the_server(a_claim("c").selected("n9").bound_to("v").uid("uid-c").typed()),
+}
+
+
+@pytest.mark.parametrize("change", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
+async def test_b6b_a_claim_is_left_alone_if_when_it_is_read(change: Callable[[Scene], object]) -> None:
     scene = Scene()
     scene.has(selected("n9"))
-    if live is None:
-        del scene.writer.claims[CLAIM]
-    else:
-        scene.writer.claims[CLAIM] = live
+    change(scene)
     await scene.passes(GONE_S + 2)
     assert scene.writer.selections == []
 
