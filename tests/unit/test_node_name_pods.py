@@ -195,13 +195,18 @@ async def test_nothing_is_written_where_a_selected_node_does_not_help(claim: Cla
     assert scene.writer.selections == []
 
 
+def _loses_its_node(scene: Scene) -> None:
+    scene.runs(on("n1").pvc("c"))
+    scene.cluster.remove_node("n1")
+
+
 IDLE: Final[dict[str, tuple[dict[str, Any], Callable[[Scene], object]]]] = {
     **{
         f"the label of the namespace is {value!r}": ({"opted_in": value}, lambda scene: scene.runs(on("n1").pvc("c")))
         for value in (None, "", "false", "True")
     },
     "no profile has VolumeBinding": ({"profiles": {}}, lambda scene: scene.runs(on("n1").pvc("c"))),
-    "the node has gone": ({}, lambda scene: (scene.runs(on("n1").pvc("c")), scene.cluster.remove_node("n1"))),
+    "the node has gone": ({}, _loses_its_node),
     "this scheduler is binding the pod": ({}, lambda s: s.cluster.assume(pod_info(on("n1").pvc("c").typed()))),
 }
 
