@@ -287,9 +287,9 @@ ROWS: Final[list[Any]] = [
         then=stored(held("idle", "drv/n2/d0", 2).reserved_for("r", "uid-r")),
     ),
     wakes(PLUGIN, CLASS_GONE, "the class goes that a device was kept by", **KEPT_BY, then=removed(a_device_class("by"))),
-    leaves(PLUGIN, CLASS_GONE, "a class goes that no device was kept by", **KEPT_BY, then=removed(a_device_class("late"))),
+    wakes(PLUGIN, CLASS_GONE, "a class goes that no device was kept by, in vain", **KEPT_BY, then=removed(a_device_class("late"))),
     wakes(PLUGIN, CLASS_CHANGED, "a device is kept by a class no more", **KEPT_BY, then=stored(a_device_class("by", "false"))),
-    leaves(PLUGIN, CLASS_CHANGED, "a device is kept by a class that changes", **KEPT_BY, then=stored(a_device_class("by", "true"))),
+    wakes(PLUGIN, CLASS_CHANGED, "a device is kept by a class that changes, in vain", **KEPT_BY, then=stored(a_device_class("by", "true"))),
     wakes(
         PLUGIN,
         SLICE_CHANGED,

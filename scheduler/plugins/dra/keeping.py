@@ -354,11 +354,16 @@ class Keeping:
         yield from self._freed([uid for uid, each in self._avoided.items() if _meets(each.parts, set(), pools)])
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
-        """It goes; or has what devices were to stand in for."""
+        """The node goes, or has what devices were to stand in for."""
         if old is None or not self._avoided:
             return
-        if new is None or old.status.allocatable != new.status.allocatable:
+        if new is None or _stood_in_for(old) != _stood_in_for(new):
             yield from self._freed([], on=[old.metadata.name])
+
+
+def _stood_in_for(node: Node) -> dict[str, object]:
+    """The node's own amounts of resources that devices may stand in for."""
+    return {name: amount for name, amount in node.status.allocatable.items() if may_be_devices(name)}
 
 
 def _pools(devices: Iterable[DeviceId]) -> set[PoolKey]:
