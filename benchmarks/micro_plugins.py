@@ -12,7 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.core.workloads import Service
-from scheduler.framework.ports import Handle, Recorder, Writer
+from scheduler.framework.ports import Handle, Unplugged
 from scheduler.framework.state import CycleState
 from scheduler.plugins import BUILT_IN
 
@@ -113,7 +113,7 @@ class Rounds:
         self.cluster = Cluster()
         for at in range(node_count):
             self.cluster.set_node(node(at))
-        handle = Handle(self.cluster, cast("Writer", None), cast("Recorder", None), SystemClock(), "kubestow")
+        handle = Handle(self.cluster, Unplugged(), Unplugged(), SystemClock(), "kubestow")
         self.plugins: list[Any] = [BUILT_IN[name](None, handle) for name in _ORDER]
         self.spent: dict[str, list[float]] = {}
         """By plugin and half, one entry per pod."""

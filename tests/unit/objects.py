@@ -10,7 +10,7 @@ from scheduler.core.decode import from_manifest
 from scheduler.core.node import Node
 from scheduler.core.pod import Pod
 from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.framework.ports import Handle, Recorder, Writer
+from scheduler.framework.ports import Handle, Unplugged, Writer
 
 
 def node(name: str = "n1", *, labels: Any = None, taints: Any = (), cordoned: Any = False, **allocatable: str) -> Node:
@@ -84,4 +84,4 @@ def cluster(*things: Node | PodInfo) -> Cluster:
 
 def handle(on: Cluster, *, writer: object = None) -> Handle:
     """For a plugin that writes at most with `writer` and records nothing."""
-    return Handle(on, cast("Writer", writer), cast("Recorder", None), SystemClock(), "kubestow")
+    return Handle(on, cast("Writer", writer or Unplugged()), Unplugged(), SystemClock(), "kubestow")

@@ -11,11 +11,13 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.podinfo import PodInfo
 from scheduler.core.storage import VolumeAttachment
 from scheduler.core.turns import finish
+from scheduler.framework.state import CycleState
 from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
 from scheduler.plugins.defaultpreemption.victims import Rule
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, FULL, World
 from tests.unit.objects import node
+from tests.unit.plugins.ask import named
 from tests.unit.plugins.preempting import House, Looks, Refusal, pod
 from tests.unit.toys import Refuses
 
@@ -85,6 +87,36 @@ def test_victims(limit: int, there: list[Any], comes: PodInfo, answer: list[str]
 
     assert house.what_if(comes).is_counted != is_tried
     assert answer == house.victims(comes, "n1")
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
+def test_victims_where_what_is_attached_is_charged_twice(is_tried: bool) -> None:
+    """As upstream: once who shares it has left, the incoming pod's own volume counts as attached and as wanted."""
+    ours, theirs = a_house(is_tried=is_tried), a_house(is_tried=is_tried, ours=KubestowArgs(parity=True))
+    for house in (ours, theirs):
+        world_of(house, using("a", 1, "c0"), using("b", 2, "c1"), an_attachment("c0", "n1", EBS))
+
+    assert ours.victims(incoming("c0", "c2"), "n1") == ["b"]
+    assert FULL == theirs.victims(incoming("c0", "c2"), "n1")
+    assert theirs.victims(incoming("c2"), "n1") == ["b"]
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
+@pytest.mark.parametrize(
+    ("claim", "refused"), [pytest.param("c0", {}, id="attached"), pytest.param("c2", {"n1": FULL}, id="not attached")]
+)
+def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_attached(
+    claim: str, refused: Any, is_tried: bool
+) -> None:
+    """The limit was lowered. Beside a nominated pod the node is judged by counting; a pod that attaches nothing fits."""
+    house = a_house(is_tried=is_tried)
+    world_of(house, using("a", 10, "c0"), using("b", 10, "c1"), limit=1)
+    house.nominate("n1", incoming(name="n"))
+    comes, state = incoming(claim), CycleState()
+    assert house.runner.pre_filter(state, comes).rejection is None
+    _, groups = finish(house.runner.filter(state, comes, house.cluster.nodes.present, exact=True))
+
+    assert refused == named(house.cluster, groups)
 
 
 def remembered(dry_run: DryRun, house: House, comes: PodInfo) -> Answer:

@@ -35,6 +35,8 @@ from tests.unit.plugins.volumebinding.world import (
 )
 
 FITS = Decided(())
+V1, V2, V3 = a_claim("v1", "1G", "W"), a_claim("v2", "2G", "W"), a_claim("v3", "2G", "W")
+G1, G2 = (a_pv(name, size, "W").where("k", "n1") for name, size in (("g1", "1G"), ("g2", "2G")))
 RUNS = pytest.mark.parametrize(
     "tracks", [None, False, True], ids=["no driver", "a driver without capacity", "a driver that tracks capacity"]
 )
@@ -50,6 +52,8 @@ def out(*reasons: str) -> Decided:
     [
         pytest.param((BND,), ["bnd"], out(NOT_EXISTING), id="F2 bound to a volume that nobody knows"),
         pytest.param((U1, U2, A, B), ["u1", "u2"], Decided((), (("u1", "a"), ("u2", "b"))), id="F5 one each"),
+        pytest.param((V1, V2, G1, G2), ["v1", "v2"], Decided((), (("v1", "g1"), ("v2", "g2"))), id="F5 claims of 1G and 2G, volumes of 1G and 2G"),
+        pytest.param((V1, V2, V3, G1, G2), ["v1", "v2", "v3"], out(BIND_CONFLICT), id="F7 claims of 1G, 2G and 2G, volumes of 1G and 2G"),
         pytest.param((U1, U2, A), ["u1", "u2"], out(BIND_CONFLICT), id="F7 one too few"),
         pytest.param(
             (BND, PB.set({"spec": {"nodeAffinity": None}}).where("k", "n2"), U1, C),
