@@ -31,7 +31,7 @@ COPY --from=build /build/layers/interpreter /
 COPY --from=build /build/layers/wheels /
 COPY --from=build /build/layers/kubestow /
 # The build fails here, and no daemon later, if something is missing.
-RUN ["/opt/kubestow/bin/python", "-BPs", "-c", "import highspy, kopf, kubernetes_asyncio.config, uvloop, scheduler.app, scheduler.testing.simulate"]
+RUN ["/opt/kubestow/bin/python", "-BPs", "-c", "import highspy, kopf, kubernetes_asyncio.config, uvloop, scheduler.daemon.app, scheduler.testing.simulate"]
 ENV PATH=/opt/kubestow/bin
 USER 65532:65532
 EXPOSE 10259

@@ -17,8 +17,8 @@ from benchmarks.devices import (
     share_mib,
 )
 from benchmarks.workload import Workload, node_index
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import FINALIZER
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import FINALIZER
 
 _MIB = 1024**2
 _Object = Mapping[str, Any]

@@ -33,7 +33,7 @@ from benchmarks.devices import (
     template_name,
 )
 from benchmarks.workload import NAMESPACE, Workload, node_name
-from scheduler.core.quantity import parse
+from scheduler.api.quantity import parse
 
 _NUMA_NODES = 2
 _MULTIPROCESSORS = 8

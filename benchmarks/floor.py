@@ -22,22 +22,19 @@ import uvloop
 from benchmarks.between_pods import ANCHOR, HOSTNAME, ZONE
 from benchmarks.floordevices import FloorDevices, Taken, has_claims
 from benchmarks.floorvolumes import FloorVolumes, Plan
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.devices import ResourceSlice
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.kube.credentials import load_settings
-from scheduler.kube.kinds import KINDS, KindSpec, discover
-from scheduler.kube.recorder import EventRecorder
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.events import EventRecorder
+from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
+from scheduler.kube.resources import KINDS, KindSpec, discover
 from scheduler.kube.store import Stored
-from scheduler.kube.throttle import Throttle
 from scheduler.kube.transport import HttpTransport
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes.api_writer import ApiWriter
 
 T = TypeVar("T", bound=Stored)
 _MIRRORED = ("Node", "PersistentVolume", "PersistentVolumeClaim", "ResourceSlice", "ResourceClaim", "Pod")

@@ -14,22 +14,22 @@ from typing import NamedTuple
 
 from benchmarks.deviceobjects import only_on
 from benchmarks.devices import DRIVER, MODEL, PROFILES
-from scheduler.core.decode import from_manifest
-from scheduler.core.deltas import Delta
-from scheduler.core.devices import Device, ResourceSlice
-from scheduler.core.pod import NodeSelector, Pod
-from scheduler.core.quantity import Quantity, parse
-from scheduler.core.resourceclaims import (
+from scheduler.api.core_v1 import NodeSelector, Pod
+from scheduler.api.decode import Delta, from_manifest
+from scheduler.api.meta import seconds
+from scheduler.api.quantity import Quantity, parse
+from scheduler.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,
+    Device,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ExactDeviceRequest,
     ResourceClaim,
+    ResourceSlice,
 )
-from scheduler.core.timestamps import seconds
-from scheduler.kube.writes import ApiWriter
-from scheduler.plugins.dra.writing import WRITES_IN_FLIGHT
+from scheduler.kube.writes.api_writer import ApiWriter
+from scheduler.plugins.dra.claim_writer import WRITES_IN_FLIGHT
 
 _MEMORY = "memory"
 _MIB = 1024**2

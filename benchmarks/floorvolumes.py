@@ -11,12 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler.core.deltas import Delta
-from scheduler.core.disruption import started_at
-from scheduler.core.pod import Pod
-from scheduler.core.podclaims import claim_uses
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.kube.writes import ApiWriter
+from scheduler.api.apps_and_policy import started_at
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Delta
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, claim_uses
+from scheduler.kube.writes.api_writer import ApiWriter
 
 _WAITING_AT_ONCE = 64
 """Pods whose claims are being bound; more would only keep the API server from the PV controller."""

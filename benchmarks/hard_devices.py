@@ -23,12 +23,12 @@ from benchmarks.devices import CLASS, DRIVER, ONE, REQUEST, claim_name
 from benchmarks.house import House
 from benchmarks.micro_devices import Setting
 from benchmarks.workload import NAMESPACE, node_name
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.args import KubestowArgs
 from scheduler.config.load import default
 from scheduler.config.types import Configuration
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
 from scheduler.cycle import Broke, Outcome, Placed, Unfit
 
 _ROOMS = (120, 150, 180, 200, 240)

@@ -20,16 +20,14 @@ import msgspec
 import structlog
 
 from benchmarks.house import Echo, Silent
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.config.args import KubestowArgs
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.decisions import Decisions
-from scheduler.obs.metrics import Metrics
-from scheduler.options import RunOptions
+from scheduler.metrics.metrics import Metrics
+from scheduler.scheduler import Decisions
 
 LOW_PER_NODE = 20
 ZONES = 3

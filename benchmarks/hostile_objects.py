@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from scheduler.app import GC_THRESHOLD
-from scheduler.core.deltas import Delta
-from scheduler.kube.kinds import KINDS, POD, KindSpec
+from scheduler.api.decode import Delta
+from scheduler.daemon.app import GC_THRESHOLD
+from scheduler.kube.resources import KINDS, POD, KindSpec
 from scheduler.kube.store import Store
 from tests.hostile import fields
 from tests.unit.brain import Brain

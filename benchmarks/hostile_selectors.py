@@ -19,10 +19,10 @@ from typing import Final, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from scheduler.cache.deviceselectors import environment
+from scheduler.cache.devices.selectors import environment
+from scheduler.cel.check.types import Env
 from scheduler.cel.errors import CelError
-from scheduler.cel.program import Program, compile_expression
-from scheduler.cel.types import Env
+from scheduler.cel.eval.program import Program, compile_expression
 
 T = TypeVar("T")
 

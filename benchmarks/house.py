@@ -8,20 +8,18 @@ from dataclasses import dataclass
 import msgspec
 
 from benchmarks.workload import Workload
+from scheduler.api.core_v1 import Node, Pod, PodCondition
+from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.podinfo import PodInfo, placed, pod_info
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod, PodCondition
-from scheduler.core.podinfo import PodInfo, placed, pod_info
 from scheduler.cycle import Cycle
-from scheduler.decisions import Decisions
-from scheduler.framework.ports import Unplugged
-from scheduler.framework.runner import Runner
-from scheduler.kube.kinds import KINDS
-from scheduler.obs.metrics import Metrics
-from scheduler.options import RunOptions
+from scheduler.framework.handle import Unplugged
+from scheduler.framework.runtime import Runner
+from scheduler.kube.resources import KINDS
+from scheduler.metrics.metrics import Metrics
+from scheduler.scheduler import Decisions
 
 SHAPES = 200
 PODS = 2000

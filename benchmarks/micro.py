@@ -3,7 +3,7 @@
     python -m benchmarks.micro cycle --nodes 5000
 
 Microseconds of the best of three passes on this machine; what counts is the ratio of the sizes, which tells how cost
-grows with the cluster. The parts are the daemon's own, put together by `scheduler.decisions`, with the default profile.
+grows with the cluster. The parts are the daemon's own, put together by `scheduler.scheduler`, with the default profile.
 """
 
 import argparse
@@ -19,11 +19,9 @@ from rich.table import Table
 
 from benchmarks.house import PODS, SHAPES, Figure, House, compare, microseconds
 from benchmarks.micro_queue import LARGE_QUEUE, SMALL_QUEUE, queue_figures
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import placed, pod_info
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.api.podinfo import placed, pod_info
 from scheduler.cycle import Placed, run
 
 SMALL_NODES = 1000

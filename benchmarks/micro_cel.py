@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.house import PASSES
-from scheduler.cache.deviceselectors import Compiled, DeviceSelectors
-from scheduler.cel.environment import KUBERNETES
+from scheduler.api import quantity
+from scheduler.api.resource_v1 import Device
+from scheduler.cache.devices.selectors import Compiled, DeviceSelectors
+from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.errors import CelError
-from scheduler.cel.program import compile_expression
-from scheduler.core import quantity
-from scheduler.core.devices import Device
+from scheduler.cel.eval.program import compile_expression
 
 _DEVICES = 100
 _TURNS = 50

@@ -32,10 +32,10 @@ from benchmarks.devices import (
 from benchmarks.house import SHAPES, Figure, House, compare, microseconds
 from benchmarks.micro import show
 from benchmarks.workload import NAMESPACE, Workload, node_name
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.resourceclaims import FINALIZER
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.resource_v1 import FINALIZER
 from scheduler.cycle import Placed, Unfit, run
 
 SMALL_NODES, LARGE_NODES = 500, 5000

@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.api.apps_and_policy import Service
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, placed, pod_info
-from scheduler.core.workloads import Service
-from scheduler.framework.ports import Handle, Unplugged
-from scheduler.framework.state import CycleState
+from scheduler.framework.handle import Handle, Unplugged
+from scheduler.framework.interface import CycleState
 from scheduler.plugins import BUILT_IN
 
 _ORDER = (

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from benchmarks.house import SHAPES, Figure, House, compare, microseconds
-from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
-from scheduler.core.deltas import Delta
-from scheduler.core.events import (
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
+from scheduler.api.podinfo import PodInfo, placed, pod_info
+from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     NODE_ADD,
@@ -20,9 +21,6 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, placed, pod_info
 
 FIT = "NodeResourcesFit"
 SMALL_QUEUE = 1000

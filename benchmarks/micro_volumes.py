@@ -35,10 +35,10 @@ from benchmarks.volumes import (
     pod_volumes,
 )
 from benchmarks.workload import NAMESPACE, ZONES, Workload, node_name
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.volumes import BIND_COMPLETED
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.storage_v1 import BIND_COMPLETED
 from scheduler.cycle import Placed, run
 
 SMALL_NODES, LARGE_NODES = 500, 5000

@@ -20,8 +20,8 @@ from benchmarks.storage import Storage, csi_volume_body
 from benchmarks.volumes import DRIVER
 from benchmarks.watching import changes, listed
 from benchmarks.workload import NAMESPACE, Workload, node_name
-from scheduler.core.quantity import parse
-from scheduler.core.volumes import SELECTED_NODE, STORAGE_PROVISIONERS
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import SELECTED_NODE, STORAGE_PROVISIONERS
 
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"

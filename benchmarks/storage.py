@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.volumes import CLASS, DRIVER, KINDS, Kind, claim_mib, claim_names, local_mib, room_mib
 from benchmarks.workload import NAMESPACE, Workload, node_name
-from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, NO_PROVISIONER
+from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER, NO_PROVISIONER
 
 HOSTNAME = "kubernetes.io/hostname"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"

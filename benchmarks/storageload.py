@@ -25,8 +25,8 @@ from benchmarks.provisioner import CAPACITIES, CLAIMS, VOLUMES
 from benchmarks.storage import HOSTNAME, Storage, csi_volume_body
 from benchmarks.volumes import BURST, KINDS, claim_names
 from benchmarks.workload import Workload
-from scheduler.core.quantity import parse
-from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import BIND_COMPLETED, SELECTED_NODE
 from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane
 
 CONTROLLERS = "kube-controller-manager"

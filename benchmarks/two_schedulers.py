@@ -28,16 +28,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.house import Echo, Silent
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.api.podinfo import pod_info
 from scheduler.config.args import KubestowArgs
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import pod_info
-from scheduler.decisions import Decisions
-from scheduler.obs.metrics import Metrics
-from scheduler.options import RunOptions
+from scheduler.metrics.metrics import Metrics
+from scheduler.scheduler import Decisions
 from tests.support.clock import VirtualClock
 
 NODE_MILLI_CPU = 8000

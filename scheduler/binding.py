@@ -1,38 +1,139 @@
-"""The background half of an attempt: permit → prebind → second look → bind, or everything undone.
-
-One task per pod (architecture D10). A write that was sent is awaited to its answer; cancellation acts between writes.
-Whatever changes cache or queue goes through the inbox. Rules: docs/spec/core.md §3.11, §3.12, §2.6.
-"""
+"""A pod on its way to its node, and the ways in which that ends early."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import structlog
 
+from scheduler.api.decode import Broken
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError
-from scheduler.core.decode import Broken
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests
-from scheduler.core.events import ASSIGNED_POD_DELETE
-from scheduler.core.fiterror import one_node
+from scheduler.context import Shared
+from scheduler.controllers.kubelet_rejections import Refusals
+from scheduler.core.clock import Clock
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE
+from scheduler.core.cooperative import finish
+from scheduler.core.decision_record import DecisionRecord
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, shortened
 from scheduler.core.retry import BusyRetry
-from scheduler.core.text import shortened
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import AttemptError, Code, Rejection, Skip
 from scheduler.failure import Failures
-from scheduler.framework.points import BindPlugin, PreBindPlugin, is_brief
-from scheduler.framework.settle import ended_within
-from scheduler.permit import Permits
-from scheduler.refusals import Refusals
-from scheduler.shared import Shared
-from scheduler.underway import Binding, Dropped, PodWatch, Refused, UnknownOutcomes
+from scheduler.framework.interface import BindPlugin, CycleState, PreBindPlugin, is_brief
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError, Code, Rejection, Skip, Wait, one_node
+from scheduler.framework.wait import ended_within
+from scheduler.queue import QueuedPod
+from scheduler.waiting_pods import Permits
 
 _log = structlog.get_logger(__name__)
+
+_SAY_EVERY_S: Final = 60.0
+_LONGEST_ERROR: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PodWatch:
+    """What a binding needs to know of the watch of pods."""
+
+    version: Callable[[], str] = str
+    """How far it is, for the records."""
+    disconnected_s: Callable[[], float] = float
+    """For how long it has had no stream; 0 while it has one, however quiet."""
+
+
+@dataclass(slots=True, eq=False)
+class Binding:
+    """One pod on its way to its node."""
+
+    queued: QueuedPod
+    assumed: PodInfo
+    state: CycleState
+    runner: Runner
+    """Whose plugins hold what is reserved: with them it ends, whatever is in force by then."""
+    waits: Mapping[str, Wait]
+    record: DecisionRecord
+    popped_at: float
+    outlook: int
+    is_preparing: bool = False
+    """PreBind is under way: a preemptor may still cancel it."""
+    is_prepared: bool = False
+    """All that has to be done before Bind is done."""
+    is_sending: bool = False
+    """The Binding is on the wire: cancelling waits for its answer."""
+    is_cancelled: bool = False
+    kept_on: str = ""
+    """From Bind on the node: a failed write does not cost the pod the room that was made for it there."""
+    preempted_by: str = ""
+    """The plugin that cancelled it for a pod of higher priority."""
+
+    @property
+    def profile(self) -> Profile:
+        """As it was when the pod was placed."""
+        return self.runner.profile
+
+
+class Refused(Exception):
+    """A rejection on the way; carries who said no. `is_late`: from PreBind or Bind, where no event is waited for any more."""
+
+    def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
+        super().__init__(rejection.message)
+        self.rejection = rejection
+        self.is_late = is_late
+
+
+class Dropped(Exception):
+    """The pod is gone, or somebody else bound it: release what was held, say nothing."""
+
+
+class UnknownOutcomes:
+    """Bindings that were sent, whose answer was lost, and that could not be read yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, tuple[float, Binding]] = {}
+        """By uid, oldest first."""
+        self._error = ""
+        self._said_at = 0.0
+
+    def add(self, binding: Binding, error: str) -> None:
+        """Note that a read failed. Logs the oldest binding once a minute, beginning one minute after its first failure."""
+        now = self._clock.now()
+        self._since.setdefault(binding.assumed.uid, (now, binding))
+        self._error = error[:_LONGEST_ERROR]
+        since, oldest = next(iter(self._since.values()))
+        if now - max(since, self._said_at) >= _SAY_EVERY_S:
+            self._said_at = now
+            _log.warning(
+                "outcome of bindings unknown",
+                count=len(self._since),
+                pod=oldest.assumed.key,
+                node=oldest.assumed.node_name,
+                seconds=round(now - since),
+                error=self._error,
+            )
+
+    def discard(self, uid: str) -> None:
+        """The outcome is known, or the binding has ended."""
+        self._since.pop(uid, None)
+
+    def text(self) -> str:
+        """For /readyz?verbose; "" without any."""
+        if not self._since:
+            return ""
+        since, oldest = next(iter(self._since.values()))
+        where = f"{oldest.assumed.key} to {oldest.assumed.node_name}"
+        return (
+            f"the outcome of {len(self._since)} bindings is unknown, "
+            f"the oldest is {where}, for {self._clock.now() - since:.0f} s: {self._error}"
+        )
+
 
 WRITES_IN_FLIGHT: Final = 128
 """Bindings on the wire at once; more would only wait in the API server."""

@@ -20,20 +20,29 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
+from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
-from scheduler.core.fiterror import NO_NODES, Diagnosis, one_node
-from scheduler.core.log_once import LogOnce
+from scheduler.core.cooperative import Work, finish, paced
+from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.records import DecisionRecord, GroupRecord, NodeScore
-from scheduler.core.turns import Work, finish, paced
-from scheduler.core.verdicts import AttemptError, Code, Groups, Nominate, Rejection, Wait
+from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
-from scheduler.framework.runner import PreFiltered, Runner, Scored, narrowed_away
-from scheduler.framework.state import CycleState
-from scheduler.obs.metrics import Metrics
+from scheduler.framework.runtime import PreFiltered, Runner, Scored, narrowed_away
+from scheduler.framework.status import (
+    NO_NODES,
+    AttemptError,
+    Code,
+    Diagnosis,
+    Groups,
+    Nominate,
+    Rejection,
+    Wait,
+    one_node,
+)
+from scheduler.metrics.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 

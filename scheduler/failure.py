@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.podinfo import PodInfo
+from scheduler.context import Shared
+from scheduler.core.caching import LogOnce
 from scheduler.core.errors import ApiError, Fenced, NotFound
-from scheduler.core.fiterror import Diagnosis
-from scheduler.core.log_once import LogOnce
-from scheduler.core.pod import Pod, PodCondition
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.ports import Writer
-from scheduler.framework.preempting import Preempting
-from scheduler.framework.settle import settle
+from scheduler.framework.handle import Writer
+from scheduler.framework.preemption_state import Preempting
+from scheduler.framework.status import Diagnosis
+from scheduler.framework.wait import settle
 from scheduler.queue import QueuedPod
-from scheduler.shared import Shared
 
 _log = structlog.get_logger(__name__)
 

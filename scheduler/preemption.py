@@ -18,9 +18,12 @@ from typing import Final
 
 import structlog
 
+from scheduler.api.apps_and_policy import DISRUPTION_TARGET, preempted_by
+from scheduler.api.core_v1 import PodCondition
+from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder
-from scheduler.config.durations import format_duration
-from scheduler.core.disruption import DISRUPTION_TARGET, preempted_by
+from scheduler.config.document import format_duration
+from scheduler.context import Shared
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,
@@ -31,14 +34,11 @@ from scheduler.core.errors import (
     TooManyRequests,
     Unavailable,
 )
-from scheduler.core.pod import PodCondition
-from scheduler.core.podinfo import PodInfo
 from scheduler.core.retry import BusyRetry
 from scheduler.failure import Failures
-from scheduler.framework.preempting import Preempting
+from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.profile import Profile
-from scheduler.framework.settle import ended_within, settle
-from scheduler.shared import Shared
+from scheduler.framework.wait import ended_within, settle
 
 _log = structlog.get_logger(__name__)
 

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import structlog
 
+from scheduler.api.core_v1 import Pod
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.core.clock import Clock
-from scheduler.core.events import (
+from scheduler.core.cluster_events import (
     ASSIGNED_POD_DELETE,
     FORCE_ACTIVATE,
     PROFILE_CHANGED,
@@ -24,18 +26,14 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.unforeseen import UnforeseenErrors
-from scheduler.queueing.backoff import Backoff
-from scheduler.queueing.changes import pod_changes
-from scheduler.queueing.fairshare import FairShare
-from scheduler.queueing.flush import Flush
-from scheduler.queueing.gates import Gates
-from scheduler.queueing.inflight import InFlight
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.queueing.active_queue import FairShare
+from scheduler.queueing.backoff_queue import Backoff, Flush
+from scheduler.queueing.in_flight_events import InFlight
 from scheduler.queueing.nominator import Nominator
-from scheduler.queueing.places import Places
-from scheduler.queueing.records import (
+from scheduler.queueing.pod_states import Gates, Places
+from scheduler.queueing.queueing_hints import Strategy, Wakers
+from scheduler.queueing.types import (
     IN_BACKOFF,
     IN_POOL,
     Place,
@@ -43,9 +41,9 @@ from scheduler.queueing.records import (
     QueueEntry,
     QueueMetrics,
     QueueProfile,
+    pod_changes,
 )
-from scheduler.queueing.waiting import Waiting
-from scheduler.queueing.wakers import Strategy, Wakers
+from scheduler.queueing.unschedulable_pods import Waiting
 
 __all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPod", "SchedulingQueue", "pod_changes"]
 

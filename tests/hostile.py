@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.kube.kinds import KindSpec
+from scheduler.kube.resources import KindSpec
 
 DEEP: Final = 9_990
 """Levels; the API server stores up to 10,000."""

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduler.cli.flags import ELECTION, parser
+from scheduler.config.document import format_duration
 from scheduler.config.dump import to_document
-from scheduler.config.durations import format_duration
 from scheduler.config.load import default
-from scheduler.flags import ELECTION, parser
 from tools.configuration_tables import code, sections, table
 
 _HEAD: Final = """\

@@ -20,8 +20,7 @@ from typing import Any, Final
 from scheduler.config import args as kinds
 from scheduler.config.args import SPELLED, UPSTREAM, KnownArgs, KubestowArgs, default_args
 from scheduler.config.dump import to_document
-from scheduler.config.gates import gates_on
-from scheduler.config.load import default, parse
+from scheduler.config.load import default, gates_on, parse
 from scheduler.config.plugins import DEFAULT_PLUGINS, LATER_POINTS, MULTI_POINT, POINTS
 from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON
 

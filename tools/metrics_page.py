@@ -12,8 +12,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from scheduler.obs.instruments import Description
-from scheduler.obs.metrics import Metrics
+from scheduler.metrics.instruments import Description
+from scheduler.metrics.metrics import Metrics
 
 _HEAD: Final = """\
 # Metrics

@@ -126,7 +126,7 @@ kubestow() {
   {
     echo "#!$venv/bin/python -BPs"
     echo 'import sys'
-    echo 'from scheduler.cli import main'
+    echo 'from scheduler.cli.main import main'
     echo 'sys.exit(main())'
   } >"$layer$venv/bin/kubestow"
   chmod +x "$layer$venv/bin/kubestow"

@@ -1,32 +1,107 @@
-"""Pods on nodes: everybody's bound pods, our own assumed ones, and overlays that undo themselves.
-
-The laws of docs/spec/core.md §2.1 and §2.2. An assumption never expires by time: the pod's own events, a failed binding,
-or its deletion end it. Where upstream exits ("cache is corrupted") this heals: the newest object wins, and it is counted.
-"""
+"""What if: pods come and leave columns and indexes, and everything is put back afterwards."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from scheduler.cache.devices import Devices
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import Broken
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.devices.manager import Devices
 from scheduler.cache.disruptions import Disruptions
-from scheduler.cache.foreignbindings import ForeignBindings
-from scheduler.cache.namespaces import Namespaces
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.podterms import TermKind, has_pod_affinity
-from scheduler.cache.trial import Trial
-from scheduler.cache.volumes import Volumes
-from scheduler.cache.workloads import Workloads
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.pods.affinity_terms import TermKind, has_pod_affinity
+from scheduler.cache.storage.volumes import Volumes
+from scheduler.cache.workloads import Namespaces, Workloads
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.decode import Broken
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.core.nodeset import Slots
+
+
+class Trial:
+    """Made by `Cluster.trial`. Each step costs as much as the pod's coming or going does; nothing is copied.
+
+    A node lists its pods in another order afterwards: those that left come back behind those that stayed, the last to
+    leave first. Nothing may hang on that order.
+    """
+
+    __slots__ = ("_nodes", "_steps")
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._steps: list[tuple[PodInfo, str, bool]] = []
+
+    def add(self, info: PodInfo, node_name: str) -> None:
+        """As if it were on that node; nothing happens if it is there."""
+        slot = self._nodes.slot(node_name)
+        if slot is None or info.uid not in self._nodes.pods(slot):
+            self._nodes.add_pod(node_name, info)
+            self._steps.append((info, node_name, True))
+
+    def remove(self, info: PodInfo) -> None:
+        """As if it had left `info.node_name`; nothing happens if it is not there."""
+        taken = self._nodes.remove_pod(info.node_name, info.uid)
+        if taken is not None:
+            self._steps.append((taken, info.node_name, False))
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Everything as it was until the block ends, in which nobody may change anything: then the trial goes on."""
+        steps = self._steps.copy()
+        self.undo()
+        try:
+            yield
+        finally:
+            for info, node_name, came in steps:
+                if came:
+                    self.add(info, node_name)
+                else:
+                    self.remove(info)
+
+    def undo(self) -> None:
+        """Everything as it was."""
+        while self._steps:
+            info, node_name, came = self._steps.pop()
+            if came:
+                self._nodes.remove_pod(node_name, info.uid)
+            else:
+                self._nodes.add_pod(node_name, info)
+
+
+RECENT_S: Final = 1.0
+
+
+class ForeignBindings:
+    """The time of the last one per slot. A slot that is given to another node keeps it for the rest of its second."""
+
+    def __init__(self) -> None:
+        self._at: npt.NDArray[np.float64] = np.full(64, -math.inf)
+        self._last = -math.inf
+
+    def add(self, slot: int, now: float) -> None:
+        """A pod that this scheduler did not bind has appeared on the node. O(1)."""
+        if slot >= len(self._at):
+            more = np.full(max(slot + 1, 2 * len(self._at)) - len(self._at), -math.inf)
+            self._at = np.concatenate((self._at, more))
+        self._at[slot] = self._last = now
+
+    def spared(self, slots: Slots, now: float) -> Slots:
+        """Return those without a recent one, or all of them where there are none without. O(slots), or O(1) at rest."""
+        since = now - RECENT_S
+        if self._last <= since:
+            return slots
+        inside = slots[slots < len(self._at)]
+        spared = np.concatenate((inside[self._at[inside] <= since], slots[slots >= len(self._at)]))
+        return spared if len(spared) else slots
 
 
 class AssumptionError(Exception):

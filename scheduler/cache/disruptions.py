@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cache.filed import Filed
-from scheduler.core.anchors import Anchor, anchors
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.podinfo import PodInfo
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import Anchor, anchors
+from scheduler.cache.pods.selector_counts import Filed
 
 
 class Disruptions:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from scheduler.cache.filed import Filed
-from scheduler.core.anchors import Anchor, anchors
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.meta import OwnerReference
-from scheduler.core.pod import Pod
-from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.core_v1 import Namespace, Pod
+from scheduler.api.meta import OwnerReference
+from scheduler.api.selectors import Anchor, LabelSelector, LabelSelectorRequirement, anchors
+from scheduler.cache.pods.selector_counts import Filed
 
 Controller: TypeAlias = ReplicationController | ReplicaSet | StatefulSet
 
@@ -110,3 +109,35 @@ def selecting_owner(pod: Pod) -> tuple[type[Controller], str] | None:
 
 def _anchors(key: str, selector: Mapping[str, str]) -> tuple[Anchor, ...]:
     return anchors(frozenset({key.partition("/")[0]}), LabelSelector(dict(selector)))
+
+
+_NONE: Mapping[str, str] = {}
+
+
+class Namespaces:
+    """Namespace → labels. An unknown namespace has none, as upstream takes it."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Changes when a namespace comes, goes, or has other labels."""
+        self._labels: dict[str, Mapping[str, str]] = {}
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """Empty for a namespace that is not known."""
+        return self._labels.get(name, _NONE)
+
+    def matching(self, selector: LabelSelector) -> frozenset[str]:
+        """The names of those that are selected. O(namespaces): keep the answer per generation."""
+        return frozenset(name for name, labels in self._labels.items() if selector.matches(labels))
+
+    def set(self, namespace: Namespace) -> None:
+        """Add or replace."""
+        name, labels = namespace.metadata.name, namespace.metadata.labels
+        if self._labels.get(name) != labels:
+            self._labels[name] = labels
+            self.generation += 1
+
+    def remove(self, name: str) -> None:
+        """It is gone, or unreadable."""
+        if self._labels.pop(name, None) is not None:
+            self.generation += 1

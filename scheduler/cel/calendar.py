@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import quoted
-from scheduler.cel.libraries.remembered import remembered
+from scheduler.cel.go_format import quoted
+from scheduler.cel.libraries.declaring import remembered
 
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from msgspec import Struct
 
 from scheduler.cel.errors import EvalError
-from scheduler.cel.running import work
+from scheduler.cel.eval.running import work
 
 Value: TypeAlias = Any
 """Any of the above."""

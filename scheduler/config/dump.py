@@ -7,7 +7,7 @@ out per point and all defaults disabled, so that the document means the same to 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from typing import Any
 
 from scheduler.config.args import (
@@ -29,10 +29,10 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
 )
-from scheduler.config.durations import format_duration
-from scheduler.config.plugins import MULTI_POINT, Resolved
+from scheduler.config.document import format_duration
+from scheduler.config.plugins import MULTI_POINT, POINTS, Resolved
 from scheduler.config.types import Configuration, Extender, PluginRef, PluginSet, Profile
-from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 
 def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved] | None = None) -> dict[str, Any]:
@@ -208,3 +208,32 @@ def _extender(extender: Extender) -> dict[str, Any]:
             if data
         }
     return document
+
+
+def changes(before: tuple[Profile, Resolved], after: tuple[Profile, Resolved]) -> str:
+    """Points in their order, then arguments, then percentageOfNodesToScore; "" where nothing differs."""
+    (old, old_lists), (new, new_lists) = before, after
+    parts = [
+        f"{point}: {', '.join(listed)}"
+        for point in POINTS
+        if (listed := list(_differences(point, old_lists.points.get(point, ()), new_lists.points.get(point, ()))))
+    ]
+    args = sorted(name for name in {*old.args, *new.args} if old.args.get(name) != new.args.get(name))
+    if args:
+        parts.append(f"args: {', '.join(args)}")
+    if old.percentage_of_nodes_to_score != new.percentage_of_nodes_to_score:
+        parts.append(f"percentageOfNodesToScore: {new.percentage_of_nodes_to_score}")
+    return "; ".join(parts)
+
+
+def _differences(point: str, old: Sequence[PluginRef], new: Sequence[PluginRef]) -> Iterable[str]:
+    was, is_now = ({ref.name: ref.weight for ref in refs} for refs in (old, new))
+    for name, weight in is_now.items():
+        if name not in was:
+            yield f"+{name} {weight}" if weight else f"+{name}"
+        elif was[name] != weight:
+            yield f"{name} {was[name]}→{weight}"
+    yield from (f"-{name}" for name in was if name not in is_now)
+    stayed = [name for name in was if name in is_now]
+    if point != "score" and stayed != [name for name in is_now if name in was]:  # a sum has no order
+        yield "in another order"

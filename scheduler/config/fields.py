@@ -1,9 +1,4 @@
-"""Strict reading of one mapping: each field is asked for once, with its type; what nobody asked for is unknown.
-
-What a decoder would refuse (a type, a number too large) is told in our words, what kube-scheduler validates in its own.
-A wrong value is noted in the findings and the default stands in, so that one pass finds every mistake.
-null means absent, as upstream.
-"""
+"""Names that only a configuration has to judge; the rules for all others are in `core.names`."""
 
 from __future__ import annotations
 
@@ -15,8 +10,31 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from scheduler.config.durations import parse_duration_s
+from scheduler.api.meta import label_key, subdomain
+from scheduler.config.document import parse_duration_s
 from scheduler.config.errors import Findings, below
+
+
+def csi_driver(name: str) -> list[str]:
+    """What a CSI driver may be called: a subdomain of at most 63 characters, upper case allowed."""
+    return ["must be no more than 63 characters"] if len(name) > 63 else subdomain(name.lower())
+
+
+def resource_group(group: str) -> list[str]:
+    """The part of extended resources' names before the `/`."""
+    slash = ["resource group name can't contain '/'"] if "/" in group else []
+    return slash + label_key(group)
+
+
+def extended_resource(name: str) -> list[str]:
+    """A label key with a domain outside kubernetes.io, short enough to be written as a quota (`requests.<name>`)."""
+    if found := label_key(name):
+        return found
+    is_native = "/" not in name or "kubernetes.io/" in name
+    if is_native or name.startswith("requests.") or label_key(f"requests.{name}"):
+        return ["is an invalid extended resource name"]
+    return []
+
 
 D = TypeVar("D")
 INT32_MAX: Final = 2**31 - 1

@@ -1,6 +1,6 @@
-"""Reads and checks the `args` of one pluginConfig entry (docs/spec/core.md §6.4).
+"""Checks a v1.NodeAffinity in the arguments of NodeAffinity and hands it on as it is written.
 
-Upstream checks NodeResourcesFit only when the plugin is built; here everything is checked at load.
+The API server never sees this one: whatever kube-scheduler can parse is allowed (docs/spec/core.md §5.4, §6.4).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from typing import Any, Final
 
+from scheduler.api.meta import label_key, label_value
+from scheduler.api.selectors import integer
 from scheduler.config.args import (
     CAPACITY_SHAPE,
     CPU_AND_MEMORY,
@@ -32,14 +34,76 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
 )
-from scheduler.config.durations import format_duration
+from scheduler.config.document import format_duration
 from scheduler.config.errors import Findings
-from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, quoted, shown
-from scheduler.config.names import csi_driver, resource_group
-from scheduler.config.read_affinity import read_node_affinity
+from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, csi_driver, quoted, resource_group, shown
 from scheduler.config.types import CAPACITY_SCORING
-from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
-from scheduler.core.names import label_key
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_FOR_LABELS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_FOR_FIELDS: Final = ("In", "NotIn")
+_NOTHING_IN: Final = "for 'in', 'notin' operators, values set can't be empty"
+_VALUES_FOR_EXISTS: Final = "values set must be empty for exists and does not exist"
+_NOT_ONE: Final = "for 'Gt', 'Lt' operators, exactly one value is required"
+_NO_INTEGER: Final = "for 'Gt', 'Lt' operators, the value must be an integer"
+
+
+def read_node_affinity(fields: Fields) -> Mapping[str, Any]:
+    """The affinity as plain mapping, without nulls at the top."""
+    with fields:
+        given = {name: fields.raw(name) for name in (_REQUIRED, _PREFERRED) if fields.has(name)}
+        with fields.child(_REQUIRED) as required:
+            for term in required.children("nodeSelectorTerms"):
+                _term(term)
+        for wish in fields.children(_PREFERRED):
+            with wish:
+                # Upstream takes a negative weight, and then fails pods for their score.
+                wish.within("weight", 0, (0, INT32_MAX), "not in valid range [0, inf)")
+                _term(wish.child("preference"))
+        return given
+
+
+def _term(term: Fields) -> None:
+    with term:
+        for expression in term.children("matchExpressions"):
+            with expression:
+                _label_requirement(expression)
+        for expression in term.children("matchFields"):
+            with expression:
+                _field_requirement(expression)
+
+
+def _label_requirement(fields: Fields) -> None:
+    key, values = fields.text("key"), fields.texts("values")
+    operator = fields.choice("operator", "", _FOR_LABELS)
+    if not operator:
+        return
+    if found := label_key(key):
+        fields.invalid("key", key, "; ".join(found))
+    written = list(values) if fields.has("values") else None
+    if operator in {"In", "NotIn"} and not values:
+        fields.invalid("values", written, _NOTHING_IN)
+    if operator in {"Exists", "DoesNotExist"} and values:
+        fields.invalid("values", written, _VALUES_FOR_EXISTS)
+    if operator in {"Gt", "Lt"}:
+        if len(values) != 1:
+            fields.invalid("values", written, _NOT_ONE)
+        for at, value in enumerate(values):
+            if integer(value) is None:
+                fields.invalid(f"values[{at}]", value, _NO_INTEGER)
+    for at, value in enumerate(values):
+        if found := label_value(value):
+            fields.invalid(f"values[{at}][{key}]", value, "; ".join(found))
+
+
+def _field_requirement(fields: Fields) -> None:
+    fields.choice("key", "", ("metadata.name",))  # upstream takes any, and finds it on no node
+    values = fields.texts("values")
+    if fields.choice("operator", "", _FOR_FIELDS) and len(values) != 1:
+        fields.invalid("values", list(values) if fields.has("values") else None, "must have one element")
+
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 RATIO: Final = "RequestedToCapacityRatio"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.config.durations import format_duration
-from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields
-from scheduler.config.names import extended_resource
+from scheduler.api.meta import dns_label, subdomain
+from scheduler.config.document import format_duration
+from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, extended_resource
 from scheduler.config.types import ClientConnection, Extender, ExtenderTls, LeaderElection, ManagedResource
-from scheduler.core.names import dns_label, subdomain
 
 _JITTER: Final = 1.2
 """Upstream's leader election waits up to this much longer than the retry period."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
-from scheduler.core.devicegates import DEVICE_GATES_OFF, DEVICE_GATES_ON
+from scheduler.core.feature_gates import DEVICE_GATES_OFF, DEVICE_GATES_ON
 
 A = TypeVar("A", bound=KnownArgs)
 

@@ -1,1 +1,1 @@
-"""What a plugin may implement (`points`), what it may use (`ports`), and how plugins are ordered and run."""
+"""What a plugin may implement (`interface`), what it may use (`handle`), and how plugins are ordered and run."""

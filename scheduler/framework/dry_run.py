@@ -14,18 +14,16 @@ import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from scheduler.cache.cluster import Cluster
-from scheduler.cache.trial import Trial
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.cluster import Cluster, Trial
 from scheduler.core import nodeset
-from scheduler.core.bounded_cache import BoundedCache
+from scheduler.core.caching import BoundedCache
 from scheduler.core.clock import Clock
+from scheduler.core.cooperative import Work, answered, finish, paced
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work, answered, finish, paced
-from scheduler.core.verdicts import AttemptError, Code, Groups, Rejection
-from scheduler.framework.points import Scene, Tally
+from scheduler.framework.interface import CycleState, Scene, Tally
 from scheduler.framework.profile import BoundFilter, Profile
-from scheduler.framework.state import CycleState
+from scheduler.framework.status import AttemptError, Code, Groups, Rejection
 
 _FEW: Final = 4
 _SHAPES: Final = 64

@@ -12,9 +12,10 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.nodes import Nodes
-from scheduler.core.bounded_cache import BoundedCache
-from scheduler.framework.points import Scores
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core.caching import BoundedCache
+from scheduler.framework.interface import Hint, Scores
 
 T = TypeVar("T")
 
@@ -113,3 +114,33 @@ class ScoreColumn:
         else:
             index = np.fromiter(slots, dtype=np.intp, count=len(slots))
             self.column[index] = self._many(index)
+
+
+def everyone(_pod: PodInfo) -> Hashable:
+    """The hint does not look at the waiting pod at all: one question for all of them."""
+    return None
+
+
+def by_tolerations(pod: PodInfo) -> Hashable:
+    """The hint looks at the tolerations."""
+    return pod.pod.spec.tolerations
+
+
+def by_placement(pod: PodInfo) -> Hashable:
+    """The hint looks at nodeSelector and affinity."""
+    return pod.placement_shape
+
+
+def by_requests(pod: PodInfo) -> Hashable:
+    """The hint looks at the requested amounts."""
+    return tuple(sorted(pod.requests.items()))
+
+
+def by_host_ports(pod: PodInfo) -> Hashable:
+    """The hint looks at the wanted host ports."""
+    return pod.host_ports
+
+
+def queue_itself(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:
+    """Queue if the pod that changed is the waiting one. Has no shape: it depends on who the pod is."""
+    return Hint.QUEUE if new is not None and new.uid == pod.uid else Hint.SKIP

@@ -12,22 +12,20 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.nodes import Nodes
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import KubestowArgs, RawArgs
 from scheduler.config.errors import ConfigError, ConfigErrors, below
 from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
 from scheduler.config.types import Profile as ProfileConfig
 from scheduler.core import nodeset
-from scheduler.core.events import ANYTHING
+from scheduler.core.cluster_events import ANYTHING
+from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work
-from scheduler.core.verdicts import Groups, Rejection
-from scheduler.framework import points
-from scheduler.framework.hints import EventHint
-from scheduler.framework.points import Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
+from scheduler.framework import interface as points
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Scores
+from scheduler.framework.status import Groups, Rejection
 
 Factory: TypeAlias = Callable[[Any, Handle], points.Plugin]
 

@@ -1,14 +1,4 @@
-"""Mirrors one kind: a complete first picture, then every change, whatever the server does with the connection.
-
-The first picture is shown when it is complete. While a later one arrives, objects that are newer than ours are shown at
-once, and what vanished is reported as deleted when it is complete. A WatchList that is cut is followed by a LIST, at once
-and for some minutes: pages are short requests, and the WatchList of a large kind may never live long enough.
-
-One object is decoded at a time, one batch of changes is handed on per network chunk, without a
-task or an await per object. `run` never ends by itself and never dies of an answer.
-
-Knows nothing of scheduling, nor which kinds there are.
-"""
+"""What reflectors and recorder count about themselves. Plain numbers: /metrics and /readyz read them when asked."""
 
 from __future__ import annotations
 
@@ -16,24 +6,99 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
 
-from scheduler.core import apijson
+from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.partly_read import PartlyReadPod
+from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized
-from scheduler.core.partlyread import PartlyReadPod
-from scheduler.kube.backoff import Backoff
-from scheduler.kube.envelopes import LINES, MARKS, Line, page_of
-from scheduler.kube.kinds import KindSpec, Served, Unanswered
-from scheduler.kube.stats import ReflectorStats
+from scheduler.core.retry import Backoff
+from scheduler.kube.resources import KindSpec, Served, Unanswered
 from scheduler.kube.store import Store, Stored, age
-from scheduler.kube.wire import Transport, in_stream
+from scheduler.kube.wire import LINES, MARKS, Line, Transport, in_stream, page_of
+
+DOWN_S: Final = 15.0
+"""A kind without a complete list and without a watch for so long is reported."""
+
+
+@dataclass(slots=True)
+class ReflectorStats:
+    """What the mirror counts about itself; read by /metrics and /readyz. `events` by watch type, `relists` by cause."""
+
+    clock: Clock
+    objects: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    relists: dict[str, int] = field(default_factory=dict)
+    synthesised_deletes: int = 0
+    decode_errors: int = 0
+    last_byte_at: float = 0.0
+    complete_at: float = 0.0
+    """When the mirror was last known to be complete: with a complete list, or at the end of a watch."""
+    is_watching: bool = False
+    """A watch is open that follows a complete list."""
+    failures: int = 0
+    """Failed lists and watches since the last watch was open."""
+    failures_total: int = 0
+    synced: bool = False
+    denied: str = ""
+    """Names kind and verb while a permission is missing or credentials are refused."""
+    absent: bool = False
+    """The server answered that it does not serve the kind."""
+    last_error: str = ""
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the server last sent a byte."""
+        return self.clock.now() - self.last_byte_at
+
+    @property
+    def down_s(self) -> float:
+        """Seconds without a complete list and without a watch; 0 while a watch is open."""
+        return 0.0 if self.is_watching else self.clock.now() - self.complete_at
+
+    @property
+    def is_down(self) -> bool:
+        """The mirror has stood still for so long that operators are to know."""
+        return self.down_s >= DOWN_S
+
+    @property
+    def why_down(self) -> str:
+        """For /readyz: how long, how often it failed, and how last."""
+        why = f", last: {self.last_error}" if self.last_error else ""
+        return f"no complete list and no watch for {self.down_s:.0f} s; failures: {self.failures}{why}"
+
+    def completed(self, *, is_watching: bool) -> None:
+        """The list is complete, or the watch that follows it was opened."""
+        self.complete_at = self.clock.now()
+        self.is_watching = is_watching
+        if is_watching:
+            self.failures = 0
+
+    def watch_ended(self) -> None:
+        """From here on the mirror ages."""
+        if self.is_watching:
+            self.completed(is_watching=False)
+
+    def failed(self) -> None:
+        """A list or a watch failed, or a watch was cut."""
+        self.failures += 1
+        self.failures_total += 1
+
+
+@dataclass(slots=True)
+class RecorderStats:
+    """Read by /metrics. `dropped`: pushed out of a full queue; `failed`: refused, or given up after retries."""
+
+    sent: int = 0
+    failed: int = 0
+    dropped: int = 0
+    queued: int = 0
+
 
 _log = structlog.get_logger(__name__)
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.meta import Key
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Key
 
 
 class Named(Protocol):

@@ -1,10 +1,16 @@
-"""Bytes to and from the API server over HTTP/1.1, with the `credentials` that it keeps up to date. Knows no kind of object."""
+"""TCP sockets to the API server on which a peer that has gone silently is noticed within `NOTICED_S`.
+
+A watch only reads, so only keepalive probes tell whether its peer is still there. Data that was sent and not acknowledged is
+given up after the same time instead of the kernel's quarter of an hour. Both are answered by the kernel of the peer: a proxy
+that keeps a connection open although its own server is gone is not noticed by them (`reflector.INACTIVITY_S` is).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
@@ -16,10 +22,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
-from scheduler.kube.credentials import Settings
-from scheduler.kube.renewal import Renewal
-from scheduler.kube.sockets import api_server_socket
+from scheduler.core.errors import Ambiguous, ApiError, Unauthorized, Unavailable
+from scheduler.kube.client_config import Renewal, Settings
 from scheduler.kube.wire import (
     DEFAULT_TIMEOUT_S,
     JSON,
@@ -31,6 +35,33 @@ from scheduler.kube.wire import (
     failure,
     nobody_counts,
 )
+
+_IDLE_S: Final = 10
+_INTERVAL_S: Final = 5
+_PROBES: Final = 2
+NOTICED_S: Final = _IDLE_S + _INTERVAL_S * _PROBES
+"""Of a quiet connection. Where `TCP_USER_TIMEOUT` is known, the kernel gives up with the first probe behind it."""
+
+_WANTED: Final = (
+    ("TCP_KEEPIDLE", _IDLE_S),
+    ("TCP_KEEPALIVE", _IDLE_S),  # macOS' name of it
+    ("TCP_KEEPINTVL", _INTERVAL_S),
+    ("TCP_KEEPCNT", _PROBES),
+    ("TCP_USER_TIMEOUT", 1000 * (NOTICED_S - _INTERVAL_S)),
+)
+OPTIONS: Final = tuple((getattr(socket, name), value) for name, value in _WANTED if hasattr(socket, name))
+"""Those that this platform has."""
+
+
+def api_server_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket for what `getaddrinfo` answered; aiohttp's `socket_factory`."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in OPTIONS:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
 
 __all__ = ["HttpTransport", "Transport"]
 
@@ -320,3 +351,68 @@ def _text(error: BaseException) -> str:
     ):  # its own text shows where our TLS context is in memory
         return f"cannot connect to {error.host}:{error.port}: {error.strerror or error.os_error}"
     return str(error) or type(error).__name__
+
+
+class Lender:
+    """One per borrower."""
+
+    def __init__(self, settings: Settings, transport: Transport) -> None:
+        """`settings` are those that the transport keeps up to date."""
+        self._settings = settings
+        self._transport = transport
+        self._lent: tuple[object, ...] | None = None
+        self._sessions: list[aiohttp.ClientSession] = []
+
+    @property
+    def server(self) -> str:
+        """The address."""
+        return self._settings.server
+
+    async def session(self) -> aiohttp.ClientSession | None:
+        """A session with the credentials of this moment; None if the same were lent before and are of no use.
+
+        To be asked for once, and again when what was lent has been refused.
+        """
+        if self._lent is not None:
+            try:
+                await self._transport.get("/version")  # refused as well, the transport renews what it has
+            except ApiError:
+                return None
+        now = (self._settings.authorization, self._settings.tls)
+        if now == self._lent:
+            return None
+        self._lent = now
+        self._sessions = [each for each in self._sessions if not each.closed]
+        self._sessions.append(self._made())
+        return self._sessions[-1]
+
+    async def close(self) -> None:
+        """All that was lent and is not closed yet."""
+        for session in self._sessions:
+            await session.close()
+
+    def _made(self) -> aiohttp.ClientSession:
+        settings = self._settings
+        way = through(settings.proxy)
+
+        class Ours(aiohttp.ClientRequest):
+            """Trusts whom we trust when it is made, by the name that we know: an authority may be replaced meanwhile.
+
+            A proxy is not told what a session tells each server: the token is among that.
+            """
+
+            def __init__(self, *args: Any, **more: Any) -> None:
+                told = {
+                    "ssl": settings.tls if settings.tls is not None else True,
+                    "server_hostname": settings.tls_server_name,
+                    "proxy_headers": way.get("proxy_headers"),
+                }
+                super().__init__(*args, **more | told)
+
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=api_server_socket),
+            headers=settings.headers(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=way.get("proxy"),
+            request_class=Ours,
+        )

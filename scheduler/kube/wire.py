@@ -15,7 +15,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 import structlog
 
-from scheduler.core import apijson
+from scheduler.api.meta import AnnotatedMetadata
+from scheduler.core import api_json as apijson
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,
@@ -203,3 +204,47 @@ def _bounded(asked_s: float) -> float:
     if asked_s > RETRY_AFTER_MAX_S:
         _log.warning("Retry-After is shortened", asked_s=min(asked_s, 10.0**_DIGITS), waits_s=RETRY_AFTER_MAX_S)
     return float(min(max(asked_s, 0), RETRY_AFTER_MAX_S))
+
+
+class Line(msgspec.Struct):
+    """One line of a watch stream."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Mark(msgspec.Struct):
+    """The object of a BOOKMARK: only its metadata is filled."""
+
+    metadata: AnnotatedMetadata = AnnotatedMetadata()
+
+
+class _ListMeta(msgspec.Struct, rename="camel", frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One page of a list; `metadata.continue_` is empty on the last."""
+
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+LINES: Final = msgspec.json.Decoder(Line)
+MARKS: Final = msgspec.json.Decoder(Mark)
+_PAGES: Final = msgspec.json.Decoder(Page)
+
+
+def page_of(body: bytes) -> Page:
+    """Decode a list's envelope; what is not one is an `ApiError`, as if the server had failed.
+
+    Every list has a version. An answer without one, such as `{}` from a proxy, does not say that there are no objects.
+    """
+    try:
+        page = apijson.decode(_PAGES, body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ApiError(f"unreadable list: {error}") from error
+    if not page.metadata.resource_version:
+        raise ApiError("unreadable list: it has no metadata.resourceVersion")
+    return page

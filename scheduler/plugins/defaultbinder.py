@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
+from scheduler.api.podinfo import PodInfo
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState
 
 
 class DefaultBinder:

@@ -12,14 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.cache.images import ImageState
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.images import ImageState
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Scores
 from scheduler.framework.memo import ByObjects
-from scheduler.framework.points import MAX_NODE_SCORE, Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
 
 _LEAST_BYTES: Final = 23 * 1024 * 1024
 _MOST_BYTES: Final = 1000 * 1024 * 1024

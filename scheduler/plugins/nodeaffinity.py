@@ -11,14 +11,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.selecting import matching_labels, matching_selector, matching_term
-from scheduler.config.args import NodeAffinityArgs
-from scheduler.core import nodeset
-from scheduler.core.decode import from_manifest
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.node import Node
-from scheduler.core.nodeset import NodeSet
-from scheduler.core.placement import (
+from scheduler.api.core_v1 import (
+    Affinity,
+    Node,
+    NodeAffinity as NodeAffinityRules,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+)
+from scheduler.api.decode import from_manifest
+from scheduler.api.node_affinity import (
     NODE_NAME_FIELD,
     is_empty,
     required_affinity_matches,
@@ -26,23 +28,27 @@ from scheduler.core.placement import (
     selector_matches,
     term_problem,
 )
-from scheduler.core.pod import (
-    Affinity,
-    NodeAffinity as NodeAffinityRules,
-    NodeSelector,
-    NodeSelectorTerm,
-    PreferredSchedulingTerm,
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.node_groups import matching_labels, matching_selector, matching_term
+from scheduler.config.args import NodeAffinityArgs
+from scheduler.core import nodeset
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.nodeset import NodeSet
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import (
+    NODE_CAME,
+    CycleState,
+    EventHint,
+    Hint,
+    Scores,
+    Topics,
+    by_node_labels,
+    label,
+    named,
 )
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.memo import ByObjects
-from scheduler.framework.points import Scores
-from scheduler.framework.ports import Handle
+from scheduler.framework.memo import ByObjects, by_placement
 from scheduler.framework.scoring import default_normalize
-from scheduler.framework.shapes import by_placement
-from scheduler.framework.state import CycleState
-from scheduler.framework.topics import NODE_CAME, by_node_labels, label, named
+from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
 _DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})

@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.node import Node
+from scheduler.api.core_v1 import Node, PodSpec
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.pod import PodSpec
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.ports import Handle
-from scheduler.framework.shapes import everyone
-from scheduler.framework.state import CycleState
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint
+from scheduler.framework.memo import everyone
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 Version: TypeAlias = tuple[int, int, int]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.core.events import NODE_ADD
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import NODE_ADD
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Groups, Rejection
-from scheduler.framework.hints import EventHint
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint
+from scheduler.framework.status import Code, Groups, Rejection
 
 
 class NodeName:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import ANY_IP, HostPort, PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.points import Tally
-from scheduler.framework.ports import Handle
-from scheduler.framework.shapes import by_host_ports
-from scheduler.framework.state import CycleState
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint, Tally, Topics
+from scheduler.framework.memo import by_host_ports
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 

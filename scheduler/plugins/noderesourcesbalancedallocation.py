@@ -13,17 +13,15 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.nodes import Nodes
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import NodeResourcesBalancedAllocationArgs
 from scheduler.core.nodeset import Mask, NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Skip
-from scheduler.framework.devicescoring import ScoredDevices
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Scores
 from scheduler.framework.memo import BySlots, Index, ScoreColumn
-from scheduler.framework.points import MAX_NODE_SCORE, Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.scoring import Demand, demands
-from scheduler.framework.state import CycleState
+from scheduler.framework.scoring import Demand, ScoredDevices, demands
+from scheduler.framework.status import SKIP, Skip
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _Floats: TypeAlias = npt.NDArray[np.float64]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.node import Node
+from scheduler.api.core_v1 import Node
+from scheduler.api.node_affinity import UNSCHEDULABLE_TAINT, tolerated
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.placement import UNSCHEDULABLE_TAINT, tolerated
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Groups, Rejection
-from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.ports import Handle
-from scheduler.framework.shapes import everyone
-from scheduler.framework.state import CycleState
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint
+from scheduler.framework.memo import everyone
+from scheduler.framework.status import Code, Groups, Rejection
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
 _TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.ports import Handle
+from scheduler.api.podinfo import PodInfo
+from scheduler.framework.handle import Handle
 
 
 class PrioritySort:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.framework.hints import EventHint
-from scheduler.framework.ports import Handle
-from scheduler.framework.shapes import queue_itself
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import EventHint
+from scheduler.framework.memo import queue_itself
+from scheduler.framework.status import Code, Rejection
 
 _GATES_GONE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 

@@ -11,21 +11,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.api.core_v1 import Node, Taint, Toleration
+from scheduler.api.node_affinity import HARD_EFFECTS, tolerated, untolerated
+from scheduler.api.podinfo import PodInfo
 from scheduler.core import nodeset
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.node import Node, Taint
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.placement import HARD_EFFECTS, tolerated, untolerated
-from scheduler.core.pod import Toleration
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.memo import ByObjects
-from scheduler.framework.points import Scores
-from scheduler.framework.ports import Handle
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint, Scores, Topics
+from scheduler.framework.memo import ByObjects, by_tolerations, queue_itself
 from scheduler.framework.scoring import default_normalize
-from scheduler.framework.shapes import by_tolerations, queue_itself
-from scheduler.framework.state import CycleState
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
 _TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)

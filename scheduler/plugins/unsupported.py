@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.core.events import UPDATE, ClusterEvent, Resource
+from scheduler.api.core_v1 import Pod
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import UPDATE, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.points import WhatIf
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint, WhatIf
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
-from scheduler.cache.absent import absent_claim
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.inlinedisks import InlineDisk, do_conflict
+from scheduler.api.csi_translation import InlineDisk, do_conflict
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from scheduler.cache.storage.volumes import absent_claim
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.core.volumes import READ_WRITE_ONCE_POD, PersistentVolumeClaim
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.points import Tally
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Tally, Topics
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _CLAIM_ADDED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final
 
-from scheduler.cache.absent import absent_claim, absent_class, absent_volume
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.api.csi_translation import TOPOLOGY_LABELS, Confined, confined
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import (
+    WAIT_FOR_FIRST_CONSUMER,
+    ClaimUse,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    not_owned,
+)
+from scheduler.cache.storage.volumes import absent_claim, absent_class, absent_volume
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podclaims import ClaimUse, not_owned
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER, StorageClass
-from scheduler.core.topologies import TOPOLOGY_LABELS, Confined, confined
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Topics
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
 _CLASS_ADDED: Final = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)

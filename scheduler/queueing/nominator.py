@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.change_log import ChangeLog
-from scheduler.core.podinfo import PodInfo
 
 DERIVED: Final = "derived"
 STATUS: Final = "status"

@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.resourceclaims import is_made_for
+from scheduler.api.core_v1 import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.meta import Metadata
+from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.cache.devices.claim_tracker import is_made_for
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Gone, Invalid, NotFound
-from scheduler.core.meta import Metadata
-from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
-from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
-from scheduler.kube.credentials import load_settings
-from scheduler.kube.throttle import Throttle
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON_PATCH
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.claims import GROUP, STATUS, USER, a_claim, allocation, kept
 from tests.contract.conftest import Answer, Api, Object, pod, refusal, without
 from tests.contract.words import FINALIZER

@@ -5,13 +5,13 @@ from urllib.parse import quote
 
 import pytest
 
+from scheduler.api.decode import from_manifest
+from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.kube.credentials import load_settings
-from scheduler.kube.throttle import Throttle
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.conftest import Api, Object, refusal
 from tests.e2e.controlplane.harness import ControlPlane
 

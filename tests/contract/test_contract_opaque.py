@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.errors import Ambiguous, Conflict
-from scheduler.core.resourceclaims import (
+from scheduler.api.decode import from_manifest
+from scheduler.api.resource_v1 import (
     AllocatedConfiguration,
     AllocationResult,
     ConsumerReference,
     DeviceAllocationResult,
     ResourceClaim,
 )
+from scheduler.core.errors import Ambiguous, Conflict
 from scheduler.kube.wire import JSON_PATCH
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.claims import GROUP, RESULT, STATUS, USER, allocation, exactly
 from tests.contract.conftest import MERGE, STRATEGIC, Answer, Api, Object, problems
 from tests.contract.test_contract_device_writes import LosingTransport, speaking, transport, writer

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Conflict, NotFound
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.kube.credentials import load_settings
-from scheduler.kube.throttle import Throttle
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
-from scheduler.kube.writes import ApiWriter
+from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.conftest import Answer, Api, Object
 from tests.e2e.controlplane.harness import ControlPlane
 

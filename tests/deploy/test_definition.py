@@ -10,10 +10,10 @@ import yaml
 
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import MULTI_POINT, POINTS
-from scheduler.config.profiles import read_changes
+from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import Profile
-from scheduler.kube.kinds import SCHEDULER_PROFILE
-from scheduler.reload import IN_FORCE, Verdict, Wish
+from scheduler.kube.resources import SCHEDULER_PROFILE
+from scheduler.profiles.reconciler import IN_FORCE, Verdict, Wish
 from tests.deploy.chart import CHART, Json
 from tests.unit.test_profileobjects import Bench
 

@@ -92,7 +92,7 @@ def test_labels(image: Image) -> None:
 def test_the_context_is_small() -> None:
     """Nothing but what is copied is sent to the engine, whatever lies about in the tree."""
     ignored = dockerfile.ignored_by((ROOT / ".dockerignore").read_text())
-    sent = ["scheduler/app.py", "pyproject.toml", "requirements/runtime.txt", "deploy/image/build.sh"]
+    sent = ["scheduler/daemon/app.py", "pyproject.toml", "requirements/runtime.txt", "deploy/image/build.sh"]
     kept = ["tests/conftest.py", ".git/config", ".venv/pyvenv.cfg", "deploy/helm/Chart.yaml", "Dockerfile"]
 
     assert [name for name in sent if ignored(name)] == []
@@ -190,7 +190,7 @@ def opens(directory: Path) -> bool:
 
 def test_tracebacks_name_files_of_the_image(image: Image) -> None:
     """Not those of the machine that compiled them."""
-    asked = "import scheduler.app, kopf; print(kopf.run.__code__.co_filename, scheduler.app.run_daemon.__code__.co_filename)"
+    asked = "import scheduler.daemon.app, kopf; print(kopf.run.__code__.co_filename, scheduler.daemon.app.run_daemon.__code__.co_filename)"
     ended = Confined(image.root, env={"HOME": "/"}).run(["/opt/kubestow/bin/python", "-BPsc", asked])
     named = ended.stdout.split()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.flags import parser
+from scheduler.cli.flags import parser
 from tests.deploy import documents
 
 PAGE = "migrating.md"

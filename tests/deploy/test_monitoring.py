@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.obs.metrics import Metrics
+from scheduler.metrics.metrics import Metrics
 from tests.deploy.tools import or_skip, promtool
 from tests.unit.obs.test_metrics import used
 

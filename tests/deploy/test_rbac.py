@@ -12,14 +12,14 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from scheduler import cli, flags
-from scheduler.app import Daemon
+from scheduler.cli import flags, main as cli
 from scheduler.config.plugins import DEFAULT_PLUGINS
-from scheduler.decisions import build_profiles
+from scheduler.daemon.app import Daemon
+from scheduler.daemon.profile_changes import kinds_read, writes_of
 from scheduler.framework.profile import served_points
-from scheduler.kube.kinds import KINDS, SCHEDULER_PROFILE
-from scheduler.kube.reviews import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
-from scheduler.kube.writes import (
+from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
+from scheduler.kube.resources import KINDS, SCHEDULER_PROFILE
+from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EVICTION_RULES,
@@ -30,7 +30,7 @@ from scheduler.kube.writes import (
     Rule,
 )
 from scheduler.plugins import BUILT_IN
-from scheduler.profilechanges import kinds_read, writes_of
+from scheduler.scheduler import build_profiles
 from scheduler.testing.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.deploy.chart import CHART, RELEASE, Json, Rendered, rendered
 from tests.deploy.matrix import CONFIGURATIONS, OBJECTS, off, on, profiles

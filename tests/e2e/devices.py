@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scheduler.core.resourceclaims import FINALIZER
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import DeviceBuilder, DeviceClassBuilder, SliceBuilder, a_device_class, a_slice
+from scheduler.api.resource_v1 import FINALIZER
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import DeviceBuilder, DeviceClassBuilder, SliceBuilder, a_device_class, a_slice
 from tests.e2e.cluster import Json, each
 from tests.e2e.sandbox import Sandbox
 from tests.support.deviceinvariants import (

@@ -22,8 +22,8 @@ from yarl import URL
 
 from scheduler.testing.apiserver import LIKE_1_36, Fault, Faults, Refused, Request
 from scheduler.testing.apiserver.faults import refusal
+from scheduler.testing.apiserver.requests import target
 from scheduler.testing.apiserver.resources import Served
-from scheduler.testing.apiserver.routes import target
 from tests.e2e.controlplane.harness import ControlPlane
 
 _PASSED_ON: Final = ("Authorization", "Accept", "Content-Type", "User-Agent")

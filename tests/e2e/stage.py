@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import aiohttp
 import yaml
 
-from scheduler.kube.kinds import KINDS
-from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, OTHER_LEASE_RULES, VOLUME_RULES
+from scheduler.kube.resources import KINDS
+from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, DEVICE_RULES, OTHER_LEASE_RULES, VOLUME_RULES
 from tests.e2e.cluster import PODS, Cluster, Json
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
-from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS
-from scheduler.testing.builders import Builder
+from scheduler.api.storage_v1 import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS, WAIT_FOR_FIRST_CONSUMER
+from scheduler.testing.builders.core import Builder
 from tests.e2e.cluster import Json, collection
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.sandbox import Sandbox

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.devicegates import DEVICE_GATES_ON, LIST_TYPES
+from scheduler.core.feature_gates import DEVICE_GATES_ON, LIST_TYPES
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.parity import devicefuzz, devices
 from tests.parity.device_mutants import mutated_devices

@@ -9,9 +9,9 @@ import pytest
 
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.apiserver.faults import Request
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device, on_node
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
+from scheduler.testing.builders.claims import a_claim, a_claim_template, a_result
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, on, results_of, users_of
 from tests.e2e.stage import ALL, DEVICES, Stage

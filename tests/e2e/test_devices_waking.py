@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device, a_taint_rule
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template
+from scheduler.testing.builders.claims import a_claim, a_claim_template
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import a_device, a_taint_rule
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, DeviceWorld, on
 from tests.e2e.test_devices import CANNOT, GPU, HALF, HALVES, PARTED, SHARED, WHOLES

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from scheduler.kube.kinds import WATCHED_NOW, KindSpec
+from scheduler.kube.resources import WATCHED_NOW, KindSpec
 from tests.e2e.cluster import Cluster, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server, free_port

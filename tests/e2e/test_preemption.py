@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 import pytest
 
-from scheduler.framework.preempting import LOST_BEFORE_BRAKE
+from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
 from scheduler.testing.apiserver import Fault
 from tests.e2e.cluster import EVENTS, NODES, PODS, Json, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config

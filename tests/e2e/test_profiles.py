@@ -12,8 +12,8 @@ import pytest
 import yaml
 from aiohttp import ClientSession
 
-from scheduler.kube.kinds import SCHEDULER_PROFILE
-from scheduler.kube.writes import PROFILE_RULES
+from scheduler.kube.resources import SCHEDULER_PROFILE
+from scheduler.kube.writes.api_writer import PROFILE_RULES
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server, free_port

@@ -10,11 +10,11 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from scheduler.core.volumes import NO_PROVISIONER
+from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
+from scheduler.testing.builders.claims import a_claim as a_device_claim
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.e2e.cluster import Json, collection, node, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.daemon import SCHEDULER_NAME

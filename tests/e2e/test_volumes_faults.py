@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.apiserver.faults import Request
-from scheduler.testing.builders import Builder
+from scheduler.testing.builders.core import Builder
 from tests.e2e.cluster import Json
 from tests.e2e.stage import ALL, VOLUMES, Stage
 from tests.e2e.staged import running, staged

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.volumes import SELECTED_NODE
+from scheduler.api.storage_v1 import SELECTED_NODE
 from tests.e2e.cluster import Json
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.controlplane.process import Server

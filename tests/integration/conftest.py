@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from scheduler.obs import logs
+from scheduler.metrics import logs
 from tests.integration.mortal import HastyClock
 
 

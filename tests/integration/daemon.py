@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.app import Daemon
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import ClientConnection, Configuration
 from scheduler.core.clock import Clock
-from scheduler.options import RunOptions
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer
 
 DEADLINE_S = 60.0

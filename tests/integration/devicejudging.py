@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set as AbstractSet
 from typing import Any, Final
 
-from scheduler.app import Daemon
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.core.decode import from_manifest
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.testing.actors.claimusers import is_controlled_by, name_of
+from scheduler.api.decode import from_manifest
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.devicebuilders import on_node
+from scheduler.testing.builders.devices import on_node
+from scheduler.testing.controllers.resource_claim import is_controlled_by, name_of
 from tests.integration.judging import Object
 from tests.integration.placementjudging import fitting_nodes
 

@@ -11,16 +11,16 @@ import math
 from collections.abc import Iterable, Iterator, Set as AbstractSet
 from typing import Any, Final
 
-from scheduler.app import Daemon
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import AttemptError, Groups
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
+from scheduler.core.cooperative import finish
+from scheduler.daemon.app import Daemon
+from scheduler.framework.interface import CycleState
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError, Groups
 from scheduler.queueing.nominator import DERIVED
-from scheduler.testing.builders import PodBuilder, pod
+from scheduler.testing.builders.core import PodBuilder, pod
 
 Picture = dict[str, Any]
 """Section → what it shows: plain values that can be compared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from scheduler.app import Daemon
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer
 
 Object = dict[str, Any]

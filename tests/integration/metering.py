@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from scheduler.app import Daemon
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import ClientConnection, Configuration
 from scheduler.core.clock import Clock
-from scheduler.options import RunOptions
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.integration.daemon import Rig
 from tests.integration.skipping import SkippingClock

@@ -12,14 +12,14 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from scheduler.app import Daemon
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.config.types import OUR_NAME, Configuration, Profile
-from scheduler.core.podinfo import PodInfo
-from scheduler.testing.actors.claimcontroller import ResourceClaimController
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders import PodBuilder, node, pod
+from scheduler.testing.builders.core import PodBuilder, node, pod
+from scheduler.testing.controllers.resource_claim import ResourceClaimController
 from tests.integration.daemon import until
 from tests.integration.devicejudging import (
     Bookings,

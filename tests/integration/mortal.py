@@ -11,12 +11,12 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from scheduler.app import Daemon
+from scheduler.api.podinfo import PodInfo
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import ClientConnection, Configuration
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.podinfo import PodInfo
-from scheduler.options import RunOptions
-from scheduler.reload import Wish
+from scheduler.daemon.app import Daemon
+from scheduler.profiles.reconciler import Wish
 
 HASTE: Final = 125
 _HASTE_AT_WORK: Final = 25

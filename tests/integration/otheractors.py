@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from scheduler.core.clock import Clock
-from scheduler.core.pod import Pod
-from scheduler.core.podclaims import claim_uses
-from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
-from scheduler.core.volumes import (
+from scheduler.api.core_v1 import Pod
+from scheduler.api.storage_v1 import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
     SELECTED_NODE,
+    WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
     PersistentVolumeClaim,
+    claim_uses,
 )
-from scheduler.testing.actors import Actor
-from scheduler.testing.actors.acting import Key, Object, annotations_of, key_of, read
+from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.controllers import Actor
+from scheduler.testing.controllers.controller import Key, Object, annotations_of, key_of, read
 
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUMES: Final = "persistentvolumes"

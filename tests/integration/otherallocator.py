@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from scheduler.api.resource_v1 import FINALIZER
 from scheduler.core.clock import Clock
-from scheduler.core.resourceclaims import FINALIZER
-from scheduler.testing.actors import Actor
-from scheduler.testing.actors.acting import Key, Object, key_of
-from scheduler.testing.actors.claimusers import name_of
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.devicebuilders import on_node
+from scheduler.testing.builders.devices import on_node
+from scheduler.testing.controllers import Actor
+from scheduler.testing.controllers.controller import Key, Object, key_of
+from scheduler.testing.controllers.resource_claim import name_of
 
 _CLAIMS: Final = "resourceclaims"
 _SLICES: Final = "resourceslices"

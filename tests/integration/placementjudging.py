@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from scheduler.api.core_v1 import Node, Pod, PodAffinityTerm, Toleration, TopologySpreadConstraint
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import allocatable, host_ports, requests_of
 from scheduler.cache.cluster import Cluster
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod, PodAffinityTerm, Toleration, TopologySpreadConstraint
-from scheduler.core.podinfo import allocatable, host_ports, requests_of
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.judging import OURS, Object
 

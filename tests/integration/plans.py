@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from scheduler.app import Daemon
-from scheduler.core.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo
+from scheduler.daemon.app import Daemon
 
 
 class Lodger(NamedTuple):

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, Self
 
-from scheduler.app import Daemon
 from scheduler.config.types import Configuration, LeaderElection
 from scheduler.core.clock import Clock
-from scheduler.kube.lease import LeaseLost
+from scheduler.daemon.app import Daemon
+from scheduler.kube.leader_election import LeaseLost
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.mortal import Mortal, OnPlan
 from tests.integration.reservations import Reservations

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from unittest import mock
 
-from scheduler import decisions
+from scheduler import scheduler as decisions
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Rejection, Skip
-from scheduler.framework.points import BindPlugin, ReservePlugin
+from scheduler.framework.interface import BindPlugin, CycleState, ReservePlugin
 from scheduler.framework.profile import Profile, build
-from scheduler.framework.state import CycleState
+from scheduler.framework.status import Rejection, Skip
 
 OnBinding = Callable[[Cluster, PodInfo, str], None]
 """Called when a Binding is about to leave: the daemon's cache as it is then, the assumed pod, the node."""

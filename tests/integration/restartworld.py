@@ -13,14 +13,14 @@ import random
 from collections.abc import AsyncIterator
 from typing import Final
 
+from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
-from scheduler.core.volumes import NO_PROVISIONER
-from scheduler.testing.actors import Actor, ExternalProvisioner, PersistentVolumeController
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import PodBuilder, node, pod
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
+from scheduler.testing.builders.claims import a_claim as a_device_claim
+from scheduler.testing.builders.core import PodBuilder, node, pod
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from scheduler.testing.controllers import Actor, ExternalProvisioner, PersistentVolumeController
 from tests.integration.judging import Object
 from tests.integration.mortal import HastyClock, Mortal, remembered
 from tests.support.invariants import Witness, claimed_twice

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.app import Daemon
-from scheduler.cache.capacities import Capacities
+from scheduler.cache.storage.capacity import Capacities
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
 from tests.integration.daemon import Rig, options, until

@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from scheduler.app import Daemon
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration, LeaderElection
-from scheduler.kube.credentials import SettingsError, load_settings
+from scheduler.daemon.app import Daemon
+from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport
-from scheduler.options import RunOptions
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, until
 from tests.integration.mortal import HastyClock
@@ -116,7 +116,7 @@ async def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_pa
     pids = [tmp_path / "pid", tmp_path / "child"]
     script = f"echo $$ > {pids[0]}; sh -c 'echo $$ > {pids[1]}; sleep 1000' & wait; sleep 1000"
     settings = await load_settings(kubeconfig(tmp_path / "config", once_then(tmp_path / "plugin", script)))
-    monkeypatch.setattr("scheduler.kube.credentials._ASKING_S", 0.5)
+    monkeypatch.setattr("scheduler.kube.client_config._ASKING_S", 0.5)
     assert settings.renew is not None
 
     await settings.renew(True)

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler import app
+from scheduler.daemon import app
 from scheduler.testing.apiserver import ApiServer, Fault
 from tests.integration.daemon import DEADLINE_S, Rig, rig, until
 from tests.integration.mortal import HastyClock

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import structlog
 
-from scheduler.app import Daemon
-from scheduler.cache.devices import Devices
+from scheduler.cache.devices.manager import Devices
 from scheduler.config.types import GATES_ON
-from scheduler.core.devicegates import TAINT_RULES
-from scheduler.kube.access import KINDS_SERVED
-from scheduler.kube.kinds import KINDS
+from scheduler.core.feature_gates import TAINT_RULES
+from scheduler.daemon.app import Daemon
+from scheduler.kube.resources import KINDS
+from scheduler.kube.self_check import KINDS_SERVED
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.testing.builders.claims import a_claim
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
 from tests.integration.daemon import Rig, options, until
 from tests.integration.mortal import HastyClock
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.app import Daemon
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import PluginSet, Profile
-from scheduler.kube.access import PERMISSIONS
+from scheduler.daemon.app import Daemon
+from scheduler.kube.self_check import PERMISSIONS
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import options, until
 

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import pytest
 
-from scheduler.kube.kinds import POD, WATCHED_NOW, KindSpec
+from scheduler.kube.resources import POD, WATCHED_NOW, KindSpec
 from scheduler.testing.apiserver import ApiServer
 from tests.hostile import LARGE, SMALL, fields
 from tests.integration.daemon import rig_on, until

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.kube.credentials import SettingsError, load_settings
-from scheduler.kube.lending import Lender
+from scheduler.kube.client_config import SettingsError, load_settings
+from scheduler.kube.transport import Lender
 from tests.integration.test_transport import answer, client, kubeconfig, raw, says
 from tests.unit.insight.authorities import Authority
 

@@ -16,7 +16,7 @@ import pytest
 from scheduler import binding
 from scheduler.config.types import LeaderElection
 from scheduler.core.errors import Fenced
-from scheduler.kube.lease import LeaseLost
+from scheduler.kube.leader_election import LeaseLost
 from scheduler.testing.apiserver import ApiServer, Fault
 from tests.integration.daemon import DEADLINE_S, Rig, rig_on, until
 from tests.support.invariants import Witness

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.obs.metrics import Metrics
+from scheduler.metrics.metrics import Metrics
 from tests.integration import (
     test_metrics_of_attempts as attempts,
     test_metrics_of_devices as devices,

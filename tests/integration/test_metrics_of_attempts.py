@@ -9,13 +9,12 @@ from unittest.mock import patch
 import pytest
 
 from scheduler import plugins
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.types import OUR_NAME, PluginRef, PluginSet, Profile
-from scheduler.core.events import ANYTHING
+from scheduler.core.cluster_events import ANYTHING
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Rejection, Skip, Wait
-from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState, EventHint, Hint
+from scheduler.framework.status import Code, Rejection, Skip, Wait
 from scheduler.testing.apiserver import Fault
 from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, when
 

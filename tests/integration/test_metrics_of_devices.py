@@ -8,9 +8,9 @@ import pytest
 
 from scheduler.config.types import OUR_NAME
 from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders import pod
-from scheduler.testing.devicebuilders import a_device_class
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.testing.builders.claims import a_claim
+from scheduler.testing.builders.core import pod
+from scheduler.testing.builders.devices import a_device_class
 from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
 from tests.integration.metering import Amount, Outcome, Row, Steps, WorldStage, rises, shows, when
 from tests.integration.nodedevices import SLOW

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.nodenamepods import OPT_IN_LABEL
-from scheduler.testing.builders import pod
+from scheduler.controllers.node_name_pods import OPT_IN_LABEL
+from scheduler.testing.builders.core import pod
 from tests.integration.daemon import until
 from tests.integration.volumesteps import CLAIMS, claim, is_selected, published, selected, well
 from tests.integration.volumeworld import VolumeWorld, with_volumes

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.app import Daemon
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration, LeaderElection, Profile
-from scheduler.kube.otherleases import AnotherScheduler
-from scheduler.options import RunOptions
+from scheduler.daemon.app import Daemon
+from scheduler.kube.leader_election import AnotherScheduler
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig
 from tests.integration.mortal import HastyClock

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo
 from tests.integration.daemon import until
 from tests.integration.plans import Plans
 from tests.integration.world import World, inhabited

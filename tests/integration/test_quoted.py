@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from scheduler import app
 from scheduler.config import load
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import ClientConnection, LeaderElection
 from scheduler.core.clock import SystemClock
-from scheduler.options import RunOptions
+from scheduler.daemon import app
 from scheduler.testing.simulate.complete import complete
 from scheduler.testing.simulate.manifests import load as manifests
 from scheduler.testing.simulate.run import Rules, simulate

@@ -11,11 +11,11 @@ import aiohttp
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler.app import Daemon
 from scheduler.config.types import LeaderElection, PluginSet, Profile
-from scheduler.kube import access
+from scheduler.daemon.app import Daemon
+from scheduler.kube import self_check as access
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
-from scheduler.testing.kubelet import Kubelet
+from scheduler.testing.controllers.kubelet import Kubelet
 from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
 from tests.integration.mortal import HastyClock
 

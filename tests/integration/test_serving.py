@@ -17,11 +17,11 @@ import pytest
 import yaml
 from structlog.testing import CapturingLogger
 
-from scheduler.app import Daemon
 from scheduler.config.load import load
-from scheduler.insight import serving
-from scheduler.insight.serving import LookupFailed
-from scheduler.options import RunOptions, SecureServing
+from scheduler.config.run_options import RunOptions, SecureServing
+from scheduler.daemon.app import Daemon
+from scheduler.server import serving
+from scheduler.server.serving import LookupFailed
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, options, until
 from tests.unit.insight.authorities import Authority

@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.app import Daemon
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import ClientConnection, Configuration, LeaderElection
-from scheduler.kube import sockets
-from scheduler.kube.credentials import Settings
-from scheduler.kube.lending import Lender
-from scheduler.kube.transport import HttpTransport
-from scheduler.options import RunOptions
+from scheduler.daemon.app import Daemon
+from scheduler.kube import transport as sockets
+from scheduler.kube.client_config import Settings
+from scheduler.kube.transport import HttpTransport, Lender
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, until
 from tests.integration.mortal import HastyClock

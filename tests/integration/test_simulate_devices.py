@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduler import cli
-from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.cli import main as cli
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.core import Builder, node, pod
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.yaml"
 DRIVER = "gpu.example.com"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler import cli
+from scheduler.cli import main as cli
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preemption.yaml"
 

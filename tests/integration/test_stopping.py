@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 
-from scheduler.app import Daemon
 from scheduler.config.types import LeaderElection
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.kubelet import Kubelet
+from scheduler.testing.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, options, until
 
 

@@ -16,9 +16,8 @@ import pytest
 import yaml
 
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
-from scheduler.kube.credentials import Settings, SettingsError, load_settings
-from scheduler.kube.lending import Lender
-from scheduler.kube.transport import HttpTransport
+from scheduler.kube.client_config import Settings, SettingsError, load_settings
+from scheduler.kube.transport import HttpTransport, Lender
 from tests.support.clock import VirtualClock
 from tests.unit.insight.authorities import Authority
 

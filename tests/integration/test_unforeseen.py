@@ -11,11 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler import binding, intake
+from scheduler import binding
+from scheduler.api.decode import Delta
 from scheduler.config.types import LeaderElection
-from scheduler.core.deltas import Delta
-from scheduler.insight import cachedump
-from scheduler.kube import lease, recorder, reflector
+from scheduler.eventhandlers import pods_and_nodes as intake
+from scheduler.kube import events as recorder, leader_election as lease, reflector
+from scheduler.server import cache_dump as cachedump
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import DEADLINE_S, Rig, rig_on
 from tests.integration.test_shown import shown
@@ -115,7 +116,7 @@ async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, m
 async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
     """The answer is a 500 with the error; other pages and the scheduling go on."""
     Mistake(1).around(monkeypatch, cachedump, "cache_page")  # type: ignore[arg-type]
-    monkeypatch.setattr("scheduler.showing.cache_page", cachedump.cache_page)
+    monkeypatch.setattr("scheduler.daemon.introspection.cache_page", cachedump.cache_page)
     async with ApiServer() as server, rig_on(server) as world:
         world.node("n1")
         world.pod("p")
@@ -142,8 +143,8 @@ async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
 
 async def test_a_part_that_cannot_run_ends_the_daemon(monkeypatch) -> None:
     """Ten failures in a row; the error is what `wait` raises."""
-    monkeypatch.setattr("scheduler.supervision._LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr("scheduler.supervision._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("scheduler.daemon.supervision._LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("scheduler.daemon.supervision._FIRST_PAUSE_S", 0.01)
     Mistake(10**6, lambda of: of.spec.name == "Pod").around(monkeypatch, reflector.Reflector, "_follow")
     async with ApiServer() as server, rig_on(server) as world:
         with pytest.raises(RuntimeError, match="_follow has a mistake"):

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from scheduler.config.types import LeaderElection
-from scheduler.kube.lease import LeaseLost
+from scheduler.kube.leader_election import LeaseLost
 from scheduler.testing.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.test_leader import hand_to

@@ -5,21 +5,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import (
     Ambiguous,
     Conflict,
     NotFound,
 )
-from scheduler.core.pod import Pod, PodCondition
-from scheduler.kube.credentials import load_settings
-from scheduler.kube.leasebody import LABEL, NAMES, LeaseSpec
-from scheduler.kube.recorder import EventRecorder
-from scheduler.kube.throttle import Throttle
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.events import EventRecorder
+from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
-from scheduler.kube.writes import ApiWriter, LeaseWriter
+from scheduler.kube.writes.api_writer import LABEL, NAMES, ApiWriter, LeaseSpec, LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.builders import node, pod
+from scheduler.testing.builders.core import node, pod
 
 REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes are available.")
 

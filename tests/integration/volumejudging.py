@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from scheduler.app import Daemon
-from scheduler.core.quantity import parse
-from scheduler.core.storage import WAIT_FOR_FIRST_CONSUMER
-from scheduler.core.volumes import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE
-from scheduler.plugins.volumebinding.assuming import Assumptions
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE, WAIT_FOR_FIRST_CONSUMER
+from scheduler.daemon.app import Daemon
+from scheduler.plugins.volumebinding.assume import Assumptions
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.judging import OURS, Object
 from tests.integration.otheractors import gibi, reaches

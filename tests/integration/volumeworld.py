@@ -10,11 +10,13 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from scheduler.app import Daemon
+from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, NO_PROVISIONER
 from scheduler.config.args import KnownArgs, KubestowArgs, RawArgs, VolumeBindingArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
-from scheduler.core.volumes import BOUND_BY_CONTROLLER, NO_PROVISIONER
-from scheduler.testing.actors import (
+from scheduler.daemon.app import Daemon
+from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.builders.core import node, pod
+from scheduler.testing.controllers import (
     AttachDetachController,
     Call,
     EphemeralVolumeController,
@@ -22,9 +24,7 @@ from scheduler.testing.actors import (
     PersistentVolumeController,
     ProtectionController,
 )
-from scheduler.testing.actors.joining import unbind
-from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders import node, pod
+from scheduler.testing.controllers.persistent_volume import unbind
 from tests.integration.judging import OURS, Object, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
 from tests.integration.otheractors import GarbageCollector, OtherScheduler

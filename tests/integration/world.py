@@ -12,13 +12,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from scheduler.app import Daemon
+from scheduler.api.podinfo import PodInfo
 from scheduler.core.clock import Clock
-from scheduler.core.podinfo import PodInfo
-from scheduler.testing.actors import Actor
+from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Fault, Refused
-from scheduler.testing.builders import node, pod
-from scheduler.testing.kubelet import Kubelet
+from scheduler.testing.builders.core import node, pod
+from scheduler.testing.controllers import Actor
+from scheduler.testing.controllers.kubelet import Kubelet
 from tests.integration.daemon import until
 from tests.integration.judging import OURS, Object, leftovers, miscounted, nominations
 from tests.integration.mortal import HastyClock, Mortal, remembered

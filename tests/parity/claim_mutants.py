@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.plugins.dra.extendedrequests import _share
-from scheduler.plugins.dra.giving import NOT_HELPED, Giver
+from scheduler.plugins.dra.binding import NOT_HELPED, Giver
+from scheduler.plugins.dra.extended_resources import _share
 
 _DRA: Final = "scheduler.plugins.dra"
 _EXTENDED: Final = f"{_DRA}.extended.ExtendedResources"
@@ -36,7 +36,7 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
     "nodes have nothing of it themselves": ({f"{_EXTENDED}._offering": lambda *_: 0}, ("ExtendedDevices",)),
     "what nobody has can be had": ({f"{_EXTENDED}._lacking": lambda *_: 0}, ("ExtendedDevices",)),
     "claims of earlier attempts do no harm": (
-        {"scheduler.cache.resourceclaims.ResourceClaims.made_for": lambda *_: None},
+        {"scheduler.cache.devices.claim_tracker.ResourceClaims.made_for": lambda *_: None},
         ("ExtendedDevices",),
     ),
     "no devices are given back": ({f"{_DRA}.giving.Giver.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),

@@ -11,19 +11,24 @@ from unittest.mock import patch
 
 import msgspec
 
-from scheduler.cache import devicepools
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.core.resourceclaims import DeviceToleration
-from scheduler.core.turns import Work
-from scheduler.plugins.dra import checking, consumption, result, seats
+from scheduler.api.resource_v1 import DeviceToleration
+from scheduler.cache.devices import pools as devicepools
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.core.cooperative import Work
+from scheduler.plugins.dra import (
+    allocation_result as result,
+    checking,
+    node_devices as consumption,
+    node_devices as seats,
+)
+from scheduler.plugins.dra.allocator import Search
 from scheduler.plugins.dra.constraints import Constraint, attribute_values as _attribute_values
-from scheduler.plugins.dra.search import Search
-from scheduler.plugins.dra.selecting import Selectors
+from scheduler.plugins.dra.selectors import Selectors
 from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
-_POOLS: Final = "scheduler.cache.devicepools"
-_NODES: Final = "scheduler.cache.devicesights"
-_USE: Final = "scheduler.cache.deviceuse.DeviceUse"
+_POOLS: Final = "scheduler.cache.devices.pools"
+_NODES: Final = "scheduler.cache.devices.shared_pools"
+_USE: Final = "scheduler.cache.devices.allocation_state.DeviceUse"
 _DRA: Final = "scheduler.plugins.dra"
 _SEATS: Final = f"{_DRA}.seats.Seats"
 _SEARCH: Final = f"{_DRA}.search.Search"

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.devices import DeviceId
-from scheduler.core.quantity import Quantity, from_nano
+from scheduler.api.quantity import Quantity, from_nano
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.core.feature_gates import DEVICE_GATES_ON
 from tests.parity.devicechanges import alternatives, change, requests_of
 from tests.parity.generate import Dice
 from tests.parity.random_devices import device_seed

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from scheduler.core.devicegates import (
+from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, LIST_TYPES
-from scheduler.core.placement import selector_matches
-from scheduler.core.pod import NodeSelector
+from scheduler.api.core_v1 import NodeSelector
+from scheduler.api.decode import from_manifest
+from scheduler.api.node_affinity import selector_matches
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, LIST_TYPES
 from tests.parity.devicecases import DeviceCase, concerns
 from tests.parity.devicechanges import alternatives
 from tests.parity.deviceoracle.process import ALL_BUT_STABLE

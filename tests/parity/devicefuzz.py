@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from scheduler.core.devicegates import LIST_TYPES
-from scheduler.core.quantity import parse
-from scheduler.plugins.dra.search import CAREFUL_STEPS
+from scheduler.api.quantity import parse
+from scheduler.core.feature_gates import LIST_TYPES
+from scheduler.plugins.dra.allocator import CAREFUL_STEPS
 from tests.parity.devicecases import DeviceCase, drawn
 from tests.parity.devicedefects import CORRECTIONS, corrected, only, read, without_spare
 from tests.parity.deviceoracle import process

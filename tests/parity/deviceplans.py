@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.quantity import Quantity
-from scheduler.core.resourceclaims import FINALIZER, ResourceClaim
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.quantity import Quantity
+from scheduler.api.resource_v1 import FINALIZER, ResourceClaim
+from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
-from scheduler.framework.state import CycleState
-from scheduler.plugins.dra.extended import is_in_memory
+from scheduler.plugins.dra.extended_resources import is_in_memory
 from scheduler.plugins.dra.plugin import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState
 from tests.parity.deviceclaims import device_changes

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from scheduler.obs import logs
+from scheduler.metrics import logs
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
 from tests.e2e.controlplane.build import Unavailable
 from tests.parity import crowd, devicefuzz, generate, mixedpods, ours

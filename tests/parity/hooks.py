@@ -1,11 +1,11 @@
 """What the replay reads from a running daemon while it decides, and the one thing that it keeps the daemon from."""
 
-from scheduler.app import Daemon
-from scheduler.core.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo
 from scheduler.cycle import Cycle
-from scheduler.framework.runner import Runner, Scored
-from scheduler.framework.state import CycleState
-from scheduler.queueing.records import QueuedPod
+from scheduler.daemon.app import Daemon
+from scheduler.framework.interface import CycleState
+from scheduler.framework.runtime import Runner, Scored
+from scheduler.queueing.types import QueuedPod
 from tests.parity.verdict import Scores
 
 

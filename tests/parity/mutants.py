@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.plugins.defaultpreemption.victims import Rule, by_importance
+from scheduler.api.podinfo import PodInfo
+from scheduler.plugins.defaultpreemption.dry_run import Rule, by_importance
 
 _PLUGIN: Final = "scheduler.plugins.defaultpreemption"
 

@@ -5,21 +5,20 @@ from typing import Final
 
 import msgspec
 
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.core.decode import from_manifest
-from scheduler.core.devices import ResourceSlice
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.framework.ports import Handle, Uncounted, Unplugged
-from scheduler.framework.state import CycleState
+from scheduler.core.cooperative import answered, finish
+from scheduler.framework.handle import Handle, Uncounted, Unplugged
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code, Rejection
 from scheduler.plugins.dra import DynamicResources
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE
+from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
-from scheduler.testing.builders import pod
+from scheduler.testing.builders.core import pod
 from tests.parity.devicecases import DeviceCase
 from tests.parity.deviceoracle.process import Answer
 from tests.parity.deviceplans import _plain

@@ -8,24 +8,24 @@ from typing import Any, Final
 
 import yaml
 
-from scheduler.app import Daemon
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.load import parse
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import GATES_ON
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.records import DecisionRecord
-from scheduler.core.verdicts import AttemptError
+from scheduler.core.decision_record import DecisionRecord
 from scheduler.cycle import Unfit
+from scheduler.daemon.app import Daemon
 from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
+from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
-from scheduler.obs.metrics import Metrics
-from scheduler.options import RunOptions
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError
+from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.dra.plugin import DynamicResources
-from scheduler.testing.apiserver.defaults import GATED as BLOCKED, with_pod_defaults
+from scheduler.testing.apiserver.kinds.defaults import GATED as BLOCKED, with_pod_defaults
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
 from tests.parity.deviceplans import given_back, held

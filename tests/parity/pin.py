@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from scheduler.obs import logs
+from scheduler.metrics import logs
 from tests.parity import pins, recordings
 from tests.parity.bydefault import changes
 from tests.parity.known import REASONS, Place, Reason

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from scheduler.core.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo
+from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
-from scheduler.framework.state import CycleState
 from scheduler.plugins.dra.plugin import DynamicResources
 from scheduler.plugins.dra.state import STATE as DEVICES
 from scheduler.plugins.volumebinding import VolumeBinding

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from scheduler.obs import logs
+from scheduler.metrics import logs
 from tests.e2e.controlplane.build import Unavailable, binaries
 from tests.parity import ours, recordings
 from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe

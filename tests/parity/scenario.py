@@ -12,8 +12,8 @@ The short form, as the files in `scenarios/` and the generator write it (everyth
                       priority, never_preempts, started, disrupted, nominated, ways,
                       needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
                       status: what a kubelet said, held: no condition ever tells of it, and some fields of a pod's spec as they are}
-    classes, pvs, claims, csi_nodes, csi_drivers, capacities, attachments, and what pods have of volumes: see storage.py
-    devices, and a pod's devices: see devices.py     feature_gates: those that are on, beside the ones that always are
+    classes, pvs, claims, csi_nodes, csi_drivers, capacities, attachments, and what pods have of volumes: see eventhandlers/storage.py
+    devices, and a pod's devices: see eventhandlers/devices.py     feature_gates: those that are on, beside the ones that always are
 
 The name of a pod may be a sentence. `priority` is a number of `PRIORITIES` or the name of a class that every cluster has,
 `started` the second of a day, `disrupted` the reason of a DisruptionTarget condition, `nominated` the status' word, and

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 
-from scheduler.obs import logs
+from scheduler.metrics import logs
 from tests.parity import recordings
 from tests.parity.known import REASONS
 from tests.parity.modes import Mode

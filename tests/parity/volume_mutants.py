@@ -8,18 +8,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from scheduler.cache import shelves
-from scheduler.cache.nodegroups import where_affinity
-from scheduler.cache.shelves import ClassShelves, Kind, Wish
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.cache.nodes.node_groups import where_affinity
+from scheduler.cache.storage import persistent_volumes as shelves
+from scheduler.cache.storage.persistent_volumes import ClassShelves, Kind, Wish
 from scheduler.core.nodeset import EMPTY
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim, is_for
 
-_PVS: Final = "scheduler.cache.pvs"
-_SHELVES: Final = "scheduler.cache.shelves.ClassShelves"
-_FINDING: Final = "scheduler.plugins.volumebinding.finding"
-_GATES: Final = "scheduler.plugins.volumebinding.gates"
-_VOLUME: Final = "scheduler.core.volumes.PersistentVolume"
-_CLAIM: Final = "scheduler.core.volumes.PersistentVolumeClaim"
+_PVS: Final = "scheduler.cache.storage.persistent_volumes"
+_SHELVES: Final = "scheduler.cache.storage.persistent_volumes.ClassShelves"
+_FINDING: Final = "scheduler.plugins.volumebinding.find"
+_GATES: Final = "scheduler.plugins.volumebinding.find"
+_VOLUME: Final = "scheduler.api.storage_v1.PersistentVolume"
+_CLAIM: Final = "scheduler.api.storage_v1.PersistentVolumeClaim"
 _AVAILABLE: Final = "Available"
 
 _smallest, _first = ClassShelves.smallest, ClassShelves._first
@@ -90,16 +90,16 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 13: access modes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("access_modes")},
     "gate 14: the largest PV is taken": {f"{_SHELVES}.smallest": _largest},
     "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
-    "no driver tells of its room": {"scheduler.core.storage.CSIDriver.tracks_capacity": property(lambda _: False)},
-    "nothing was migrated": {"scheduler.plugins.volumebinding.reaching.MIGRATABLE": frozenset()},
-    "attachments are not counted": {"scheduler.cache.attached.Attached._place_of": lambda *_: None},
+    "no driver tells of its room": {"scheduler.api.storage_v1.CSIDriver.tracks_capacity": property(lambda _: False)},
+    "nothing was migrated": {"scheduler.plugins.volumebinding.check_bindings.MIGRATABLE": frozenset()},
+    "attachments are not counted": {"scheduler.cache.storage.attach_limits.Attached._place_of": lambda *_: None},
     "old labels of PVs are not found under new ones": {
         "scheduler.plugins.volumezone.VolumeZone._within": lambda zones, one: zones._any(one.key, one.values)
     },
     "claims for one pod are shared": {
         "scheduler.plugins.volumerestrictions.VolumeRestrictions._is_taken": lambda *_: False
     },
-    "disks are shared": {"scheduler.cache.diskconflicts.DiskConflicts.of": lambda *_: EMPTY},
+    "disks are shared": {"scheduler.cache.storage.volume_users.DiskConflicts.of": lambda *_: EMPTY},
 }
 VOLUME_MUTANTS: Final = tuple(_MUTATIONS)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from scheduler.core.decode import Broken
-from scheduler.core.resourceclaims import ResourceClaim
+from scheduler.api.decode import Broken
+from scheduler.api.resource_v1 import ResourceClaim
 
 
 class ClaimHistory(dict[str, "ResourceClaim | Broken"]):

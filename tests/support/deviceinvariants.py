@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, Protocol
 
+from scheduler.api.core_v1 import NodeSelector
+from scheduler.api.decode import from_manifest
+from scheduler.api.node_affinity import selector_matches
+from scheduler.api.resource_v1 import Device, DeviceId, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from scheduler.core.clock import Clock
-from scheduler.core.decode import from_manifest
-from scheduler.core.devices import Device, DeviceId, ResourceSlice
-from scheduler.core.placement import selector_matches
-from scheduler.core.pod import NodeSelector
-from scheduler.core.resourceclaims import DeviceRequestAllocationResult, ResourceClaim
-from scheduler.testing.actors.claimusers import extended_claim, is_controlled_by, is_done, name_of
 from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.controllers.resource_claim import extended_claim, is_controlled_by, is_done, name_of
 
 Object = dict[str, Any]
 _CLAIMS: Final = "resourceclaims"

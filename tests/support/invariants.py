@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.disruption import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
-from scheduler.core.node import Node
-from scheduler.core.placement import selector_matches
-from scheduler.core.pod import Pod
-from scheduler.core.podclaims import claim_uses
-from scheduler.core.podinfo import Requests, allocatable, host_ports, requests_of
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.api.apps_and_policy import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.node_affinity import selector_matches
+from scheduler.api.podinfo import Requests, allocatable, host_ports, requests_of
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, claim_uses
 from scheduler.testing.apiserver import ApiServer
 
 Object = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Stand-ins for the ports of `framework/ports.py`: a writer that remembers and answers as scripted, a recorder that keeps.
+"""Stand-ins for the ports of `framework/handle.py`: a writer that remembers and answers as scripted, a recorder that keeps.
 
 For unit tests of decisions and of plugins; the whole daemon is tested against the in-process API server instead.
 """
@@ -12,11 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scheduler.core.decode import Broken
-from scheduler.core.errors import Conflict, Invalid
-from scheduler.core.meta import AnnotatedMetadata, Metadata, OwnerReference
-from scheduler.core.pod import ExtendedResourceClaimStatus, Pod, PodCondition
-from scheduler.core.resourceclaims import (
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod, PodCondition
+from scheduler.api.decode import Broken
+from scheduler.api.meta import AnnotatedMetadata, Metadata, OwnerReference
+from scheduler.api.resource_v1 import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
     AllocationResult,
@@ -24,13 +23,14 @@ from scheduler.core.resourceclaims import (
     ConsumerReference,
     ResourceClaim,
 )
-from scheduler.core.volumes import (
+from scheduler.api.storage_v1 import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     ObjectRef,
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from scheduler.core.errors import Conflict, Invalid
 from tests.support.claimports import ClaimHistory
 
 

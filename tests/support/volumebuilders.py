@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from scheduler.core.storage import (
+from scheduler.api.storage_v1 import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    CLASS_ANNOTATION,
     MIGRATED_PLUGINS,
+    NO_PROVISIONER,
+    SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
 )
-from scheduler.core.volumes import (
-    BIND_COMPLETED,
-    BOUND_BY_CONTROLLER,
-    CLASS_ANNOTATION,
-    NO_PROVISIONER,
-    SELECTED_NODE,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
-from scheduler.testing.builders import Builder, Manifest
+from scheduler.testing.builders.core import Builder, Manifest
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"

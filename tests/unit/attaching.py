@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from scheduler.api import csi_translation as intree
+from scheduler.api.core_v1 import Node, Volume
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import (
+    CSIDriver,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+    claim_uses,
+    not_owned,
+)
 from scheduler.cache.cluster import Cluster
-from scheduler.core import intree
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Volume
-from scheduler.core.podclaims import claim_uses, not_owned
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
-from scheduler.core.verdicts import Code
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.storage import Storage
-from scheduler.testing.builders import Builder
+from scheduler.eventhandlers.storage import Storage
+from scheduler.framework.status import Code
+from scheduler.testing.builders.core import Builder
 
 EBS = "ebs.csi.aws.com"
 GCE = "pd.csi.storage.gke.io"

@@ -7,9 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import CSIDriver, CSINode, StorageClass, VolumeAttachment
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import (
+    CSIDriver,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, GCE, World
 from tests.unit.objects import info, node

@@ -6,17 +6,15 @@ import asyncio
 import itertools
 from typing import Any
 
+from scheduler.api.core_v1 import Node, Pod, PodCondition
+from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
+from scheduler.binding import PodWatch
 from scheduler.cache.cluster import Cluster
+from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration
-from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
-from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod, PodCondition
-from scheduler.decisions import Decisions
-from scheduler.obs.metrics import Metrics
-from scheduler.options import RunOptions
-from scheduler.underway import PodWatch
+from scheduler.metrics.metrics import Metrics
+from scheduler.scheduler import Decisions
 from tests.support.ports import ListRecorder, ScriptedWriter
 
 POST_FILTER = " no new claims to deallocate, preemption: "

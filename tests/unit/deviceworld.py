@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Metadata
+from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.cluster import Cluster
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.devices import DeviceId
-from scheduler.core.events import Action
-from scheduler.core.meta import Metadata
-from scheduler.devices import DeviceIntake
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.core.cluster_events import Action
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.eventhandlers.devices import DeviceIntake
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.support.clock import VirtualClock
 from tests.unit.hearing import Hearing
 

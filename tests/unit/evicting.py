@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from scheduler.api.apps_and_policy import DISRUPTION_TARGET
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.decode import Delta
 from scheduler.config.types import Configuration
-from scheduler.core.deltas import Delta
-from scheduler.core.disruption import DISRUPTION_TARGET
 from scheduler.core.errors import ApiError
-from scheduler.core.pod import Pod, PodCondition
 from tests.unit.brain import Brain, manifest, read_pod
 
 

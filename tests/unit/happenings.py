@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from scheduler.core.deltas import Delta
+from scheduler.api.decode import Delta
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import WAITS
 

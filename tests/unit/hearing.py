@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scheduler.core.deltas import Delta
-from scheduler.core.events import ClusterEvent
+from scheduler.api.decode import Delta
+from scheduler.core.cluster_events import ClusterEvent
 
 
 class Hearing:

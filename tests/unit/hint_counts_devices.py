@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.devices import DEVICES_GIVEN_BACK
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
+from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.hint_rows import CAME, LABELLED, RESIZED_NODE, asks
 from tests.unit.hint_rows_devices import (
     CLAIM_CAME,

@@ -12,12 +12,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pytest
 
+from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs, PodTopologySpreadArgs
 from scheduler.config.types import OUR_NAME, Configuration, Profile
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
-from scheduler.kube.kinds import KINDS
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
+from scheduler.kube.resources import KINDS
 from tests.unit.brain import Brain, manifest, read_node, read_pod
 
 Thing: TypeAlias = Callable[[Brain], None]

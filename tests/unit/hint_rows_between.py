@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.config.args import DefaultConstraint
-from scheduler.core.events import Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from tests.unit.hint_rows import (
     CAME,
     GONE,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.devices import DEVICES_GIVEN_BACK
-from scheduler.testing.devicebuilders import DeviceBuilder, a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, a_toleration
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, a_toleration
+from scheduler.testing.builders.devices import DeviceBuilder, a_device, a_device_class, a_slice
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import (
     CAME,

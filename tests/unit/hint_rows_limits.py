@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.kube.kinds import KINDS
-from scheduler.testing.builders import Builder
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.kube.resources import KINDS
+from scheduler.testing.builders.core import Builder
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.topologies import ZONE
+from scheduler.api.csi_translation import ZONE
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.hint_rows import CAME, LABELLED, POD_GONE, gone, leaves, node, pod, wakes
 from tests.unit.hint_rows_limits import claims, stored

@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.core.labels import LabelSelector
-from scheduler.core.placement import term_problem
-from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduler.core.storage import CSIDriver, CSIStorageCapacity, StorageClass, TopologySelectorTerm
-from scheduler.core.volumes import ClaimSelector, PersistentVolume, PersistentVolumeClaim
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.node_affinity import term_problem
+from scheduler.api.selectors import LabelSelector
+from scheduler.api.storage_v1 import (
+    ClaimSelector,
+    CSIDriver,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologySelectorTerm,
+)
 
 Labels = Mapping[str, str]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.framework.ports import Handle, Unplugged, Writer
+from scheduler.framework.handle import Handle, Unplugged, Writer
 
 
 def node(name: str = "n1", *, labels: Any = None, taints: Any = (), cordoned: Any = False, **allocatable: str) -> Node:

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from scheduler import decisions
+from scheduler import scheduler as decisions
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import RawArgs
 from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Groups, Rejection, Wait
-from scheduler.framework.hints import EventHint
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, StateKey
+from scheduler.framework.status import Code, Groups, Rejection, Wait
 from scheduler.plugins import registry
-from scheduler.reload import Verdict, Wish
+from scheduler.profiles.reconciler import Verdict, Wish
 from tests.unit.brain import Brain
 
 OURS = "kubestow"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler import underway
+from scheduler import binding as underway
+from scheduler.api.core_v1 import Pod
+from scheduler.binding import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
-from scheduler.core.pod import Pod
-from scheduler.core.verdicts import AttemptError, Code, Rejection, Wait
-from scheduler.underway import PodWatch
+from scheduler.framework.status import AttemptError, Code, Rejection, Wait
 from tests.unit.brain import Brain, manifest, typed
 from tests.unit.toys import AfterBind, BeforeBind, Holds, Toy
 

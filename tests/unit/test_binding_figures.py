@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.api.core_v1 import Pod
 from scheduler.core.errors import ApiError, Conflict, Forbidden, NotFound
-from scheduler.core.pod import Pod
-from scheduler.core.verdicts import AttemptError, Code, Rejection
+from scheduler.framework.status import AttemptError, Code, Rejection
 from tests.unit.brain import Brain, manifest, typed
 from tests.unit.toys import BeforeBind
 

@@ -13,14 +13,15 @@ import pytest
 import structlog
 import yaml
 
-from scheduler import __version__, cli
+from scheduler import __version__
+from scheduler.cli import main as cli
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.insight.serving import CannotListen, CertificateError, LookupFailed
-from scheduler.kube.credentials import SettingsError
-from scheduler.obs import logs
-from scheduler.options import ALWAYS_ALLOWED, RunOptions, SecureServing
+from scheduler.config.run_options import ALWAYS_ALLOWED, RunOptions, SecureServing
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.kube.client_config import SettingsError
+from scheduler.metrics import logs
+from scheduler.server.serving import CannotListen, CertificateError, LookupFailed
 
 GOOD = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -50,9 +51,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunOptions]]:
         options.append(given)
         return 3
 
-    app = types.ModuleType("scheduler.app")
+    app = types.ModuleType("scheduler.daemon.app")
     app.run_daemon = run_daemon  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "scheduler.app", app)
+    monkeypatch.setitem(sys.modules, "scheduler.daemon.app", app)
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
     before = structlog.get_config()
     yield options
@@ -231,7 +232,7 @@ def test_a_daemon_that_cannot_start(
         await asyncio.sleep(0)
         raise error
 
-    monkeypatch.setattr(sys.modules["scheduler.app"], "run_daemon", run_daemon)
+    monkeypatch.setattr(sys.modules["scheduler.daemon.app"], "run_daemon", run_daemon)
 
     assert run() == 1
     assert capsys.readouterr().err == said + "\n"

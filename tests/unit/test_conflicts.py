@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.deltas import Delta
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Delta
+from scheduler.binding import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
-from scheduler.core.pod import Pod
-from scheduler.underway import PodWatch
 from tests.unit.brain import Brain, manifest, read_pod, typed
 
 COUNT = "kubestow_binding_conflicts_total"

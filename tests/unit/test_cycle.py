@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Narrow, Nominate, Rejection, Wait
 from scheduler.cycle import Broke, Placed, Unfit
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Narrow, Nominate, Rejection, Wait
 from tests.unit.toys import (
     AfterFilter,
     Answers,

@@ -12,16 +12,17 @@ from typing import Any, Final
 import msgspec
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Profile
-from scheduler.core.decode import ObjectDecoder
 from scheduler.core.errors import Forbidden, Unavailable
-from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.kube.kinds import KINDS
+from scheduler.kube.resources import KINDS
 from scheduler.plugins.dra.plugin import DynamicResources
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import (
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import (
     DeviceBuilder,
     DeviceClassBuilder,
     SliceBuilder,
@@ -29,7 +30,6 @@ from scheduler.testing.devicebuilders import (
     a_device_class,
     a_slice,
 )
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.brain import Brain
 from tests.unit.happenings import Thing, deliver, ended, known, place, refusing, some

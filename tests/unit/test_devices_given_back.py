@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import ClusterEvent
-from scheduler.devices import DEVICES_GIVEN_BACK, DeviceIntake
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK, DeviceIntake
+from scheduler.testing.builders.claims import a_claim, a_result
 from tests.unit.deviceworld import CLAIM, D0, HELD, World, at, broken
 
 

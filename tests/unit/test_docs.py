@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from scheduler.config.args import SPELLED, KubestowArgs
-from scheduler.config.changes import changes
+from scheduler.config.dump import changes
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import default, parse
-from scheduler.config.profiles import read_changes
+from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import Configuration
-from scheduler.decisions import build_profiles
+from scheduler.scheduler import build_profiles
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

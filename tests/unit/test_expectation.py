@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import Unavailable
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Rejection, Skip, Wait
 from scheduler.failure import UNTOLD_S
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Code, Rejection, Skip, Wait
 from tests.unit.brain import Brain
 from tests.unit.scenarios.seen import with_plugins
 from tests.unit.toys import BeforeBind, Holds

@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler import failure
-from scheduler.core import unforeseen
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.core import errors as unforeseen
 from scheduler.core.errors import ApiError, Fenced, NotFound, Unavailable
-from scheduler.core.pod import Pod, PodCondition
 from scheduler.failure import StatusPatches
 from tests.unit.brain import Brain, WireWriter, manifest, typed
 from tests.unit.toys import Holds

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration
-from scheduler.core.podinfo import PodInfo
 from tests.unit.brain import Brain, StepClock
 
 NODES = 60

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.cache.foreignbindings import RECENT_S, ForeignBindings
+from scheduler.cache.cluster import RECENT_S, ForeignBindings
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration
 from tests.unit.brain import Brain

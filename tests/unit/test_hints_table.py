@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from scheduler.config.types import Profile
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.framework.hints import EventHint
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint
 from tests.unit import (
     hint_rows_between,
     hint_rows_devices,

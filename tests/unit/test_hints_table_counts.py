@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.namespace import Namespace
-from scheduler.core.pod import ResourceMap
-from scheduler.core.podinfo import PodInfo, Requests, allocatable, pod_info
-from scheduler.core.workloads import ReplicaSet, Service
-from scheduler.framework.hints import EventHint
-from scheduler.testing.builders import Builder
+from scheduler.api.apps_and_policy import ReplicaSet, Service
+from scheduler.api.core_v1 import Namespace, ResourceMap
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, Requests, allocatable, pod_info
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint
+from scheduler.testing.builders.core import Builder
 from tests.unit import hint_counts_devices, hint_counts_volumes
 from tests.unit.brain import manifest, typed
 from tests.unit.hint_rows import (

@@ -10,12 +10,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
+from scheduler.api.podinfo import pod_info
 from scheduler.config.args import DefaultConstraint
-from scheduler.core.events import ClusterEvent
-from scheduler.core.podinfo import pod_info
+from scheduler.core.cluster_events import ClusterEvent
 from scheduler.queue import QueuedPod
-from scheduler.queueing.records import Place
-from scheduler.queueing.wakers import Strategy
+from scheduler.queueing.queueing_hints import Strategy
+from scheduler.queueing.types import Place
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.brain import Brain, manifest, typed
 from tests.unit.hint_rows import (

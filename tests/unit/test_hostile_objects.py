@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.text import LIMIT_BYTES
-from scheduler.kube.kinds import KINDS, POD, KindSpec
+from scheduler.api.decode import Broken, Delta
+from scheduler.core.errors import LIMIT_BYTES
+from scheduler.kube.resources import KINDS, POD, KindSpec
 from scheduler.kube.store import Store
 from tests.hostile import SMALL, fields, plain
 from tests.unit.brain import Brain

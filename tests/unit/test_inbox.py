@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler.inbox import Inbox
+from scheduler.context import Inbox
 
 
 def test_changes_are_applied_in_order_and_a_broken_one_stops_nothing() -> None:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler import intake, seen
-from scheduler.core.deltas import Delta
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.unforeseen import UnforeseenErrors
-from scheduler.insight.cachedump import cache_page
-from scheduler.intake import node_changes
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.eventhandlers import pods_and_nodes as intake, workloads as seen
+from scheduler.eventhandlers.pods_and_nodes import node_changes
+from scheduler.server.cache_dump import cache_page
 from tests.unit.brain import Brain, manifest, read_node, read_pod
 from tests.unit.hint_rows import asks
 

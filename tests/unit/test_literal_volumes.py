@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.volumes import SELECTED_NODE
+from scheduler.api.storage_v1 import SELECTED_NODE
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 from tests.unit.literal_volumes import (
     BIND_CONFLICT,

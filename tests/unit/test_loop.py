@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.core.verdicts import Code, Rejection
 from scheduler.framework.profile import BoundFilter
+from scheduler.framework.status import Code, Rejection
 from tests.unit.brain import Brain
 from tests.unit.toys import Holds, TakesLong, Verifies
 

@@ -10,23 +10,28 @@ from typing import Any, Final
 import pytest
 import structlog
 
+from scheduler.api.core_v1 import Namespace
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import pod_info
+from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
+from scheduler.context import Inbox, Shared
+from scheduler.controllers.node_name_pods import (
+    FIRST_PAUSE_S,
+    IN_FLIGHT_MAX,
+    LONGEST_PAUSE_S,
+    OPT_IN_LABEL,
+    TRIES,
+    NodeNamePods,
+)
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Forbidden, NotFound, Unavailable
-from scheduler.core.meta import Metadata
-from scheduler.core.namespace import Namespace
-from scheduler.core.podinfo import pod_info
-from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.decisions import build_profiles
-from scheduler.inbox import Inbox
-from scheduler.nodenamepods import FIRST_PAUSE_S, IN_FLIGHT_MAX, LONGEST_PAUSE_S, OPT_IN_LABEL, TRIES, NodeNamePods
-from scheduler.obs.metrics import Metrics
-from scheduler.shared import Shared
-from scheduler.storage import Storage
-from scheduler.surroundings import surroundings
-from scheduler.testing.builders import PodBuilder, node, pod
+from scheduler.eventhandlers.storage import Storage
+from scheduler.eventhandlers.workloads import surroundings
+from scheduler.metrics.metrics import Metrics
+from scheduler.scheduler import build_profiles
+from scheduler.testing.builders.core import PodBuilder, node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv
 from tests.unit.brain import Brain, StepClock

@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from scheduler import decisions
+from scheduler import scheduler as decisions
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import pod_info
 from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
-from scheduler.core.decode import from_manifest
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import pod_info
-from scheduler.core.verdicts import Code, Rejection, Wait
-from scheduler.permit import Permits
+from scheduler.framework.status import Code, Rejection, Wait
 from scheduler.plugins import registry
+from scheduler.waiting_pods import Permits
 from tests.unit.brain import Brain, StepClock, manifest
 from tests.unit.hint_rows import CAME, node
 from tests.unit.scenarios.seen import attempts, with_plugins

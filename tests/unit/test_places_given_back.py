@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from scheduler.core.errors import Unavailable
-from scheduler.core.verdicts import Wait
+from scheduler.framework.status import Wait
 from tests.unit.brain import Brain
 from tests.unit.toys import Holds
 

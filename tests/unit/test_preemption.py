@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler import preemption
-from scheduler.core.disruption import DISRUPTION_TARGET
+from scheduler.api.apps_and_policy import DISRUPTION_TARGET
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,

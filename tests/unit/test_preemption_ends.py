@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler.core.pod import Pod
+from scheduler.api.core_v1 import Pod
 from tests.unit.brain import Brain
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Rejection, Wait
-from scheduler.framework.settle import settle
-from scheduler.framework.state import CycleState
+from scheduler.api.podinfo import PodInfo
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Rejection, Wait
+from scheduler.framework.wait import settle
 from tests.unit.brain import Brain
 from tests.unit.evicting import (
     VICTIM,

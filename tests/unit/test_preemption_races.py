@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.deltas import Delta
+from scheduler.api.decode import Delta
 from scheduler.core.errors import ApiError, Fenced, Forbidden
 from tests.unit.brain import Brain
 from tests.unit.evicting import (

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
-from scheduler.kube.profilewrites import PROFILES, ProfileWriter
-from scheduler.kube.throttle import Throttle
-from scheduler.profileobjects import ProfileObjects
-from scheduler.reload import IN_FORCE, INVALID, Verdict, Wish
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
+from scheduler.profiles.objects import ProfileObjects
+from scheduler.profiles.reconciler import IN_FORCE, INVALID, Verdict, Wish
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, ScriptedTransport, until
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import (
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     FORCE_ACTIVATE,
@@ -16,10 +17,9 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import Hint
+from scheduler.framework.interface import Hint
 from scheduler.queue import QueuedPod
-from scheduler.queueing.records import Place
+from scheduler.queueing.types import Place
 from tests.unit.queueing.world import OTHER, World, hint, pod
 
 FIT = "NodeResourcesFit"

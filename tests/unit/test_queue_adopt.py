@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from scheduler.core.events import NODE_ADD, PROFILE_CHANGED
-from scheduler.framework.hints import Hint
+from scheduler.core.cluster_events import NODE_ADD, PROFILE_CHANGED
+from scheduler.framework.interface import Hint
 from scheduler.queue import QueueProfile
 from tests.unit.queueing.world import OTHER, OURS, Gate, World, by_priority, hint, pod
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code
-from scheduler.framework.hints import Hint
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.framework.interface import Hint
+from scheduler.framework.status import Code
 from tests.unit.queueing.world import Gate, SchedulingGates, World, hint, pod
 
 FIT = "NodeResourcesFit"

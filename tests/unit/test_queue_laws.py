@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import event as noted, given, settings, strategies as st
 
-from scheduler.core.events import (
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import (
     ALL,
     ASSIGNED_POD_DELETE,
     FORCE_ACTIVATE,
@@ -18,11 +19,10 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.queue import QueuedPod
-from scheduler.queueing.records import IN_POOL, Place
-from scheduler.queueing.wakers import Strategy
+from scheduler.queueing.queueing_hints import Strategy
+from scheduler.queueing.types import IN_POOL, Place
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, SchedulingGates, World, pod
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.cli.flags import parser
 from scheduler.config.args import UPSTREAM, KubestowArgs, default_args
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.fields import Fields
 from scheduler.config.load import parse
 from scheduler.config.types import FEATURE_GATES, GATES_ON
-from scheduler.flags import parser
 from tools.configuration_page import reference
 from tools.configuration_tables import ARGUMENTS, FIELDS, GATES, ignored
 

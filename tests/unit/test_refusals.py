@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from structlog.testing import CapturingLogger
 
-from scheduler import refusals
+from scheduler.api.core_v1 import FailedPod
+from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import OUR_NAME, Configuration, Profile
-from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
-from scheduler.core.deltas import Delta
-from scheduler.core.failedpod import FailedPod
-from scheduler.core.meta import Metadata
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.obs.metrics import Metrics
+from scheduler.controllers import kubelet_rejections as refusals
+from scheduler.metrics.metrics import Metrics
 from tests.examples import examples
 from tests.unit.brain import Brain, StepClock, manifest, typed
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.config.dump import to_document
 from scheduler.core.errors import Unavailable
-from scheduler.reload import FAILED, IN_FORCE, INVALID, WAITING, Verdict
+from scheduler.profiles.reconciler import FAILED, IN_FORCE, INVALID, WAITING, Verdict
 from tests.unit.reloads import OURS, Reloaded, weight, witness
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import event as noted, example, given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import Unavailable
-from scheduler.core.podinfo import PodInfo
-from scheduler.reload import IN_FORCE
+from scheduler.profiles.reconciler import IN_FORCE
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.reloads import OURS, Reloaded, witness
 

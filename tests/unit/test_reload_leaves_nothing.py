@@ -8,9 +8,9 @@ import weakref
 from functools import partial
 
 from scheduler.framework.profile import Profile
-from scheduler.reload import Wish
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim
+from scheduler.profiles.reconciler import Wish
+from scheduler.testing.builders.claims import a_claim as a_device_claim
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.support.volumebuilders import a_claim, a_class
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler import shell
 from scheduler.core.errors import NotFound, Unavailable
-from scheduler.kube.credentials import Settings
-from scheduler.kube.lending import Lender
-from scheduler.kube.profilewrites import PROFILES, ProfileWriter
-from scheduler.kube.throttle import Throttle
-from scheduler.obs.metrics import Metrics
-from scheduler.profileobjects import ProfileObjects
-from scheduler.shell import Shell
+from scheduler.kube.client_config import Settings
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.transport import Lender
+from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
+from scheduler.metrics.metrics import Metrics
+from scheduler.profiles import kopf_watch as shell
+from scheduler.profiles.kopf_watch import Shell
+from scheduler.profiles.objects import ProfileObjects
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 

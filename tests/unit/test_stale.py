@@ -8,23 +8,20 @@ from typing import Any, Final
 
 import pytest
 
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import Broken, Delta, from_manifest
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo, placed, pod_info
+from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
-from scheduler.core.decode import Broken, from_manifest
-from scheduler.core.deltas import Delta
+from scheduler.context import Inbox, Pending, Shared
+from scheduler.controllers.stale_volumes import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.core.errors import Conflict, Unavailable
-from scheduler.core.fiterror import Diagnosis
-from scheduler.core.meta import Metadata
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo, placed, pod_info
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.inbox import Inbox
-from scheduler.obs.metrics import Metrics
-from scheduler.shared import Pending, Shared
-from scheduler.stale import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
-from scheduler.storage import Storage
-from scheduler.testing.builders import node, pod
-from scheduler.testing.deviceclaimbuilders import a_claim as a_device_claim, a_result
+from scheduler.eventhandlers.storage import Storage
+from scheduler.framework.status import Code, Diagnosis, Rejection
+from scheduler.metrics.metrics import Metrics
+from scheduler.testing.builders.claims import a_claim as a_device_claim, a_result
+from scheduler.testing.builders.core import node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv
 from tests.unit.brain import StepClock

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import structlog
 
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Metadata
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.ledger import SETTLE_S
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.events import Action
-from scheduler.core.meta import Metadata
-from scheduler.storage import CAPACITY_FREED, Storage
-from scheduler.testing.builders import node
+from scheduler.cache.storage.capacity_reservations import SETTLE_S
+from scheduler.core.cluster_events import Action
+from scheduler.eventhandlers.storage import CAPACITY_FREED, Storage
+from scheduler.testing.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.hearing import Hearing

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from scheduler.core.unforeseen import UnforeseenErrors
-from scheduler.supervision import FAILURES, WITHIN_S, Supervisor
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.daemon.supervision import FAILURES, WITHIN_S, Supervisor
 from tests.support.clock import VirtualClock
 
 

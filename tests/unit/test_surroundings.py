@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler.core.decode import ObjectDecoder, from_manifest
-from scheduler.core.deltas import Delta
-from scheduler.core.labels import LabelSelector
-from scheduler.core.pod import Pod
-from scheduler.kube.kinds import BUDGET, KINDS
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Delta, ObjectDecoder, from_manifest
+from scheduler.api.selectors import LabelSelector
+from scheduler.kube.resources import BUDGET, KINDS
 from tests.unit.brain import Brain
 
 import msgspec  # isort: skip

@@ -12,14 +12,13 @@ from typing import Any, Final
 import msgspec
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Profile
-from scheduler.core.decode import ObjectDecoder
 from scheduler.core.errors import Forbidden, Unavailable
-from scheduler.core.storage import CSIStorageCapacity, StorageClass
-from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.kube.kinds import KINDS
-from scheduler.testing.builders import Builder
+from scheduler.kube.resources import KINDS
+from scheduler.testing.builders.core import Builder
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import (
     CapacityBuilder,

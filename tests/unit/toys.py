@@ -10,24 +10,22 @@ from typing import Any
 import numpy as np
 
 from scheduler import cycle as cycle_module
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes import NodeView
+from scheduler.cache.nodes.nodes import NodeView
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
+from scheduler.core.cooperative import T, Work
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import T, Work
-from scheduler.core.verdicts import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.framework.points import PostFiltered, Scores, WhatIf
-from scheduler.framework.ports import Handle
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, PostFiltered, Scores, WhatIf
 from scheduler.framework.profile import Factory, build
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
-from scheduler.obs.metrics import Metrics
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import Code, Groups, Narrow, Rejection, Skip, Wait
+from scheduler.metrics.metrics import Metrics
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit.brain import StepClock
 

@@ -6,7 +6,7 @@ import re
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from scheduler.cel.gotext import quoted
+from scheduler.cel.go_format import quoted
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]*")
 _FIELD = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"

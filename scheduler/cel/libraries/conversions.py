@@ -7,11 +7,11 @@ import re
 from functools import cache
 from typing import Final
 
+from scheduler.cel.check.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, A, Overload, type_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import double as double_text
+from scheduler.cel.go_format import double as double_text
 from scheduler.cel.libraries.declaring import function, traversal
 from scheduler.cel.libraries.operators import int64, uint64
-from scheduler.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, A, Overload, type_of
 from scheduler.cel.values import TypeValue, UInt, Value, type_name
 
 _MOST_DIGITS: Final = 18

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from functools import lru_cache, wraps
+from typing import Any, Final, TypeAlias, TypeVar
 
-from scheduler.cel.costs import OF_ONE, size
-from scheduler.cel.running import work
-from scheduler.cel.types import Overload, Type
+from scheduler.cel.check.types import Overload, Type
+from scheduler.cel.eval.logic import OF_ONE, size
+from scheduler.cel.eval.running import work
 from scheduler.cel.values import Value, unkey
 
 Cost: TypeAlias = Callable[..., int] | int | None
@@ -93,3 +94,20 @@ def _deep(value: Value, known: dict[int, int]) -> int:
             cost = sum([_deep(each, known) for each in value])
         known[id(value)] = cost
     return cost
+
+
+_Read = TypeVar("_Read")
+_KEPT: Final = 4096
+_LONGEST: Final = 128
+"""Of longer texts nothing is remembered, so that all that is stays small."""
+
+
+def remembered(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
+    """The function, which must give what nobody changes; its errors must be values."""
+    known = lru_cache(maxsize=_KEPT)(read)
+
+    @wraps(read)
+    def recall(text: str) -> _Read:
+        return known(text) if len(text) <= _LONGEST else read(text)
+
+    return recall

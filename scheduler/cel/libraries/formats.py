@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from scheduler.api.meta import dns_1035_label, dns_label, label_key, label_value, subdomain
 from scheduler.cel.calendar import nanos_of
+from scheduler.cel.check.types import FORMAT, STRING, Overload, list_of, optional_of
 from scheduler.cel.libraries.declaring import function, member, pattern_cost
 from scheduler.cel.libraries.urls import BadURL, parse_request
-from scheduler.cel.types import FORMAT, STRING, Overload, list_of, optional_of
 from scheduler.cel.values import NONE, Optional, Value
-from scheduler.core.names import dns_1035_label, dns_label, label_key, label_value, subdomain
 
 _BASE64_SIZE: Final = 84
 _URL_SIZE: Final = 1103

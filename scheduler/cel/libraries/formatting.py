@@ -9,10 +9,10 @@ from functools import cache, lru_cache
 from typing import Final
 
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import double, quoted, scalar
-from scheduler.cel.libraries.remembered import remembered
+from scheduler.cel.eval.running import fits
+from scheduler.cel.go_format import double, quoted, scalar
+from scheduler.cel.libraries.declaring import remembered
 from scheduler.cel.libraries.times import duration_text, timestamp_text
-from scheduler.cel.running import fits
 from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name, unkey
 
 _KEPT: Final = 4096

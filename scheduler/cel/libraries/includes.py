@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
+from scheduler.cel.check.types import BOOL, DYN, STRING, Overload, Type
 from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import member
-from scheduler.cel.types import BOOL, DYN, Overload
 from scheduler.cel.values import Value, same
 
 _LONGEST: Final = 48
@@ -24,3 +24,37 @@ def _includes(holder: Value, value: Value) -> bool:
 
 
 INCLUDES: Final[tuple[Overload, ...]] = (member("includes", "dra_includes_dyn_dyn", ((DYN, DYN), BOOL), _includes),)
+
+
+_AUTHORIZER: Final = Type("kubernetes.authorization.Authorizer")
+_PATH_CHECK: Final = Type("kubernetes.authorization.PathCheck")
+_GROUP_CHECK: Final = Type("kubernetes.authorization.GroupCheck")
+_RESOURCE_CHECK: Final = Type("kubernetes.authorization.ResourceCheck")
+_DECISION: Final = Type("kubernetes.authorization.Decision")
+
+
+def _never(*values: Value) -> NoReturn:
+    raise AssertionError(f"no value has a type of the authorizer library: {values}")
+
+
+def _member(name: str, id: str, receiver: Type, arguments: tuple[Type, ...], result: Type) -> Overload:  # noqa: A002
+    return member(name, id, ((receiver, *arguments), result), _never)
+
+
+AUTHORIZATION: Final[tuple[Overload, ...]] = (
+    _member("path", "authorizer_path", _AUTHORIZER, (STRING,), _PATH_CHECK),
+    _member("group", "authorizer_group", _AUTHORIZER, (STRING,), _GROUP_CHECK),
+    _member("serviceAccount", "authorizer_serviceaccount", _AUTHORIZER, (STRING, STRING), _AUTHORIZER),
+    _member("resource", "groupcheck_resource", _GROUP_CHECK, (STRING,), _RESOURCE_CHECK),
+    _member("subresource", "resourcecheck_subresource", _RESOURCE_CHECK, (STRING,), _RESOURCE_CHECK),
+    _member("namespace", "resourcecheck_namespace", _RESOURCE_CHECK, (STRING,), _RESOURCE_CHECK),
+    _member("name", "resourcecheck_name", _RESOURCE_CHECK, (STRING,), _RESOURCE_CHECK),
+    _member("fieldSelector", "authorizer_fieldselector", _RESOURCE_CHECK, (STRING,), _RESOURCE_CHECK),
+    _member("labelSelector", "authorizer_labelselector", _RESOURCE_CHECK, (STRING,), _RESOURCE_CHECK),
+    _member("check", "pathcheck_check", _PATH_CHECK, (STRING,), _DECISION),
+    _member("check", "resourcecheck_check", _RESOURCE_CHECK, (STRING,), _DECISION),
+    _member("errored", "decision_errored", _DECISION, (), BOOL),
+    _member("error", "decision_error", _DECISION, (), STRING),
+    _member("allowed", "decision_allowed", _DECISION, (), BOOL),
+    _member("reason", "decision_reason", _DECISION, (), STRING),
+)

@@ -9,13 +9,7 @@ from math import isnan
 from operator import add, le
 from typing import Any, Final
 
-from scheduler.cel.costs import LIST_COST, size
-from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.declaring import deep_traversal, function, member
-from scheduler.cel.libraries.operators import int64, uint64
-from scheduler.cel.running import afford, fits, work
-from scheduler.cel.semver import Semver
-from scheduler.cel.types import (
+from scheduler.cel.check.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -31,6 +25,12 @@ from scheduler.cel.types import (
     Type,
     list_of,
 )
+from scheduler.cel.errors import EvalError
+from scheduler.cel.eval.logic import LIST_COST, size
+from scheduler.cel.eval.running import afford, fits, work
+from scheduler.cel.libraries.declaring import deep_traversal, function, member
+from scheduler.cel.libraries.operators import int64, uint64
+from scheduler.cel.libraries.semvers import Semver
 from scheduler.cel.values import Duration, Timestamp, UInt, Value, compare, contains, same
 
 _CALL_COST: Final = 1

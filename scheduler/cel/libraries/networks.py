@@ -5,12 +5,11 @@ from __future__ import annotations
 import ipaddress
 from typing import ClassVar, Final, TypeAlias
 
+from scheduler.cel.check.types import BOOL, CIDR, INT, IP, STRING, Overload
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import quoted
+from scheduler.cel.go_format import quoted
 from scheduler.cel.libraries.addresses import BadAddress, parse_address
-from scheduler.cel.libraries.declaring import characters, double_traversal, function, member, traversal
-from scheduler.cel.libraries.remembered import remembered
-from scheduler.cel.types import BOOL, CIDR, INT, IP, STRING, Overload
+from scheduler.cel.libraries.declaring import characters, double_traversal, function, member, remembered, traversal
 from scheduler.cel.values import Value
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

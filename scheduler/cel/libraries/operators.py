@@ -11,12 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from scheduler.cel.attributes import pick
-from scheduler.cel.costs import size
-from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.declaring import Cost, both, function, member, shorter
-from scheduler.cel.running import fits
-from scheduler.cel.types import (
+from scheduler.cel.check.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -32,6 +27,11 @@ from scheduler.cel.types import (
     list_of,
     map_of,
 )
+from scheduler.cel.errors import EvalError
+from scheduler.cel.eval.attributes import pick
+from scheduler.cel.eval.logic import size
+from scheduler.cel.eval.running import fits
+from scheduler.cel.libraries.declaring import Cost, both, function, member, shorter
 from scheduler.cel.values import UInt, Value, compare, contains, equal, is_kubernetes, key, same
 
 _INT_MAX: Final = 2**63 - 1

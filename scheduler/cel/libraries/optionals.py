@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scheduler.cel.attributes import MISSING, find
+from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Overload, Type, list_of, map_of, optional_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import scalar
+from scheduler.cel.eval.attributes import MISSING, find
+from scheduler.cel.go_format import scalar
 from scheduler.cel.libraries.declaring import function, member
-from scheduler.cel.types import BOOL, DYN, INT, STRING, Overload, Type, list_of, map_of, optional_of
 from scheduler.cel.values import NONE, Duration, Optional, Timestamp, UInt, Value, key, type_name
 
 _EMPTY_OR_NOT: Final = frozenset({type(None), bool, int, UInt, float, str, bytes, list, dict})

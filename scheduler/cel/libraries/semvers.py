@@ -1,15 +1,134 @@
-"""Kubernetes' versions: `semver("1.2.3")`."""
+"""Versions by semver.org, as selectors compare them."""
 
 from __future__ import annotations
 
 import operator
-from typing import Final
+import re
+from collections.abc import Callable
+from typing import ClassVar, Final, TypeAlias
 
+from msgspec import Struct
+
+from scheduler.cel.check.types import BOOL, INT, SEMVER, STRING, Overload
 from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.declaring import function, member, traversal
-from scheduler.cel.libraries.remembered import remembered
-from scheduler.cel.semver import Semver, is_tolerable, is_version, parse, parse_tolerant
-from scheduler.cel.types import BOOL, INT, SEMVER, STRING, Overload
+from scheduler.cel.go_format import quoted
+from scheduler.cel.libraries.declaring import function, member, remembered, traversal
+
+_DIGITS: Final = re.compile(r"[0-9]*")
+_PLAIN: Final = re.compile(r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})")
+_SHORT: Final = 18
+_NUMBER: Final = "(?:0|[1-9][0-9]*+)"
+_IDENTIFIER: Final = rf"(?:{_NUMBER}(?![0-9A-Za-z-])|[0-9]*+[A-Za-z-][0-9A-Za-z-]*+)"
+_is_formed: Final = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_IDENTIFIER}(?:\.{_IDENTIFIER})*+)?(?:\+[0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+)?"
+).fullmatch
+_LOOSE: Final = re.compile(r"v?[0-9]{1,18}(?:\.[0-9]{1,18}){0,2}")
+_WORD: Final = re.compile(r"[0-9A-Za-z-]+")
+_UINT_MAX: Final = 2**64 - 1
+
+
+_RELEASE: Final = (1,)
+"""What a release has for a pre-release: it comes after its own."""
+_Words: TypeAlias = tuple[int | tuple[int, int | str], ...]
+
+
+class Semver(Struct, frozen=True, order=True):
+    """A version. Build metadata is read and forgotten: no comparison heeds it.
+
+    `prerelease` is 0 and its words, each after 0 if it is a number, which comes before words, or after 1.
+    """
+
+    major: int
+    minor: int
+    patch: int
+    prerelease: _Words = _RELEASE
+    cel_type: ClassVar[str] = "kubernetes.Semver"
+
+
+def is_version(text: str) -> bool:
+    """Whether `parse` takes it."""
+    if _is_formed(text) is None:
+        return False
+    return len(text) <= _SHORT or _is_taken(parse, text)  # else some number may be too large
+
+
+def is_tolerable(text: str) -> bool:
+    """Whether `parse_tolerant` takes it."""
+    return _LOOSE.fullmatch(text) is not None or _is_taken(parse_tolerant, text)
+
+
+def _is_taken(read: Callable[[str], Semver], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse(text: str) -> Semver:
+    """`1.2.3-rc.1+build`: three numbers without leading zeros, no `v`. Raises ValueError with upstream's text."""
+    if plain := _PLAIN.fullmatch(text):
+        return Semver(int(plain[1]), int(plain[2]), int(plain[3]))
+    if not text:
+        raise ValueError("Version string empty")
+    parts = text.split(".", 2)
+    if len(parts) != 3:
+        raise ValueError("No Major.Minor.Patch elements found")
+    major = _number(parts[0], "major", "Major")
+    minor = _number(parts[1], "minor", "Minor")
+    rest, plus, build = parts[2].partition("+")
+    number, dash, prerelease = rest.partition("-")
+    patch = _number(number, "patch", "Patch")
+    words: _Words = (0, *map(_word, prerelease.split("."))) if dash else _RELEASE
+    for each in build.split(".") if plus else ():
+        if not each:
+            raise ValueError("Build meta data is empty")
+        if not _WORD.fullmatch(each):
+            raise ValueError(f"Invalid character(s) found in build meta data {quoted(each)}")
+    return Semver(major, minor, patch, words)
+
+
+def parse_tolerant(text: str) -> Semver:
+    """As `parse`, but also with a `v` before it, with leading zeros, and of one or two numbers alone."""
+    parts = [_without_zeros(each) for each in text.removeprefix("v").split(".", 2)]
+    if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
+        raise ValueError("short version cannot contain PreRelease/Build meta data")
+    return parse(".".join([*parts, "0", "0"][: max(3, len(parts))]))
+
+
+def _without_zeros(part: str) -> str:
+    if len(part) < 2 and part.isascii():
+        return part
+    stripped = part.lstrip("0")
+    return stripped if stripped and stripped[0] in "0123456789" else f"0{stripped}"
+
+
+def _number(text: str, name: str, at_the_beginning: str) -> int:
+    if not _DIGITS.fullmatch(text):
+        raise ValueError(f"Invalid character(s) found in {name} number {quoted(text)}")
+    if len(text) > 1 and text.startswith("0"):
+        raise ValueError(f"{at_the_beginning} number must not contain leading zeroes {quoted(text)}")
+    return _uint(text)
+
+
+def _uint(text: str) -> int:
+    if not text:
+        raise ValueError('strconv.ParseUint: parsing "": invalid syntax')
+    if len(text) > 20 or int(text) > _UINT_MAX:
+        raise ValueError(f"strconv.ParseUint: parsing {quoted(text)}: value out of range")
+    return int(text)
+
+
+def _word(text: str) -> tuple[int, int | str]:
+    if not text:
+        raise ValueError("Prerelease is empty")
+    if _DIGITS.fullmatch(text):
+        if len(text) > 1 and text.startswith("0"):
+            raise ValueError(f"Numeric PreRelease version must not contain leading zeroes {quoted(text)}")
+        return 0, _uint(text)
+    if not _WORD.fullmatch(text):
+        raise ValueError(f"Invalid character(s) found in prerelease {quoted(text)}")
+    return 1, text
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:

@@ -6,9 +6,11 @@ import string
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.cel.costs import size
+from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Overload, list_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import ESCAPES, scalar
+from scheduler.cel.eval.logic import size
+from scheduler.cel.eval.running import fits
+from scheduler.cel.go_format import ESCAPES, scalar
 from scheduler.cel.libraries.declaring import (
     characters,
     deep_traversal,
@@ -18,8 +20,6 @@ from scheduler.cel.libraries.declaring import (
     traversal,
 )
 from scheduler.cel.libraries.formatting import formatted
-from scheduler.cel.running import fits
-from scheduler.cel.types import BOOL, DYN, INT, STRING, Overload, list_of
 from scheduler.cel.values import Value
 
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.cel.calendar import date, date_and_time, day_of_year, nanos_of, zone_offset_s
+from scheduler.cel.check.types import DURATION, INT, STRING, TIMESTAMP, Overload
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import without_exponent
+from scheduler.cel.go_format import without_exponent
 from scheduler.cel.libraries.conversions import refused
-from scheduler.cel.libraries.declaring import function, member
+from scheduler.cel.libraries.declaring import function, member, remembered
 from scheduler.cel.libraries.operators import int64
-from scheduler.cel.libraries.remembered import remembered
-from scheduler.cel.types import DURATION, INT, STRING, TIMESTAMP, Overload
 from scheduler.cel.values import Duration, Timestamp, Value
 
 SECOND: Final = 10**9

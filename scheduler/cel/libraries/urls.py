@@ -9,13 +9,12 @@ from typing import ClassVar, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from scheduler.cel.check.types import BOOL, STRING, URL, Overload, list_of, map_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.gotext import quoted
+from scheduler.cel.eval.running import work
+from scheduler.cel.go_format import quoted
 from scheduler.cel.libraries.addresses import BadAddress, parse_address
-from scheduler.cel.libraries.declaring import function, member, traversal
-from scheduler.cel.libraries.remembered import remembered
-from scheduler.cel.running import work
-from scheduler.cel.types import BOOL, STRING, URL, Overload, list_of, map_of
+from scheduler.cel.libraries.declaring import function, member, remembered, traversal
 
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
 _IN_HOST: Final = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")

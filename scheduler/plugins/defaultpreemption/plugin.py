@@ -7,21 +7,17 @@ from typing import Final
 
 import numpy as np
 
+from scheduler.api.apps_and_policy import is_leaving_for_a_preemptor
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import DefaultPreemptionArgs
 from scheduler.core import nodeset
-from scheduler.core.disruption import is_leaving_for_a_preemptor
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.fiterror import Diagnosis
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.cooperative import TURN_S
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import TURN_S
-from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.points import PostFiltered, WhatIf
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
-from scheduler.plugins.defaultpreemption.dryrun import DryRun
-from scheduler.plugins.defaultpreemption.victims import NO_VICTIMS, PLUGIN, Candidate, Cost, Rule
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Hint, PostFiltered, Topics, WhatIf
+from scheduler.framework.status import Code, Diagnosis, Groups, Nominate, Rejection
+from scheduler.plugins.defaultpreemption.dry_run import NO_VICTIMS, PLUGIN, Candidate, Cost, DryRun, Rule
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))

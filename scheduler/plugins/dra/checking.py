@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scheduler.cache.devicepools import PoolState
-from scheduler.core.resourceclaims import RESULTS_MAX
-from scheduler.plugins.dra.demand import Ask, Demand, too_many
-from scheduler.plugins.dra.seats import Seats
-from scheduler.plugins.dra.selecting import Fault
+from scheduler.api.resource_v1 import RESULTS_MAX
+from scheduler.cache.devices.pools import PoolState
+from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.requests import Ask, Demand, too_many
+from scheduler.plugins.dra.selectors import Fault
 
 NO_RISK: Final = (-1, -1)
 Lists = dict[int, list[int]]

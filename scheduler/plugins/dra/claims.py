@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from scheduler.cache.assumed import NotKnown
-from scheduler.core.pod import Pod, PodResourceClaim
-from scheduler.core.resourceclaims import RESERVED_FOR_MAX, ConsumerReference, ResourceClaim
+from scheduler.api.core_v1 import Pod, PodResourceClaim
+from scheduler.api.resource_v1 import RESERVED_FOR_MAX, ConsumerReference, ResourceClaim
+from scheduler.cache.storage.assume_cache import NotKnown
 
 NAMED_ANEW: Final = "the pod's status names other resource claims by now"
 Need: TypeAlias = Callable[[str], ResourceClaim]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from scheduler.cache.devicekinds import DeviceKind
-from scheduler.core.devices import Device, DeviceAttribute
-from scheduler.core.resourceclaims import DeviceConstraint
+from scheduler.api.resource_v1 import Device, DeviceAttribute, DeviceConstraint
+from scheduler.cache.devices.pools import DeviceKind
 
 Values: TypeAlias = frozenset[tuple[str, object]]
 """(type, value) each: values of different types are never equal. None at all: they have a form that is not understood."""

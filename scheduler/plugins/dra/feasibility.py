@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from scheduler.plugins.dra.constraints import Constraint, Values
-from scheduler.plugins.dra.demand import Demand
-from scheduler.plugins.dra.matching import bits
-from scheduler.plugins.dra.searchstate import Need, SearchState
-from scheduler.plugins.dra.seats import Mask, Seats
+from scheduler.plugins.dra.node_devices import Mask, Seats
+from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.search_state import Need, SearchState, bits
 
 Solution: TypeAlias = Sequence[Mapping[int, int]]
 """For each need: device number → how many of the need's requests get the device."""

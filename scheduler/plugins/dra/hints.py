@@ -13,24 +13,24 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from scheduler.cache.devicepools import PoolKey
-from scheduler.cache.extendedresources import may_be_devices
-from scheduler.cache.resourceclaims import gives_back, is_made_for
-from scheduler.core.devicegates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
-from scheduler.core.devices import ResourceSlice
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import (
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import (
     ALL,
     EXTENDED_RESOURCE_CLAIM,
     IMPLICIT_EXTENDED_RESOURCE,
     DeviceClass,
     ExactDeviceRequest,
     ResourceClaim,
+    ResourceSlice,
 )
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.ports import Handle
+from scheduler.cache.devices.claim_tracker import gives_back, is_made_for
+from scheduler.cache.devices.manager import may_be_devices
+from scheduler.cache.devices.pools import PoolKey
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of
 
 _ANY: Final = Action.ADD | UPDATE | Action.DELETE

@@ -10,46 +10,42 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.assumed import NotKnown
-from scheduler.cache.selecting import matching_selector
+from scheduler.api.node_affinity import selector_problem
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
+from scheduler.cache.nodes.node_groups import matching_selector
+from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs
-from scheduler.core.devicegates import (
+from scheduler.core.cooperative import T, Work, metered, started
+from scheduler.core.errors import ApiError
+from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
 )
-from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.placement import selector_problem
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
-from scheduler.core.turns import T, Work, metered, started
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
-from scheduler.framework.hints import EventHint
-from scheduler.framework.points import PostFiltered, Scores, WhatIf
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
-from scheduler.plugins.dra.alternatives import Alternatives, has_alternatives
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, PostFiltered, Scores, WhatIf
+from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
+from scheduler.plugins.dra.allocator import AllocationError
 from scheduler.plugins.dra.binding import ClaimBinder
-from scheduler.plugins.dra.board import Boards
+from scheduler.plugins.dra.binding_conditions import is_worn_out
 from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
-from scheduler.plugins.dra.conditions import is_worn_out
-from scheduler.plugins.dra.demand import Demand, Demands
-from scheduler.plugins.dra.errornodes import ErrorNodes
-from scheduler.plugins.dra.evicting import WAITING, Evicting
-from scheduler.plugins.dra.extended import ExtendedResources, is_in_memory
+from scheduler.plugins.dra.error_nodes import ErrorNodes
+from scheduler.plugins.dra.explain import Accounts
+from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import Hints
-from scheduler.plugins.dra.packing import packing
-from scheduler.plugins.dra.reasons import Accounts
-from scheduler.plugins.dra.requests import request_problem, unreadable
-from scheduler.plugins.dra.search import AllocationError
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, Verdict, limits_of, named
-from scheduler.plugins.dra.seats import Rules
-from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.plugins.dra.node_devices import Rules
+from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, Boards, Verdict, limits_of, named
+from scheduler.plugins.dra.preemption import WAITING, Evicting
+from scheduler.plugins.dra.requests import Demand, Demands, request_problem, unreadable
+from scheduler.plugins.dra.scoring import Alternatives, has_alternatives
+from scheduler.plugins.dra.search_order import packing
+from scheduler.plugins.dra.selectors import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
-from scheduler.plugins.dra.writing import ClaimError
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 

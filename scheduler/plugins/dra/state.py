@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from scheduler.api.core_v1 import ContainerExtendedResourceRequest
+from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.pod import ContainerExtendedResourceRequest
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
-from scheduler.core.verdicts import Groups
-from scheduler.framework.state import StateKey
-from scheduler.plugins.dra.demand import Demand
+from scheduler.framework.interface import StateKey
+from scheduler.framework.status import Groups
+from scheduler.plugins.dra.requests import Demand
 
 PLUGIN: Final = "DynamicResources"
 

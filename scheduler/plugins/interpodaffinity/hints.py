@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.podterms import PodTerm, TermKind, pod_terms
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.labels import LabelSelector
-from scheduler.core.namespace import Namespace
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.shapes import queue_itself
-from scheduler.framework.topics import NODE_CAME, by_node_labels, by_pod_labels, label
-from scheduler.plugins.interpodaffinity.concerning import Concerning, who
-from scheduler.plugins.interpodaffinity.rules import RuleBook, selects_all
+from scheduler.api.core_v1 import Namespace, Node
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import LabelSelector
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.pods.affinity_terms import PodTerm, TermKind, pod_terms
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.interface import NODE_CAME, EventHint, Hint, Topics, by_node_labels, by_pod_labels, label
+from scheduler.framework.memo import queue_itself
+from scheduler.plugins.interpodaffinity.rules import Concerning, RuleBook, selects_all, who
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)

@@ -12,20 +12,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache import domains
-from scheduler.cache.domains import SlotCounts
-from scheduler.cache.podterms import TermKind, pod_terms
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes import topology as domains
+from scheduler.cache.nodes.topology import SlotCounts
+from scheduler.cache.pods.affinity_terms import TermKind, pod_terms
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint
-from scheduler.framework.points import MAX_NODE_SCORE, Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
-from scheduler.plugins.interpodaffinity.concerning import Concerning
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Scores, StateKey
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 from scheduler.plugins.interpodaffinity.hints import Hints
-from scheduler.plugins.interpodaffinity.rules import Near, RuleBook, Rules
+from scheduler.plugins.interpodaffinity.rules import Concerning, Near, RuleBook, Rules
 
 _Attraction = tuple[int, str, SlotCounts]
 """Weight for each pod counted, topology key, the counts."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from scheduler.cache.extendedresources import ServedResources
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.node import Node
-from scheduler.core.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable
-from scheduler.core.resourceclaims import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
-from scheduler.core.resources import NATIVE
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.shapes import by_requests, everyone, queue_itself
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable
+from scheduler.api.quantity import NATIVE
+from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
+from scheduler.cache.devices.manager import ServedResources
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint, Topics
+from scheduler.framework.memo import by_requests, everyone, queue_itself
 from scheduler.plugins.noderesourcesfit.shortage import Ignored, checked
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)

@@ -15,14 +15,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.extendedresources import NONE_SERVED
-from scheduler.cache.nodes import Nodes
+from scheduler.api.podinfo import PodInfo, Requests
+from scheduler.api.quantity import NATIVE, domain, is_extended, is_scalar
+from scheduler.cache.devices.manager import NONE_SERVED
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo, Requests
-from scheduler.core.resources import NATIVE, domain, is_extended, is_scalar
-from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.framework.memo import FEW, Index
+from scheduler.framework.status import Code, Groups, Rejection
 
 PLUGIN: Final = "NodeResourcesFit"
 TOO_MANY_PODS: Final = "Too many pods"

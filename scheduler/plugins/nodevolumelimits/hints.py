@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.intree import TranslationError, translate_inline
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import CSIDriver, CSINode, VolumeAttachment
-from scheduler.core.volumes import PersistentVolumeClaim
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.shapes import everyone
+from scheduler.api.csi_translation import TranslationError, translate_inline
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import CSIDriver, CSINode, PersistentVolumeClaim, VolumeAttachment
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint, Topics
+from scheduler.framework.memo import everyone
 
 _CSI_NODE_CAME: Final = ClusterEvent(Resource.CSI_NODE, Action.ADD)
 _CSI_NODE_CHANGED: Final = ClusterEvent(Resource.CSI_NODE, UPDATE)

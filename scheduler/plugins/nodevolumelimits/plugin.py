@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import CSISource
 from scheduler.config.types import VOLUME_LIMIT_SCALING
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.core.volumes import CSISource
-from scheduler.framework.hints import EventHint
-from scheduler.framework.points import Tally
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, StateKey, Tally
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
+from scheduler.plugins.nodevolumelimits.attached_volumes import MAX_VOLUMES, PLUGIN, Room, Seats, Wanted, wanted_by
 from scheduler.plugins.nodevolumelimits.hints import Hints
-from scheduler.plugins.nodevolumelimits.seats import MAX_VOLUMES, Room, Seats
-from scheduler.plugins.nodevolumelimits.wanted import PLUGIN, Wanted, wanted_by
 
 _WANTED: Final[StateKey[tuple[int, Wanted]]] = StateKey("nodevolumelimits.wanted")
 

@@ -10,13 +10,18 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.cache.population import Selection, selection
+from scheduler.api.core_v1 import Toleration, TopologySpreadConstraint
+from scheduler.api.node_affinity import required_node_affinity, untolerated
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+from scheduler.cache.nodes.node_groups import matching_labels, matching_selector
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.pods.selector_counts import Selection, selection
 from scheduler.cache.workloads import Workloads, controller_of
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
-from scheduler.core.interner import Interner
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.pod import TopologySpreadConstraint
-from scheduler.core.podinfo import PodInfo
+from scheduler.core.caching import Interner
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.memo import ByObjects
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -201,3 +206,65 @@ def _narrowed(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -
 
 
 NONE: Final = Rules(_together([], requires_all=True), _together([], requires_all=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """Where the pods of one constraint count."""
+
+    nodes: NodeSet | None
+    """None: every node that has the key, which is what a count over domains takes for granted."""
+    keyless: NodeSet
+    """Nodes without the key whose pods count for the value "", if some node really has that value."""
+
+
+class Eligibility:
+    """Constraints of a pod → where each of them counts. Kept while no node object changes."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._known: ByObjects[tuple[Eligible, ...]] = ByObjects(nodes)
+
+    def of(self, pod: PodInfo, constraints: Constraints) -> tuple[Eligible, ...]:
+        """One for each constraint, in order."""
+        affinity = pod.placement_shape if constraints.honors_affinity else b""
+        tolerations = pod.pod.spec.tolerations if constraints.honors_taints else ()
+        return self._known.get((constraints, affinity, tolerations), lambda: self._made(pod, constraints))
+
+    def _made(self, pod: PodInfo, constraints: Constraints) -> tuple[Eligible, ...]:
+        nodes = self._nodes
+        everywhere = nodes.present
+        if constraints.requires_all:
+            for constraint in constraints.each:
+                everywhere &= nodes.labels.having(constraint.topology_key)
+        admitting = self._admitting(pod) if constraints.honors_affinity else everywhere
+        tolerable = self._tolerable(pod.pod.spec.tolerations) if constraints.honors_taints else everywhere
+        made = []
+        for constraint in constraints.each:
+            included = everywhere
+            if constraint.honors_affinity:
+                included &= admitting
+            if constraint.honors_taints:
+                included &= tolerable
+            made.append(self._eligible(constraint, included))
+        return tuple(made)
+
+    def _eligible(self, constraint: Constraint, included: NodeSet) -> Eligible:
+        labels, key = self._nodes.labels, constraint.topology_key
+        having = labels.having(key)
+        counting = included & having
+        keyless = included & ~having if labels.equal(key, "") else EMPTY
+        return Eligible(None if counting == having else counting, keyless)
+
+    def _admitting(self, pod: PodInfo) -> NodeSet:
+        spec = pod.pod.spec
+        out = matching_labels(self._nodes, spec.node_selector)
+        required = required_node_affinity(spec.affinity)
+        return out if required is None else out & matching_selector(self._nodes, required)
+
+    def _tolerable(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
+        out = self._nodes.present
+        for taints, nodes in self._nodes.taints.items():
+            if untolerated(tolerations, taints) is not None:
+                out &= ~nodes
+        return out

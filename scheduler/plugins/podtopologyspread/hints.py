@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from scheduler.api.apps_and_policy import Service
+from scheduler.api.core_v1 import Node
+from scheduler.api.node_affinity import required_affinity_matches, required_node_affinity
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import Anchor, LabelSelector, anchors, probes
 from scheduler.cache.workloads import Controller, selecting_owner
-from scheduler.core.anchors import Anchor, anchors, probes
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.labels import LabelSelector
-from scheduler.core.node import Node
-from scheduler.core.placement import required_affinity_matches, required_node_affinity
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.workloads import Service
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.topics import by_node_labels, by_pod_labels, label
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint, Topics, by_node_labels, by_pod_labels, label
 from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, Rulebook
 
 _NEIGHBOUR: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)

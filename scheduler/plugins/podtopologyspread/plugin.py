@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.core.nodeset import NodeSet, Slots
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Groups, Skip
-from scheduler.framework.hints import EventHint
-from scheduler.framework.points import Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
-from scheduler.plugins.podtopologyspread.constraints import Rulebook
-from scheduler.plugins.podtopologyspread.eligible import Eligibility
-from scheduler.plugins.podtopologyspread.hard import PLUGIN, Hard
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
+from scheduler.framework.status import SKIP, Groups, Skip
+from scheduler.plugins.podtopologyspread.constraints import Eligibility, Rulebook
+from scheduler.plugins.podtopologyspread.filtering import PLUGIN, Hard
 from scheduler.plugins.podtopologyspread.hints import Hints
-from scheduler.plugins.podtopologyspread.soft import Frame, Soft
+from scheduler.plugins.podtopologyspread.scoring import Frame, Soft
 
 _FRAME: Final[StateKey[Frame]] = StateKey("podtopologyspread.frame")
 _SELECTING_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")

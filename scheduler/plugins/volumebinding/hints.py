@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
-from scheduler.cache.pvs import is_free
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.intree import kind_of
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.framework.hints import EventHint, Hint, Topics
-from scheduler.framework.ports import Handle
+from scheduler.api.csi_translation import kind_of
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from scheduler.cache.storage.persistent_volumes import is_free
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import EventHint, Hint, Topics
 
 _IN_TREE: Final = "volumes that CSINodes say how to read"
 

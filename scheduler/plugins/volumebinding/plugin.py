@@ -8,19 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from scheduler.api.apps_and_policy import started_at
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import VolumeBindingArgs
 from scheduler.core import nodeset
-from scheduler.core.disruption import started_at
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code, Groups, Rejection, Skip
-from scheduler.framework.hints import EventHint
-from scheduler.framework.points import Scores
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState, StateKey
-from scheduler.plugins.volumebinding.accounts import account_of
-from scheduler.plugins.volumebinding.binder import (
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
+from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
+from scheduler.plugins.volumebinding.api_updates import problem_of
+from scheduler.plugins.volumebinding.binder import CacheBinder
+from scheduler.plugins.volumebinding.find import Misfits, account_of
+from scheduler.plugins.volumebinding.hints import Hints
+from scheduler.plugins.volumebinding.pod_volumes import (
     UNBOUND_IMMEDIATE,
     Plan,
     PodVolumeClaims,
@@ -28,11 +29,7 @@ from scheduler.plugins.volumebinding.binder import (
     VolumeBinder,
     VolumeError,
 )
-from scheduler.plugins.volumebinding.confirming import problem_of
-from scheduler.plugins.volumebinding.hints import Hints
-from scheduler.plugins.volumebinding.misfits import Misfits
-from scheduler.plugins.volumebinding.scoring import CapacityScore
-from scheduler.plugins.volumebinding.volumebinder import CacheBinder
+from scheduler.plugins.volumebinding.scorer import CapacityScore
 
 PLUGIN: Final = "VolumeBinding"
 _YOUNG_S: Final = 2.0

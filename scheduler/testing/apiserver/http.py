@@ -1,8 +1,9 @@
-"""HTTP on top of the registry: one handler for every path, faults in front of it, streams behind it."""
+"""Send the lines of a `Stream` as the body of a response: to the proper end, or until a fault cuts the watch."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,19 +12,64 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from scheduler.core.clock import Clock
-from scheduler.core.protobuf import CONTENT_TYPE
-from scheduler.testing.apiserver import claimproto, discovery, faces, jsonpatch, opaque, patches, reviews
-from scheduler.testing.apiserver.callers import UNKNOWN, Caller
+from scheduler.core.clock import Clock, done_within
+from scheduler.kube.writes.claim_protobuf import CONTENT_TYPE
+from scheduler.testing.apiserver import discovery, patches, patches as jsonpatch, reviews
 from scheduler.testing.apiserver.faults import Fault, Faults, Request, WatchFault, refusal
-from scheduler.testing.apiserver.lists import list_body
-from scheduler.testing.apiserver.pumping import pump, pump_and_cut
+from scheduler.testing.apiserver.kinds import claim_protobuf as claimproto, opaque, versions as faces
+from scheduler.testing.apiserver.reads import Stream, list_body, open_stream
 from scheduler.testing.apiserver.registry import Registry
+from scheduler.testing.apiserver.requests import UNKNOWN, Caller, Target, denied, target
 from scheduler.testing.apiserver.resources import Resource, Served
-from scheduler.testing.apiserver.routes import Target, denied, target
-from scheduler.testing.apiserver.status import Refused, bad_request
+from scheduler.testing.apiserver.status import Refused, bad_request, expired
 from scheduler.testing.apiserver.storage import Entry, Storage
-from scheduler.testing.apiserver.watching import Stream, open_stream
+
+
+async def pump(stream: Stream, response: web.StreamResponse) -> None:
+    """Send everything queued as one chunk, again and again, until the stream has ended."""
+    while True:
+        await stream.ready.wait()
+        await stream.flowing.wait()
+        is_ended = stream.is_ended
+        if chunk := stream.take():
+            await response.write(chunk)
+        if is_ended:
+            break
+    await response.write_eof()
+
+
+async def pump_and_cut(
+    stream: Stream, response: web.StreamResponse, fault: WatchFault, rng: random.Random, clock: Clock
+) -> bool:
+    """Send line by line, some of them late, and cut the watch when its time is over. True: by a reset, left to the caller."""
+    lives_s, end = rng.uniform(*fault.lives_s), rng.choice(fault.ends)
+    if await done_within(clock, _pump_lines(stream, response, fault, rng, clock), lives_s):
+        return False
+    if end == "reset":
+        return True
+    if end == "gone":
+        stream.take()
+        stream.fail(expired("too old resource version: injected fault"))
+        await response.write(stream.take())
+    await response.write_eof()
+    return False
+
+
+async def _pump_lines(
+    stream: Stream, response: web.StreamResponse, fault: WatchFault, rng: random.Random, clock: Clock
+) -> None:
+    while True:
+        await stream.ready.wait()
+        await stream.flowing.wait()
+        is_ended = stream.is_ended
+        for line in stream.take().splitlines(keepends=True):
+            if rng.random() < fault.late:
+                await clock.sleep(rng.uniform(*fault.late_s))
+            await response.write(line)
+        if is_ended:
+            break
+    await response.write_eof()
+
 
 _HEALTH: Final = frozenset({"/readyz", "/livez", "/healthz"})
 _DEFAULT_WATCH_S: Final = 1800.0

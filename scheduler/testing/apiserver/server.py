@@ -14,13 +14,13 @@ import msgspec
 from aiohttp import web
 
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.testing.apiserver import opaque
-from scheduler.testing.apiserver.callers import UNKNOWN, Caller
-from scheduler.testing.apiserver.deviceversions import from_v1beta1
 from scheduler.testing.apiserver.faults import Faults
 from scheduler.testing.apiserver.http import Behaviour, Handler, Logged
-from scheduler.testing.apiserver.lists import list_body
+from scheduler.testing.apiserver.kinds import opaque
+from scheduler.testing.apiserver.kinds.device_versions import from_v1beta1
+from scheduler.testing.apiserver.reads import list_body
 from scheduler.testing.apiserver.registry import Registry
+from scheduler.testing.apiserver.requests import UNKNOWN, Caller
 from scheduler.testing.apiserver.resources import DEVICES, LIKE_1_36, Resource, Served
 from scheduler.testing.apiserver.reviews import People
 from scheduler.testing.apiserver.storage import Backup, Entry, Storage, Subscriber

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scheduler.testing.apiserver import faces, opaque
+from scheduler.testing.apiserver.kinds import opaque, versions as faces
 from scheduler.testing.apiserver.resources import Resource
 from scheduler.testing.apiserver.status import Refused, expired
 

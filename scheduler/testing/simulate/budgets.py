@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.disruption import PodDisruptionBudget
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.decode import from_manifest
 from scheduler.testing.apiserver import ApiServer
 
 Object = dict[str, Any]

@@ -10,17 +10,20 @@ import copy
 import datetime as dt
 from typing import Final
 
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.meta import Frozen
-from scheduler.core.namespace import Namespace
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod, ResourceMap
-from scheduler.core.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.testing.simulate.admission import ADMITTING, Admission
-from scheduler.testing.simulate.classes import SYSTEM_CLASSES, Classes
-from scheduler.testing.simulate.decoding import decoded
-from scheduler.testing.simulate.manifests import Found, Manifest
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.core_v1 import Namespace, Node, Pod, ResourceMap
+from scheduler.api.meta import Frozen
+from scheduler.api.storage_v1 import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes
+from scheduler.testing.simulate.manifests import Found, Manifest, decoded
 from scheduler.testing.simulate.workloads import SELECTING, with_children
 
 _CHECKED: Final[dict[str, type[object]]] = {

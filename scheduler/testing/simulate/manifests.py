@@ -12,9 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
 import yaml
+
+from scheduler.api.decode import from_manifest
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -176,3 +179,15 @@ def _cleaned(document: Manifest, where: str) -> Found:
         metadata["namespace"] = metadata.get("namespace") or "default"
     key = f"{metadata['namespace']}/{name}" if "namespace" in metadata else name
     return Found({**document, "metadata": metadata}, f"{where} ({document['kind']} {key})")
+
+
+T = TypeVar("T")
+
+
+def decoded(found: Found, typ: type[T], value: Manifest) -> T:
+    """`value` is the object, perhaps completed. Raises InputError with the field."""
+    try:
+        return from_manifest(typ, value)
+    except (msgspec.ValidationError, ValueError) as error:
+        message, _, path = str(error).rpartition(" - at `$.")
+        raise (found.wrong(path.rstrip("`"), message) if message else InputError(f"{found.where}: {error}")) from error

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scheduler.core.podinfo import CPU
+from scheduler.api.podinfo import CPU
 from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, Victim, examples
 
 ROWS: Final = 40

@@ -9,18 +9,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
 from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.kubelet import Kubelet
+from scheduler.testing.controllers.kubelet import Kubelet
 from scheduler.testing.simulate.budgets import Budgets
-from scheduler.testing.simulate.devices import device_controllers, retie_claims
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.simulate.outcome import (
     AnnotatedPod,
     Outcome,
+    Tracker,
     fills,
     full,
     is_expected_pending,
@@ -28,8 +27,7 @@ from scheduler.testing.simulate.outcome import (
     preempted,
     victims,
 )
-from scheduler.testing.simulate.tracker import Tracker
-from scheduler.testing.simulate.volumes import controllers, retie
+from scheduler.testing.simulate.storage_and_devices import controllers, device_controllers, retie, retie_claims
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _POLL_S: Final = 0.01

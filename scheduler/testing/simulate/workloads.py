@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.core.workloads import ReplicaSet, ReplicationController, StatefulSet
+from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, StatefulSet
 from scheduler.testing.simulate.manifests import Found, Manifest
 
 SELECTING: Final[dict[str, type[object]]] = {

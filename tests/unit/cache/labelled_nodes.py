@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 
 from hypothesis import strategies as st
 
-from scheduler.cache.nodes import Nodes
+from scheduler.api.core_v1 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.meta import AnnotatedMetadata
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+from scheduler.api.storage_v1 import TopologyLabelRequirement, TopologySelectorTerm
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.meta import AnnotatedMetadata
-from scheduler.core.node import Node
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduler.core.storage import TopologyLabelRequirement, TopologySelectorTerm
 
 NAMES = [f"n{at}" for at in range(4)]
 Step = tuple[str, dict[str, str] | None]

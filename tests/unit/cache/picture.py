@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from typing import Any, TypeVar
 
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.domains import Domains, SlotCounts
-from scheduler.cache.node_multiset import NodeMultiset
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.nodes.topology import Domains, SlotCounts
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 

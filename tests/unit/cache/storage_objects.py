@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.meta import AnnotatedMetadata
-from scheduler.core.pod import NodeSelector
-from scheduler.core.quantity import parse
-from scheduler.core.storage import CSIStorageCapacity
-from scheduler.core.volumes import (
+from scheduler.api.core_v1 import NodeSelector
+from scheduler.api.meta import AnnotatedMetadata
+from scheduler.api.quantity import parse
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+from scheduler.api.storage_v1 import (
     SELECTED_NODE,
     STORAGE_PROVISIONERS,
     ClaimSelector,
+    CSIStorageCapacity,
     ObjectRef,
     PersistentVolume,
     PersistentVolumeClaim,

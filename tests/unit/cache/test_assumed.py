@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.assumed import AssumeCache, NotKnown, OutOfSync
-from scheduler.cache.nodegroups import NodeGroups
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.pvs import PersistentVolumes
-from scheduler.core.volumes import PersistentVolume
+from scheduler.api.storage_v1 import PersistentVolume
+from scheduler.cache.nodes.node_groups import NodeGroups
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.assume_cache import AssumeCache, NotKnown, OutOfSync
+from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from tests.support.volumebuilders import a_pv
 
 

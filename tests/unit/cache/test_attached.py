@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
-from scheduler.cache.attached import Attached
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import CSINode, CSISource
 from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.storage.attach_limits import Attached
 from scheduler.core import nodeset
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import CSINode
-from scheduler.core.volumes import CSISource
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, LongWay, World

@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache import domains
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.podterms import TermKind, pod_terms
-from scheduler.cache.population import Population, Selection, selection
-from scheduler.core.decode import from_manifest
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
+from scheduler.cache.nodes import topology as domains
+from scheduler.cache.pods.affinity_terms import TermKind, pod_terms
+from scheduler.cache.pods.selector_counts import Population, Selection, selection
 from tests.examples import examples
 
 ZONE = "topology.kubernetes.io/zone"

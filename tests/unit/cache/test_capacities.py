@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import capacities as capacities_module
-from scheduler.cache.capacities import Capacities, ClassPools
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.drawing import Drawing
-from scheduler.cache.nodegroups import NodeGroups, where_selector
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage import capacity as capacities_module
+from scheduler.cache.storage.capacity import Capacities, ClassPools, Drawing
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.quantity import parse
-from scheduler.core.storage import CSIStorageCapacity
 from tests.support.volumebuilders import a_capacity
 from tests.unit.cache.labelled_nodes import node_steps, take
 from tests.unit.cache.storage_objects import at_version, capacities

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.cache.resourceclaims import ResourceClaims
-from scheduler.core.devices import DeviceId
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.unit.objects import pod
 
 POD = pod("p")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
 from scheduler.cache.cluster import AssumptionError, Cluster
-from scheduler.core.decode import Broken
-from scheduler.core.meta import Metadata
 from tests.unit.objects import asking, cluster, container, info, node
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache import deviceselectors
-from scheduler.cache.compiledselectors import COMPILED_BYTES, CompiledSelectors
-from scheduler.cache.deviceselectors import DeviceSelectors
+from scheduler.cache.devices import selectors as deviceselectors
+from scheduler.cache.devices.selectors import COMPILED_BYTES, CompiledSelectors, DeviceSelectors
 from scheduler.cel.errors import CompileError
-from scheduler.cel.program import Program, compile_expression
-from scheduler.core.turns import finish
+from scheduler.cel.eval.program import Program, compile_expression
+from scheduler.core.cooperative import finish
 from tests.unit.cache.test_deviceselectors import DRIVER, gpu
 
 SHORT = f'device.driver == "{DRIVER}"'
@@ -237,7 +236,7 @@ def test_a_stack_that_is_too_short_is_an_error_of_the_selector(
 
     monkeypatch.setattr(Program, "evaluate_cheaply", deeper)
     assert selectors.holds(SHORT, gpu()) == "CEL runtime error: max recursion depth exceeded"
-    monkeypatch.setattr("scheduler.cel.program.plan", deeper)
+    monkeypatch.setattr("scheduler.cel.eval.program.plan", deeper)
     with pytest.raises(CompileError, match="max recursion depth exceeded"):
         compile_expression("true", selectors._env)
     assert str(selectors.holds("1 == 1", gpu())).endswith("max recursion depth exceeded")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from scheduler.cache.deviceasif import UseAsIf
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.core.devices import DeviceId
-from scheduler.core.quantity import from_nano
-from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from scheduler.api.quantity import from_nano
+from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceId, DeviceRequestAllocationResult
+from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
 
 DEVICES = tuple(DeviceId("drv", "pool", name) for name in "abc")
 results = st.builds(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.deviceclasses import DeviceClasses
-from scheduler.core.resourceclaims import DeviceClass
-from scheduler.testing.devicebuilders import a_device_class
+from scheduler.api.resource_v1 import DeviceClass
+from scheduler.cache.devices.manager import DeviceClasses
+from scheduler.testing.builders.devices import a_device_class
 
 GPU = "example.com/gpu"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"

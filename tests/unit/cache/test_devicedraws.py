@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cache.devicenodes import DeviceNodes
-from scheduler.cache.devicepools import PoolKey
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.cache.nodes import Nodes
-from scheduler.core.devices import DeviceId
-from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.node_kinds import DeviceNodes
+from scheduler.cache.devices.pools import PoolKey
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
 
 NANO = 10**9
 KEY = PoolKey("d", "n1")

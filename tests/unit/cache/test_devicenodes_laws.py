@@ -10,35 +10,35 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from scheduler.cache.assumed import NotKnown, OutOfSync
-from scheduler.cache.deviceclasses import DeviceClasses
-from scheduler.cache.devicekinds import DeviceKind
-from scheduler.cache.devicenodes import DeviceNodes, usable
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.resourceclaims import ResourceClaims
-from scheduler.core import nodeset
-from scheduler.core.devicegates import DEVICE_GATES_ON, PARTITIONABLE
-from scheduler.core.devices import DeviceId, ResourceSlice
-from scheduler.core.meta import AnnotatedMetadata
-from scheduler.core.node import Node
-from scheduler.core.nodeset import NodeSet
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import (
+from scheduler.api.core_v1 import Node
+from scheduler.api.meta import AnnotatedMetadata
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import (
     AllocationResult,
     ClaimMetadata,
     DeviceAllocationResult,
+    DeviceId,
     DeviceRequestAllocationResult,
     ResourceClaim,
     ResourceClaimStatus,
+    ResourceSlice,
 )
-from scheduler.core.turns import Work, finish
-from scheduler.plugins.dra.board import Boards
-from scheduler.plugins.dra.demand import Demand, Demands
-from scheduler.plugins.dra.search import AllocationError, FailedOnNode, Search
-from scheduler.plugins.dra.searches import placeholders
-from scheduler.plugins.dra.seats import Rules, Seats
-from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.devices.manager import DeviceClasses
+from scheduler.cache.devices.node_kinds import DeviceNodes, usable
+from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
+from scheduler.core import nodeset
+from scheduler.core.cooperative import Work, finish
+from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE
+from scheduler.core.nodeset import NodeSet
+from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode, Search
+from scheduler.plugins.dra.node_devices import Rules, Seats
+from scheduler.plugins.dra.node_verdicts import Boards, placeholders
+from scheduler.plugins.dra.requests import Demand, Demands
+from scheduler.plugins.dra.selectors import SelectorSets
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.random_devices import Maker, holds

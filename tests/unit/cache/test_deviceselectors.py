@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from scheduler.cache import deviceselectors
-from scheduler.cache.deviceselectors import Compiled, DeviceSelectors
-from scheduler.core.devices import Device, DeviceAttribute, DeviceCapacity
-from scheduler.core.quantity import parse
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import Device, DeviceAttribute, DeviceCapacity
+from scheduler.cache.devices import selectors as deviceselectors
+from scheduler.cache.devices.selectors import Compiled, DeviceSelectors
 
 DRIVER = "gpu.example.com"
 OWN = f'device.attributes["{DRIVER}"]'
@@ -153,7 +153,7 @@ def test_devices_come_and_go(monkeypatch):
 
 def test_an_evaluation_that_takes_too_long_has_upstreams_error(monkeypatch):
     """50 ms of processor time end it, whatever its cost."""
-    monkeypatch.setattr("scheduler.cel.running.processor_nanos", count(step=1_000_000).__next__)
+    monkeypatch.setattr("scheduler.cel.eval.running.processor_nanos", count(step=1_000_000).__next__)
 
     assert PLAIN.holds("lists.range(3000).all(x, true) || true", gpu()) == (
         "CEL runtime error: operation cancelled: actual cost limit exceeded"

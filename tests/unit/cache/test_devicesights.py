@@ -9,18 +9,26 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache.devicenodes import DeviceNodes, usable
-from scheduler.cache.devicepools import PoolKey
-from scheduler.cache.devicesights import Sight
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.cache.nodes import Nodes
+from scheduler.api.core_v1 import Node, NodeSelector, NodeSelectorRequirement as Requirement, NodeSelectorTerm as Term
+from scheduler.api.meta import AnnotatedMetadata, Metadata
+from scheduler.api.node_affinity import selector_matches, selector_problem
+from scheduler.api.resource_v1 import (
+    AllocationResult,
+    CounterSet,
+    Device,
+    DeviceAllocationResult,
+    DeviceId,
+    DeviceRequestAllocationResult,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.node_kinds import DeviceNodes, usable
+from scheduler.cache.devices.pools import PoolKey
+from scheduler.cache.devices.shared_pools import Sight
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.devices import CounterSet, Device, DeviceId, ResourcePool, ResourceSlice, ResourceSliceSpec
-from scheduler.core.meta import AnnotatedMetadata, Metadata
-from scheduler.core.node import Node
-from scheduler.core.placement import selector_matches, selector_problem
-from scheduler.core.pod import NodeSelector, NodeSelectorRequirement as Requirement, NodeSelectorTerm as Term
-from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from tests.examples import examples
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")

@@ -7,12 +7,12 @@ from itertools import permutations
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.devices import Devices
-from scheduler.cache.devicetaints import TaintRules, may_mean
-from scheduler.cache.nodes import Nodes
-from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.core.devices import ResourceSlice
-from scheduler.testing.devicebuilders import TaintRuleBuilder, a_device, a_slice, a_taint_rule
+from scheduler.api.resource_v1 import ResourceSlice
+from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.taints import TaintRules, may_mean
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
+from scheduler.testing.builders.devices import TaintRuleBuilder, a_device, a_slice, a_taint_rule
 
 SLICE = a_slice("p1", "drv", a_device("d0").taint("own"), a_device("d1")).typed()
 

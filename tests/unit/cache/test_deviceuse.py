@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cache.deviceasif import UseAsIf
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.core.devices import DeviceId
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceId, DeviceRequestAllocationResult
+from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
 
 DEVICE = DeviceId("a", "p", "d")
 

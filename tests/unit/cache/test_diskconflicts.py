@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler.cache.diskconflicts import DiskConflicts
-from scheduler.core.inlinedisks import InlineDisk
+from scheduler.api.csi_translation import InlineDisk
+from scheduler.cache.storage.volume_users import DiskConflicts
 
 READER, WRITER = InlineDisk(("gce", "d"), is_read_only=True), InlineDisk(("gce", "d"), is_read_only=False)
 OTHER = InlineDisk(("ebs", "d"), is_read_only=False)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.disruptions import Disruptions
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.podinfo import PodInfo
 from tests.unit.plugins.preempting import budget, pod
 from tests.unit.plugins.preemption_worlds import budgets, namespaces, words
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache.nodes import Nodes
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import from_manifest
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
 from tests.examples import examples
 from tests.unit.objects import info
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache.images import ImageIndex
-from scheduler.cache.nodes import Nodes
-from scheduler.core import node as node_module, nodeset
-from scheduler.core.decode import ObjectDecoder, from_manifest
-from scheduler.core.interner import Interner
-from scheduler.core.node import ContainerImage, Node
+from scheduler.api import core_v1 as node_module
+from scheduler.api.core_v1 import ContainerImage, Node
+from scheduler.api.decode import ObjectDecoder, from_manifest
+from scheduler.cache.nodes.images import ImageIndex
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.caching import Interner
 from tests.examples import examples
 from tests.unit.objects import info
 

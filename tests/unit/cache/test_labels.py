@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.labels import LabelIndex
+from scheduler.api.core_v1 import NodeSelectorRequirement
+from scheduler.api.selectors import requirement_matches
+from scheduler.cache.nodes.label_index import LabelIndex
 from scheduler.core import nodeset
-from scheduler.core.labels import requirement_matches
-from scheduler.core.pod import NodeSelectorRequirement
 
 KEYS = ("zone", "rank")
 VALUES = ("a", "b", "3", "10", "1_0", "")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.ledger import GRACE_S, HOLD_S, SETTLE_S
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.volumes import Volumes
-from scheduler.core.volumes import STORAGE_PROVISIONERS
-from scheduler.testing.builders import node
+from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S, SETTLE_S
+from scheduler.cache.storage.volumes import Volumes
+from scheduler.testing.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_pv
 

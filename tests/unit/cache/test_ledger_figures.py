@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.cache.ledger import SETTLE_S
+from scheduler.cache.storage.capacity_reservations import SETTLE_S
 from tests.support.volumebuilders import a_class
 from tests.unit.cache.test_ledger import GI, World, c, v
 

@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.ledger import HOLD_S, SETTLE_S, Entry
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.volumes import Volumes
-from scheduler.core.labels import LabelSelector
-from scheduler.core.meta import AnnotatedMetadata, Metadata
-from scheduler.core.nodeset import NodeSet
-from scheduler.core.quantity import parse
-from scheduler.core.storage import CSIStorageCapacity
-from scheduler.core.volumes import (
+from scheduler.api.meta import AnnotatedMetadata, Metadata
+from scheduler.api.quantity import parse
+from scheduler.api.selectors import LabelSelector
+from scheduler.api.storage_v1 import (
+    CSIStorageCapacity,
     ObjectRef,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -29,6 +24,11 @@ from scheduler.core.volumes import (
     VolumeNodeAffinity,
     VolumeResources,
 )
+from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.capacity_reservations import HOLD_S, SETTLE_S, Entry
+from scheduler.cache.storage.volumes import Volumes
+from scheduler.core.nodeset import NodeSet
 from tests.support.clock import VirtualClock
 from tests.unit.cache.labelled_nodes import NAMES, Step, affinities, node_steps, take, where
 from tests.unit.cache.storage_objects import at_version, capacities, mostly, told
@@ -88,7 +88,7 @@ _start: list[tuple[str, Any]] = [
 
 
 class World:
-    """The caches, fed as `scheduler.storage` feeds them."""
+    """The caches, fed as `scheduler.eventhandlers.storage` feeds them."""
 
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self.nodes = Nodes(capacity=1)

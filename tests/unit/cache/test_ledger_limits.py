@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.ledger import GRACE_S, HOLD_S
-from scheduler.core.volumes import STORAGE_PROVISIONERS
-from scheduler.testing.builders import node
+from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
+from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S
+from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim
 from tests.unit.cache.test_ledger import World, c, pair, v
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from hypothesis import example, given, strategies as st
 
-from scheduler.cache.ledger import HOLD_S, Entry, Ledger
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.volumes import Volumes
-from scheduler.core.volumes import PROVISIONED_BY, STORAGE_PROVISIONERS
-from scheduler.testing.builders import node
+from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.capacity_reservations import HOLD_S, Entry, Ledger
+from scheduler.cache.storage.volumes import Volumes
+from scheduler.testing.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 

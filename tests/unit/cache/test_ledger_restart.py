@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.ledger import GRACE_S, SETTLE_S
-from scheduler.core.volumes import PROVISIONED_BY
-from scheduler.testing.builders import node
+from scheduler.api.storage_v1 import PROVISIONED_BY
+from scheduler.cache.storage.capacity_reservations import GRACE_S, SETTLE_S
+from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_capacity
 from tests.unit.cache.test_ledger import World, c, v
 

@@ -7,8 +7,8 @@ from unittest import mock
 
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache import devicenodes, devicepools
-from scheduler.cache.memos import Limit, Memo
+from scheduler.cache.devices import node_kinds as devicenodes, pools as devicepools
+from scheduler.cache.devices.memos import Limit, Memo
 from tests.examples import examples
 from tests.unit.cache.test_devicenodes_laws import History
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.node_multiset import NodeMultiset
+from scheduler.cache.nodes.node_multiset import NodeMultiset
 from scheduler.core import nodeset
 
 steps = st.lists(

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.core_v1 import NodeSelectorRequirement
+from scheduler.api.selectors import LabelSelector
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.nodegroups import (
+from scheduler.cache.nodes.node_groups import (
     ANYWHERE,
     NOWHERE,
     NodeGroup,
@@ -20,11 +22,9 @@ from scheduler.cache.nodegroups import (
     where_selector,
     where_topologies,
 )
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.labels import LabelSelector
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.pod import NodeSelectorRequirement
 from tests.support.volumebuilders import a_capacity, a_class, a_pv
 from tests.unit.cache.labelled_nodes import affinities, node_steps, selectors, take, topologies, where
 from tests.unit.literal_volumes import affinity_admits, selector_admits, topologies_admit

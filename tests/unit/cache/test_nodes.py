@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.api.core_v1 import Taint
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.node import Taint
 from tests.unit.objects import asking, info, node, ports
 
 

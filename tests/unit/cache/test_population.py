@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cache import domains, population
-from scheduler.cache.population import Selection, selection
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+from scheduler.cache.nodes import topology as domains
+from scheduler.cache.pods import selector_counts as population
+from scheduler.cache.pods.selector_counts import Selection, selection
 from tests.unit.objects import cluster, info, node
 
 NODES = 20

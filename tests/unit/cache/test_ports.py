@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cache.ports import PortIndex
-from scheduler.core.podinfo import HostPort
+from scheduler.api.podinfo import HostPort
+from scheduler.cache.nodes.nodes import PortIndex
 from tests.unit.objects import info, ports
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.priorities import Priorities
+from scheduler.cache.nodes.nodes import Priorities
 from scheduler.core import nodeset
 from tests.unit.objects import cluster, info, node
 

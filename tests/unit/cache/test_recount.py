@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo, allocatable, placed
 from scheduler.cache.cluster import AssumptionError, Cluster
-from scheduler.cache.podterms import pod_terms
+from scheduler.cache.pods.affinity_terms import pod_terms
 from scheduler.core import nodeset
-from scheduler.core.decode import Broken
-from scheduler.core.meta import Metadata
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo, allocatable, placed
 from tests.examples import examples
 from tests.unit.cache.picture import named
 from tests.unit.objects import container, info, node, ports

@@ -8,14 +8,13 @@ from typing import TypeAlias
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cache.assumed import NotKnown, OutOfSync
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.cache.resourceclaims import ResourceClaims
-from scheduler.core.devices import DeviceId
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.testing.builders import Manifest
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import DeviceId, ResourceClaim
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.core import Manifest
 from tests.examples import examples
 
 KEY = "default/c"

@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from scheduler.cache.selecting import matching_labels, matching_selector, matching_term
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.node_affinity import selector_matches
+from scheduler.cache.nodes.node_groups import matching_labels, matching_selector, matching_term
 from scheduler.core import nodeset
-from scheduler.core.placement import selector_matches
-from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from tests.unit.objects import cluster, node
 
 NODES = [

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.ledger import GRACE_S, SETTLE_S
-from scheduler.core.volumes import STORAGE_PROVISIONERS
+from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
+from scheduler.cache.storage.capacity_reservations import GRACE_S, SETTLE_S
 from tests.support.volumebuilders import a_capacity, a_claim, a_class
 from tests.unit.cache.test_ledger import GI, World
 

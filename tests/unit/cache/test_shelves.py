@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache import shelves as shelves_module
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.nodegroups import NodeGroups
-from scheduler.cache.nodes import Nodes
-from scheduler.cache.pvs import PersistentVolumes
-from scheduler.cache.shelves import ClassShelves, selector_of, wish_of
+from scheduler.cache.nodes.node_groups import NodeGroups
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage import persistent_volumes as shelves_module
+from scheduler.cache.storage.persistent_volumes import ClassShelves, PersistentVolumes, selector_of, wish_of
 from scheduler.core import nodeset
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.testing.builders import node
+from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_claim, a_pv
 from tests.unit.cache.labelled_nodes import NAMES, node_steps, take
 from tests.unit.cache.storage_objects import at_version, claims, taken_by, volumes

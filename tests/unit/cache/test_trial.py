@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from scheduler.cache import domains
+from scheduler.api.selectors import LabelSelector
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.population import selection
-from scheduler.core.labels import LabelSelector
+from scheduler.cache.nodes import topology as domains
+from scheduler.cache.pods.selector_counts import selection
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.objects import cluster, info, node

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.workloads import Workloads
-from scheduler.core.decode import from_manifest
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.pod import Pod
-from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 
 WEB = {"app": "web", "tier": "front"}
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type, list_of, map_of
 from scheduler.cel.errors import CompileError, EvalError
-from scheduler.cel.program import compile_expression
-from scheduler.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type, list_of, map_of
+from scheduler.cel.eval.program import compile_expression
 from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value
 
 _DATA = Path(__file__).parent / "conformance"

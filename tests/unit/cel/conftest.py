@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-CLOCK = "scheduler.cel.running.processor_nanos"
+CLOCK = "scheduler.cel.eval.running.processor_nanos"
 Reads: TypeAlias = Callable[[], int]
 
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.amounts import Amount, minus, order, plus
-from scheduler.core.quantity import parse
+from scheduler.api.quantity import parse
+from scheduler.cel.libraries.quantities import Amount, minus, order, plus
 
 _TEXTS = st.builds(
     "{}{}{}".format,

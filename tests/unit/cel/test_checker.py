@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.checker import check
-from scheduler.cel.errors import CompileError
-from scheduler.cel.names import qualified_name
-from scheduler.cel.parser import parse
-from scheduler.cel.report import Issue, report
-from scheduler.cel.types import (
+from scheduler.cel.check.checker import check, qualified_name
+from scheduler.cel.check.types import (
     BOOL,
     DYN,
     INT,
@@ -23,12 +19,19 @@ from scheduler.cel.types import (
     ObjectType,
     Overload,
     Type,
+    assign,
+    declared,
     list_of,
     map_of,
+    more_general,
     optional_of,
+    shown,
+    substitute,
     type_of,
+    variable,
 )
-from scheduler.cel.unify import assign, declared, more_general, shown, substitute, variable
+from scheduler.cel.errors import CompileError, Issue, report
+from scheduler.cel.syntax.parser import parse
 
 
 def _never(*_args: object) -> None:

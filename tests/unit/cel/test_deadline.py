@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import DYN, STRING, list_of
 from scheduler.cel.errors import CostExceeded, EvalError
-from scheduler.cel.program import Program, TooCostly, compile_expression
-from scheduler.cel.running import LONGEST
-from scheduler.cel.types import DYN, STRING, list_of
+from scheduler.cel.eval.program import Program, TooCostly, compile_expression
+from scheduler.cel.eval.running import LONGEST
 from tests.unit.cel.conftest import CLOCK, Reads
 
 ENDLESS: Final = "lists.range(100000)"

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.deviceselectors import Compiled, DeviceSelectors
-from scheduler.core import quantity
-from scheduler.core.devices import Device
+from scheduler.api import quantity
+from scheduler.api.resource_v1 import Device
+from scheduler.cache.devices.selectors import Compiled, DeviceSelectors
 from tests.unit.cel.goldens import questions
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.gotext import double
+from scheduler.cel.go_format import double
 
 
 def _plainly(value: float) -> str:

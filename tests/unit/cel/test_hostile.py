@@ -14,11 +14,11 @@ from functools import partial
 import pytest
 
 from benchmarks.hostile_selectors import HOSTILE, LONGEST
-from scheduler.cache.deviceselectors import environment
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cache.devices.selectors import environment
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import INT
 from scheduler.cel.errors import CelError, CostExceeded
-from scheduler.cel.program import Program, TooCostly, compile_expression
-from scheduler.cel.types import INT
+from scheduler.cel.eval.program import Program, TooCostly, compile_expression
 
 ENV = environment(list_attributes=False)
 CALLS_PER_CHARACTER = 150

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.cel.ast import Comprehension
 from scheduler.cel.errors import CompileError
-from scheduler.cel.parser import parse
+from scheduler.cel.syntax.ast import Comprehension
+from scheduler.cel.syntax.parser import parse
 from tests.unit.cel.trees import shown
 
 _GO_ON = "@not_strictly_false(@result)"

@@ -7,9 +7,9 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.ast import Literal
 from scheduler.cel.errors import CompileError
-from scheduler.cel.parser import parse
+from scheduler.cel.syntax.ast import Literal
+from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import UInt
 from tests.unit.cel.trees import shown
 

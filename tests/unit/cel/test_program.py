@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.cel.ast import Comprehension, Node
-from scheduler.cel.checker import check
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.checker import check
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Env, Type, list_of, map_of, optional_of
 from scheduler.cel.errors import CompileError, CostExceeded, EvalError
-from scheduler.cel.parser import parse
-from scheduler.cel.plan import NotInstantiable, plan
-from scheduler.cel.program import compile_expression
-from scheduler.cel.running import Run
-from scheduler.cel.types import BOOL, DYN, INT, STRING, Env, Type, list_of, map_of, optional_of
+from scheduler.cel.eval.plan import NotInstantiable, plan
+from scheduler.cel.eval.program import compile_expression
+from scheduler.cel.eval.running import Run
+from scheduler.cel.syntax.ast import Comprehension, Node
+from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import Optional, TypeValue, UInt
 from tests.examples import examples
 

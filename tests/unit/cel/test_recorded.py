@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import DYN, INT, STRING, list_of, map_of, optional_of
 from scheduler.cel.errors import CostExceeded, EvalError
-from scheduler.cel.program import compile_expression
-from scheduler.cel.types import DYN, INT, STRING, list_of, map_of, optional_of
+from scheduler.cel.eval.program import compile_expression
 from scheduler.cel.values import Optional, Value
 
 ENV = KUBERNETES.extended(

@@ -5,9 +5,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.amounts import Amount
 from scheduler.cel.errors import EvalError
-from scheduler.cel.semver import parse as version
+from scheduler.cel.libraries.quantities import Amount
+from scheduler.cel.libraries.semvers import parse as version
 from scheduler.cel.values import (
     NONE,
     Duration,

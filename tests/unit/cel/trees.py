@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from scheduler.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
+from scheduler.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.values import UInt
 
 

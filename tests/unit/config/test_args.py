@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.meta import NAME_RULE, label_key, label_value
 from scheduler.config.args import (
     CAPACITY_SHAPE,
     SPELLED,
@@ -25,8 +26,7 @@ from scheduler.config.args import (
     VolumeBindingArgs,
 )
 from scheduler.config.load import default
-from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
-from scheduler.core.names import NAME_RULE, label_key, label_value
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.unit.config.documents import mistakes, read, table, with_args
 
 PATH = "profiles[0].pluginConfig[0].args"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from scheduler.config.args import KubestowArgs, NodeResourcesFitArgs, RawArgs
-from scheduler.config.changes import changes
+from scheduler.config.dump import changes
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import DEFAULT_PLUGINS, POINTS, Resolved, resolve
-from scheduler.config.profiles import read_changes
+from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import PluginRef, PluginSet, Profile
 from tests.unit.config.documents import profile, read
 

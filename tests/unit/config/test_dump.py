@@ -11,7 +11,7 @@ from scheduler.config.dump import to_document
 from scheduler.config.load import default, parse
 from scheduler.config.plugins import resolve
 from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
-from scheduler.core.devicegates import BINDING_CONDITIONS, DEVICE_GATES_ON, FILTER_TIMEOUT
+from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.config.documents import HEAD, read
 from tests.unit.config.test_plugins import UPSTREAM

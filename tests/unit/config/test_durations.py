@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.config.durations import format_duration, parse_duration_s
+from scheduler.config.document import format_duration, parse_duration_s
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.config.gates import gates_on
+from scheduler.config.load import gates_on
 from scheduler.config.types import FEATURE_GATES, GATES_ON, Configuration
-from scheduler.core.devicegates import DEVICE_GATES_OFF, DEVICE_GATES_ON
+from scheduler.core.feature_gates import DEVICE_GATES_OFF, DEVICE_GATES_ON
 
 DEPENDS = "is enabled, but depends on features that are disabled:"
 

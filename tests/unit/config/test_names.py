@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.config.names import csi_driver, extended_resource, resource_group
+from scheduler.config.fields import csi_driver, extended_resource, resource_group
 
 LONG = "a" * 250 + ".b/x"
 BAD = ["cpu", "kubernetes.io/x", "sub.kubernetes.io/x", "requests.example.com/x", LONG, "example.com/"]

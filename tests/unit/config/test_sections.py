@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.meta import NAME_RULE
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import default
-from scheduler.core.names import NAME_RULE
 from tests.unit.config.documents import mistakes, read, table
 
 NO_EXTENDERS = "extenders: extenders are not available in this version; a plugin can do what one does"

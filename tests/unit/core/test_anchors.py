@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.core.anchors import anchors, probes
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement, anchors, probes
 
 _KEYS = st.sampled_from(["app", "tier", "track"])
 _VALUES = st.sampled_from(["a", "b", "c"])

@@ -8,12 +8,12 @@ import sys
 import msgspec
 import pytest
 
-from scheduler.core import apijson
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.partlyread import PartlyReadPod
-from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.kube.envelopes import page_of
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.partly_read import PartlyReadPod
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.core import api_json as apijson
+from scheduler.kube.wire import page_of
 
 LEVELS = 9_990
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from hypothesis import given, strategies as st
 
-from scheduler.core.bounded_cache import BoundedCache
+from scheduler.core.caching import BoundedCache
 
 steps = st.lists(st.tuples(st.sampled_from(["get", "put", "make", "pop", "in"]), st.sampled_from("abcd")))
 

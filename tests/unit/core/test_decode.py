@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import apijson
-from scheduler.core.decode import Broken, ObjectDecoder, from_manifest
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.resourceclaims import AllocationResult, DeviceClass, ResourceClaim
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Broken, ObjectDecoder, from_manifest
+from scheduler.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
+from scheduler.core import api_json as apijson
 
 _TOO_LARGE = 2**31
 _TERM = {"topologyKey": "zone", "labelSelector": {}}

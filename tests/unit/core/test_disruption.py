@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.disruption import is_leaving_for_a_preemptor, preempted_by, started_at
-from scheduler.core.pod import Pod, PodCondition
+from scheduler.api.apps_and_policy import is_leaving_for_a_preemptor, preempted_by, started_at
+from scheduler.api.core_v1 import Pod, PodCondition
 from tests.unit import objects
 
 NEW_YEAR = 1767225600.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core import nodeset
-from scheduler.core.fiterror import Diagnosis, one_node
-from scheduler.core.verdicts import Code, Rejection
+from scheduler.framework.status import Code, Diagnosis, Rejection, one_node
 
 
 def no(*reasons: str, plugin: str = "P", code: Code = Code.UNSCHEDULABLE) -> Rejection:

@@ -1,6 +1,6 @@
 """Equal contents become one object or one number."""
 
-from scheduler.core.interner import Interner, Numbers
+from scheduler.core.caching import Interner, Numbers
 
 
 def test_equal_contents_share_the_first_object() -> None:

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.intree import (
+from scheduler.api.core_v1 import Volume
+from scheduler.api.csi_translation import (
+    BETA_REGION,
+    BETA_ZONE,
     KINDS,
     MIGRATABLE,
+    REGION,
     TRANSLATABLE,
+    ZONE,
     TranslationError,
     driver_of,
     kind_of,
@@ -18,9 +22,8 @@ from scheduler.core.intree import (
     translate_inline,
     translate_volume,
 )
-from scheduler.core.pod import Volume
-from scheduler.core.topologies import BETA_REGION, BETA_ZONE, REGION, ZONE
-from scheduler.core.volumes import CSISource, PersistentVolume, VolumeNodeAffinity
+from scheduler.api.decode import from_manifest
+from scheduler.api.storage_v1 import CSISource, PersistentVolume, VolumeNodeAffinity
 from tests.support.volumebuilders import PersistentVolumeBuilder, a_pv
 
 GCE_KEY, EBS_KEY, CINDER_KEY = (

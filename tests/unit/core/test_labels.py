@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.labels import LabelSelector, integer, requirement_matches
+from scheduler.api.decode import from_manifest
+from scheduler.api.selectors import LabelSelector, integer, requirement_matches
 
 LABELS = {"app": "web", "rank": "7", "odd": "1_000", "empty": ""}
 

@@ -1,6 +1,6 @@
 """A text is new once for each subject, and again when it changes."""
 
-from scheduler.core.log_once import LogOnce
+from scheduler.core.caching import LogOnce
 
 
 def test_a_text_is_new_once_per_subject() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.core.names import c_identifier, dns_label, label_key, label_value, subdomain
+from scheduler.api.meta import c_identifier, dns_label, label_key, label_value, subdomain
 
 KEY = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "

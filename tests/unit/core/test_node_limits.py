@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.node import Node
-from scheduler.core.storage import StorageClass
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.storage_v1 import StorageClass
 
 
 def decoded(kind: str, typ: Any, **fields: Any) -> Any:

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.meta import Metadata
-from scheduler.core.partlyread import HIGHEST_PRIORITY, PartlyReadPod
-from scheduler.core.pod import Container, Pod, PodSpec, ResourceRequirements
-from scheduler.core.podinfo import host_ports, pod_info, requests_of
-from scheduler.core.quantity import UNREADABLE, parse
+from scheduler.api.core_v1 import Container, Pod, PodSpec, ResourceRequirements
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.meta import Metadata
+from scheduler.api.partly_read import HIGHEST_PRIORITY, PartlyReadPod
+from scheduler.api.podinfo import host_ports, pod_info, requests_of
+from scheduler.api.quantity import UNREADABLE, parse
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Taint
-from scheduler.core.placement import (
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorTerm, Taint, Toleration
+from scheduler.api.decode import from_manifest
+from scheduler.api.node_affinity import (
     required_affinity_matches,
     selector_matches,
     term_matches,
@@ -16,7 +16,6 @@ from scheduler.core.placement import (
     tolerates,
     untolerated,
 )
-from scheduler.core.pod import NodeSelector, NodeSelectorTerm, Toleration
 from tests.unit.objects import pod
 
 TAINT = Taint(key="team", value="a", effect="NoSchedule")

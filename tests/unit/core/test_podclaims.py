@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podclaims import ClaimUse, claim_uses, not_owned
+from scheduler.api.storage_v1 import ClaimUse, claim_uses, not_owned
 from tests.support.volumebuilders import a_claim
 from tests.unit.objects import pod
 

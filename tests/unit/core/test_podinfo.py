@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import HostPort, Requests, allocatable, placed, requests_of
-from scheduler.core.quantity import parse
+from scheduler.api.podinfo import HostPort, Requests, allocatable, placed, requests_of
+from scheduler.api.quantity import parse
 from tests.unit.objects import container, info, pod, ports
 
 MI = 2**20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.core import protobuf
-from scheduler.core.protobuf import Field
+from scheduler.kube.writes import claim_protobuf as protobuf
+from scheduler.kube.writes.claim_protobuf import Field
 
 NUMBER, FIXED64, FIXED32 = b"\x08\x96\x01", b"\x11" + bytes(8), b"\x1d" + bytes(4)
 """Field 1 is 150; 2 and 3 have a fixed size."""

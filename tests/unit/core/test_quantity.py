@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.amounts import Amount
-from scheduler.core import quantity as module
-from scheduler.core.quantity import Quantity, from_nano, parse, text as spelled
+from scheduler.api import quantity as module
+from scheduler.api.quantity import Quantity, from_nano, parse, text as spelled
+from scheduler.cel.libraries.quantities import Amount
 
 MAX = 2**63 - 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.resources import domain, is_extended, is_scalar
+from scheduler.api.quantity import domain, is_extended, is_scalar
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.core import sharing
-from scheduler.core.decode import ObjectDecoder, from_manifest
-from scheduler.core.interner import Interner
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import pod_info
+from scheduler.api import core_v1 as sharing
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import ObjectDecoder, from_manifest
+from scheduler.api.podinfo import pod_info
+from scheduler.core.caching import Interner
 from tests.examples import examples
 
 DECODER = ObjectDecoder("Pod", Pod)

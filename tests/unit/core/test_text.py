@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.pod import Pod
-from scheduler.core.text import shortened
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.core.errors import shortened
 
 
 @pytest.mark.parametrize(

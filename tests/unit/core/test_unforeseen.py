@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler.core.unforeseen import SHOWN_S, UnforeseenErrors
+from scheduler.core.errors import SHOWN_S, UnforeseenErrors
 from tests.support.clock import VirtualClock
 
 

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.storage import CSIStorageCapacity
-from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.storage_v1 import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    is_for,
+)
 from tests.support.volumebuilders import a_capacity, a_claim, a_csi_driver, a_csi_node, a_pv
 
 

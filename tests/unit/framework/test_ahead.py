@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import AttemptError, Code
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cooperative import finish
+from scheduler.framework.interface import CycleState
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError, Code
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, away_from, pod
 from tests.unit.toys import Refuses

@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.core import nodeset
+from scheduler.core.cooperative import Work, finish
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work, finish
-from scheduler.core.verdicts import Groups
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import Groups
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.framework.test_ahead import anew
 from tests.unit.objects import node

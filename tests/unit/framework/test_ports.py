@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.core.errors import Unavailable
-from scheduler.framework.ports import ClaimWrites, DeviceMetrics, Recorder, Uncounted, Unplugged, VolumeMetrics, Writer
+from scheduler.framework.handle import ClaimWrites, DeviceMetrics, Recorder, Uncounted, Unplugged, VolumeMetrics, Writer
 
 
 def methods(*ports: type) -> list[str]:

@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.core import nodeset
+from scheduler.core.cooperative import Work, finish
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import Work, finish
-from scheduler.core.verdicts import Code, Groups, Rejection
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code, Groups, Rejection
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, pod
 from tests.unit.toys import Toy

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.anchors import anchors
-from scheduler.core.labels import LabelSelector
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.topics import NODE_CAME, by_node_labels, by_pod_labels, label, named
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import LabelSelector, anchors
+from scheduler.framework.interface import NODE_CAME, by_node_labels, by_pod_labels, label, named
 from tests.unit.objects import node
 from tests.unit.queueing.world import pod
 

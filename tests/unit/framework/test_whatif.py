@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cooperative import finish
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Groups, Rejection
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Rejection
 from tests.unit.cache.picture import picture
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, away_from, near_to, pod, spread

@@ -5,22 +5,25 @@ import json
 import msgspec
 import pytest
 
+from scheduler.api.decode import Delta, ObjectDecoder, from_manifest
+from scheduler.api.podinfo import pod_info
+from scheduler.api.storage_v1 import (
+    SELECTED_NODE,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import ObjectDecoder, from_manifest
-from scheduler.core.deltas import Delta
-from scheduler.core.events import ClusterEvent
-from scheduler.core.podinfo import pod_info
-from scheduler.core.storage import CSIStorageCapacity, StorageClass
-from scheduler.core.volumes import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
-from scheduler.devices import DeviceIntake
-from scheduler.insight import cachedump
-from scheduler.insight.cachedump import cache_page
-from scheduler.insight.pages import pieces
-from scheduler.storage import CAPACITY_FREED, Storage
-from scheduler.testing.builders import node, pod
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.eventhandlers.devices import DeviceIntake
+from scheduler.eventhandlers.storage import CAPACITY_FREED, Storage
+from scheduler.server import cache_dump as cachedump
+from scheduler.server.cache_dump import cache_page, pieces
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.core import node, pod
+from scheduler.testing.builders.devices import a_device, a_slice
 
 
 class World:

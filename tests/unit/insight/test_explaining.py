@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.records import DecisionRecord
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.framework.profile import Profile
-from scheduler.insight.explaining import shown
-from scheduler.insight.records import DecisionRecords
-from scheduler.testing.builders import pod
+from scheduler.scheduler import shown
+from scheduler.testing.builders.core import pod
 
 
 class Explains:

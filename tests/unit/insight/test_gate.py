@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.config.run_options import ALWAYS_ALLOWED
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.insight.gate import NOBODY, Asked, Gate, Refusal, bearer_token, certified
-from scheduler.kube.reviews import Permission, User
-from scheduler.options import ALWAYS_ALLOWED
+from scheduler.kube.authz import Permission, User
+from scheduler.server.authorization import NOBODY, Asked, Gate, Refusal, bearer_token, certified
 
 GONE = Unavailable("cannot connect to 127.0.0.1:1: refused <here>")
 

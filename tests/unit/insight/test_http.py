@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from scheduler.insight.gate import Asked, Gate
-from scheduler.insight.http import Endpoints, Remark, Sources
-from scheduler.insight.listening import Listener, bound
-from scheduler.kube.reviews import Permission, User
+from scheduler.kube.authz import Permission, User
+from scheduler.server.authorization import Asked, Gate
+from scheduler.server.endpoints import Endpoints, Remark, Sources
+from scheduler.server.listening import Listener, bound
 
 
 @dataclass

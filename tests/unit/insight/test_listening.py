@@ -14,13 +14,13 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from scheduler.insight import listening as listening_module
-from scheduler.insight.gate import Gate
-from scheduler.insight.http import Endpoints, Sources
-from scheduler.insight.listening import CannotListen, Connection, Limits, Listener, bound
-from scheduler.insight.pages import Page
-from scheduler.insight.tls import SelfSigned, Tls
-from scheduler.kube.reviews import Permission, User
+from scheduler.kube.authz import Permission, User
+from scheduler.server import listening as listening_module
+from scheduler.server.authorization import Gate
+from scheduler.server.cache_dump import Page
+from scheduler.server.endpoints import Endpoints, Sources
+from scheduler.server.listening import CannotListen, Connection, Limits, Listener, bound
+from scheduler.server.tls import SelfSigned, Tls
 
 DEADLINE_S = 60.0
 PATIENT = Limits(handshake_s=3600, request_s=3600, idle_s=3600, answer_s=3600)

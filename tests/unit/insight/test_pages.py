@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.insight.pages import PAUSE, ROWS, Parts, indented, pieces
+from scheduler.server.cache_dump import PAUSE, ROWS, Parts, indented, pieces
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.core.records import DecisionRecord
-from scheduler.insight.records import DecisionRecords
+from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 
 
 def record(pod: str, attempt: int) -> DecisionRecord:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from scheduler.insight.tls import CertificateError, PairOfFiles, SelfSigned, Tls, self_signed
+from scheduler.server.tls import CertificateError, PairOfFiles, SelfSigned, Tls, self_signed
 from tests.unit.insight.authorities import Authority, Issued
 
 NOW_S = 1_767_225_600.0

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from scheduler.api.meta import micros
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.core.timestamps import micros
-from scheduler.kube.lease import Elector, LeaseLost, Timing
+from scheduler.kube.leader_election import Elector, LeaseLost, Timing
 from scheduler.kube.wire import JSON, Query, as_it_is, failure
-from scheduler.kube.writes import LeaseWriter
+from scheduler.kube.writes.api_writer import LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Refused
 from tests.support.clock import VirtualClock
 

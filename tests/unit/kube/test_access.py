@@ -13,11 +13,11 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
-from scheduler.kube import access
-from scheduler.kube.access import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
-from scheduler.kube.kinds import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
-from scheduler.kube.reviews import CLIENT_CA_RULES, SERVING_RULES
-from scheduler.kube.writes import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, Rule
+from scheduler.kube import self_check as access
+from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
+from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
+from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
+from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, Rule
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.decode import Broken
-from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.core.devices import DeviceTaintRule, ResourceSlice
+from scheduler.api.decode import Broken
+from scheduler.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler.core.errors import NotFound
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.kube.kinds import (
+from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
+from scheduler.kube.reflector import Reflector
+from scheduler.kube.resources import (
     DEVICES,
     KINDS,
     RESOURCE_CLAIM,
@@ -25,11 +25,10 @@ from scheduler.kube.kinds import (
     watched,
     with_taint_rules,
 )
-from scheduler.kube.reflector import Reflector
-from scheduler.testing.apiserver.deviceversions import to_v1beta1
-from scheduler.testing.builders import Manifest
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_policy, a_slice, a_taint_rule
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result, a_toleration, an_option
+from scheduler.testing.apiserver.kinds.device_versions import to_v1beta1
+from scheduler.testing.builders.claims import a_claim, a_result, a_toleration, an_option
+from scheduler.testing.builders.core import Manifest
+from scheduler.testing.builders.devices import a_device, a_device_class, a_policy, a_slice, a_taint_rule
 from tests.unit.kube.scripted import Hang, LeapingClock, ScriptedTransport, picture, until
 
 FULL_CLAIM = (

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core import protobuf
-from scheduler.core.decode import Broken, from_manifest
+from scheduler.api.core_v1 import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus
+from scheduler.api.decode import Broken, from_manifest
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core.errors import (
     Ambiguous,
     Conflict,
@@ -18,14 +20,11 @@ from scheduler.core.errors import (
     TooManyRequests,
     Unavailable,
 )
-from scheduler.core.pod import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import AllocationResult, ConsumerReference, ResourceClaim
-from scheduler.kube import claimproto
-from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, Rule
-from scheduler.testing.builders import pod
-from scheduler.testing.deviceclaimbuilders import a_claim, an_option
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.writes import claim_protobuf as claimproto, claim_protobuf as protobuf
+from scheduler.kube.writes.api_writer import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, Rule
+from scheduler.testing.builders.claims import a_claim, an_option
+from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
 

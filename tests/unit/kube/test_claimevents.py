@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Unavailable
-from scheduler.kube.claimevents import MESSAGE_LENGTH, last_told
+from scheduler.kube.writes.claim_events import MESSAGE_LENGTH, last_told
 
 P = "disk.example"
 

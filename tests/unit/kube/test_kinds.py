@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import NotFound, Unavailable
-from scheduler.kube.kinds import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover, failed_pods, watched
+from scheduler.kube.resources import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover, failed_pods, watched
 from tests.unit.kube.scripted import LeapingClock, ScriptedTransport, until
 
 CAPACITY, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"], KINDS["Pod"]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scheduler.kube.lane import BUSY, Lane
+from scheduler.kube.rate_limit import BUSY, Lane
 
 
 def started(lane: Lane) -> "asyncio.Task[None]":

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
+from scheduler.api.meta import micros
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, TooManyRequests, Unavailable
-from scheduler.core.timestamps import micros
-from scheduler.kube.lease import Elector, Timing
-from scheduler.kube.writes import LeaseWriter
+from scheduler.kube.leader_election import Elector, Timing
+from scheduler.kube.writes.api_writer import LeaseWriter
 from tests.unit.kube.leases import NEVER_S, Line, Member, World
 
 LONGEST_WAIT_S = 2 * 2.2

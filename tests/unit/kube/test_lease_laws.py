@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.core.errors import Ambiguous, Conflict, Unavailable
-from scheduler.kube.lease import Timing
+from scheduler.kube.leader_election import Timing
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.kube.leases import NEVER_S, Member, World
 

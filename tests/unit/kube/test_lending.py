@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scheduler.core.errors import ApiError, Unauthorized
-from scheduler.kube.credentials import Settings
-from scheduler.kube.lending import Lender
+from scheduler.kube.client_config import Settings
+from scheduler.kube.transport import Lender
 from tests.unit.kube.scripted import ScriptedTransport
 
 SERVER = "https://api.example:6443"

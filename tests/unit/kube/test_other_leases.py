@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.api.meta import micros
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
-from scheduler.core.timestamps import micros
-from scheduler.kube.leasebody import LABEL, NAMES
-from scheduler.kube.otherleases import AnotherScheduler, OtherLeases
+from scheduler.kube.leader_election import AnotherScheduler, OtherLeases
+from scheduler.kube.writes.api_writer import LABEL, NAMES
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 

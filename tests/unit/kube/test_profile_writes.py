@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, TooManyRequests
-from scheduler.kube.profilewrites import PROFILES, ProfileWriter
-from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import PROFILE_RULES
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.writes.api_writer import PROFILE_RULES
+from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
 from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
 
 SEEN: dict[str, Any] = {"metadata": {"name": "kubestow", "uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.kube.reaching import proxy_for
+from scheduler.kube.client_config import proxy_for
 
 PROXY = "http://proxy:3128"
 

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
-from scheduler.core.pod import Pod
-from scheduler.core.text import shortened
-from scheduler.kube import recorder
-from scheduler.kube.recorder import EventRecorder
-from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import ApiWriter
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import from_manifest
+from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable, shortened
+from scheduler.kube import events as recorder
+from scheduler.kube.events import EventRecorder
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.writes.api_writer import ApiWriter
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport

@@ -8,14 +8,12 @@ import pytest
 import structlog
 from hypothesis import given, settings, strategies as st
 
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.deltas import Delta
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.partly_read import PartlyReadPod
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
-from scheduler.core.partlyread import PartlyReadPod
-from scheduler.core.pod import Pod
-from scheduler.kube.kinds import POD, RESOURCE_CLAIM, KindSpec, Served
-from scheduler.kube.reflector import INACTIVITY_S, Reflector
-from scheduler.kube.stats import DOWN_S
+from scheduler.kube.reflector import DOWN_S, INACTIVITY_S, Reflector
+from scheduler.kube.resources import POD, RESOURCE_CLAIM, KindSpec, Served
 from tests.examples import examples
 from tests.unit.kube.scripted import (
     Answer,

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Ambiguous, ApiError, Forbidden, NotFound, TooManyRequests, Unavailable
-from scheduler.kube import reviews
-from scheduler.kube.reviews import ACCESS_REVIEWS, CLIENT_CA, TOKEN_REVIEWS, Lifetimes, Permission, Reviews, User
+from scheduler.kube import authz as reviews
+from scheduler.kube.authz import ACCESS_REVIEWS, CLIENT_CA, TOKEN_REVIEWS, Lifetimes, Permission, Reviews, User
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport, until
 

@@ -2,9 +2,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import ObjectDecoder
-from scheduler.core.deltas import Delta
-from scheduler.core.pod import Pod
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.kube.store import Store
 from tests.unit.kube import scripted
 

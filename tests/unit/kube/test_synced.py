@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.kube.kinds import CAPACITY
+from scheduler.kube.resources import CAPACITY
 from tests.unit.kube.test_versions import Rows
 
 

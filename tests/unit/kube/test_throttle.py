@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from scheduler.kube.throttle import Throttle
+from scheduler.kube.rate_limit import Throttle
 from tests.support.clock import VirtualClock
 
 

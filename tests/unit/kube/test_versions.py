@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.decode import Broken, ObjectDecoder
-from scheduler.core.deltas import Delta
+from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.core.errors import Forbidden, NotFound, Unavailable
-from scheduler.core.storage import CSIStorageCapacity
-from scheduler.kube.kinds import (
+from scheduler.kube.informers import Lag, Mirrors
+from scheduler.kube.reflector import Reflector
+from scheduler.kube.resources import (
     CAPACITY,
     DEVICES,
     KINDS,
@@ -25,8 +26,6 @@ from scheduler.kube.kinds import (
     Unanswered,
     with_capacity,
 )
-from scheduler.kube.mirrors import Lag, Mirrors
-from scheduler.kube.reflector import Reflector
 from tests.unit.kube.scripted import (
     Answer,
     Hang,

@@ -5,7 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from scheduler.core.decode import Broken, from_manifest
+from scheduler.api.decode import Broken, from_manifest
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.errors import (
     Ambiguous,
     Conflict,
@@ -17,9 +18,8 @@ from scheduler.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, Rule
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, Rule
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
 

@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from scheduler.core.decode import Broken, from_manifest
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.decode import Broken, from_manifest
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,
@@ -13,10 +14,17 @@ from scheduler.core.errors import (
     TooManyRequests,
     Unavailable,
 )
-from scheduler.core.pod import Pod, PodCondition
-from scheduler.kube.leasebody import Lease, LeaseSpec
-from scheduler.kube.throttle import Throttle
-from scheduler.kube.writes import EVICTION_RULES, LEASE_RULES, WRITES, ApiWriter, LeaseWriter, Rule
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.writes.api_writer import (
+    EVICTION_RULES,
+    LEASE_RULES,
+    WRITES,
+    ApiWriter,
+    Lease,
+    LeaseSpec,
+    LeaseWriter,
+    Rule,
+)
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport

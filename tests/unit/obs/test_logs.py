@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from scheduler.obs import logs
+from scheduler.metrics import logs
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.kube.access import Finding
-from scheduler.obs.instruments import exponential
-from scheduler.obs.metrics import MOST_HINTS, Metrics
+from scheduler.kube.self_check import Finding
+from scheduler.metrics.instruments import exponential
+from scheduler.metrics.metrics import MOST_HINTS, Metrics
 
 
 @dataclass

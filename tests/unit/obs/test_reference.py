@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.obs.instruments import Description
-from scheduler.obs.metrics import Metrics
+from scheduler.metrics.instruments import Description
+from scheduler.metrics.metrics import Metrics
 from tests.unit.obs.test_metrics import used
 from tools.metrics_page import reference
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
-from scheduler.core.events import ClusterEvent
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Groups
-from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.framework.interface import CycleState, EventHint, Hint
+from scheduler.framework.status import Code, Groups
 
 Refusals = dict[str, tuple[Code, tuple[str, ...]]]
 

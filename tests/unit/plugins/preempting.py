@@ -10,29 +10,26 @@ from typing import Any, cast
 
 import msgspec
 
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs, default_args
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.node import Node
+from scheduler.core.cooperative import finish
 from scheduler.core.nodeset import EMPTY, each
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import Code, Groups, Nominate, Rejection
 from scheduler.framework.dry_run import Simulation
-from scheduler.framework.points import PostFiltered
-from scheduler.framework.ports import Handle
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, PostFiltered
 from scheduler.framework.profile import Factory, build
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
-from scheduler.obs.metrics import Metrics
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import Code, Groups, Nominate, Rejection
+from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import DefaultPreemption
-from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
-from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, DryRun, Rule
 from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
 from tests.unit import objects
 from tests.unit.plugins.preempting import House, away_from, budget, near_to, pod, spread
 from tests.unit.plugins.reference_preemption import Literal

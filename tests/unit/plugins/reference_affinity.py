@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from scheduler.api.core_v1 import Node, Pod, PodAffinityTerm
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod, PodAffinityTerm
-from scheduler.core.podinfo import PodInfo
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI = "node(s) didn't match pod anti-affinity rules"

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import SKIP, Rejection
-from scheduler.framework.state import CycleState
+from scheduler.core.cooperative import answered, finish
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins import BUILT_IN
 from tests.unit.objects import handle
 from tests.unit.plugins.preempting import NO_VICTIMS, Refusal

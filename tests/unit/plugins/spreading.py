@@ -11,18 +11,17 @@ from typing import Any
 
 import msgspec
 
+from scheduler.api.core_v1 import Node, TopologySpreadConstraint
+from scheduler.api.decode import from_manifest
+from scheduler.api.meta import Metadata
+from scheduler.api.node_affinity import required_affinity_matches, untolerated
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core import nodeset
-from scheduler.core.decode import from_manifest
-from scheduler.core.labels import LabelSelector, LabelSelectorRequirement
-from scheduler.core.meta import Metadata
-from scheduler.core.node import Node
-from scheduler.core.placement import required_affinity_matches, untolerated
-from scheduler.core.pod import TopologySpreadConstraint
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.verdicts import Code
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit import objects
 from tests.unit.plugins.ask import Refusals

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Broken, from_manifest
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.cache.cluster import Cluster
-from scheduler.core.decode import Broken, from_manifest
-from scheduler.core.meta import Metadata
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.storage import StorageClass
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.testing.builders import Builder
+from scheduler.testing.builders.core import Builder
 from tests.unit.objects import cluster
 
 

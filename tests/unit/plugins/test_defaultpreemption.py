@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code, Nominate, Rejection
-from scheduler.framework.preempting import LOST_BEFORE_BRAKE
+from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
+from scheduler.framework.status import Code, Nominate, Rejection
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import OTHERS, House, Looks, Ticking, budget, pod
 

@@ -7,15 +7,14 @@ from unittest import mock
 
 from hypothesis import HealthCheck, event, given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import Code, Nominate, Rejection
+from scheduler.core.cooperative import finish
 from scheduler.framework import dry_run
 from scheduler.framework.dry_run import Ahead, Simulation
-from scheduler.framework.state import CycleState
-from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
-from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code, Nominate, Rejection
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, DryRun, Rule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.plugins.preempting import NO_VICTIMS, House, Refusal

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import finish
-from scheduler.framework.points import WhatIf
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
-from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
-from scheduler.plugins.defaultpreemption.victims import Rule
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cooperative import finish
+from scheduler.framework.interface import CycleState, WhatIf
+from scheduler.framework.runtime import Runner
+from scheduler.plugins.defaultpreemption.dry_run import Answer, DryRun, Rule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, Looks, budget, near_to, pod, restarted, spread

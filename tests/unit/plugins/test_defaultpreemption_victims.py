@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.disruption import PodDisruptionBudget
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import AttemptError, Code, Nominate, Rejection
-from scheduler.framework.state import CycleState
-from scheduler.plugins.defaultpreemption.victims import Rule
+from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.podinfo import PodInfo
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import AttemptError, Code, Nominate, Rejection
+from scheduler.plugins.defaultpreemption.dry_run import Rule
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import NO_VICTIMS, OTHERS, House, Refusal, away_from, budget, near_to, pod, spread
 from tests.unit.toys import Answers

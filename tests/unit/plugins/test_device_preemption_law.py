@@ -13,21 +13,19 @@ from typing import Any, Final
 import msgspec
 from hypothesis import HealthCheck, event, given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.devices import ResourceSlice
+from scheduler.core.cooperative import finish
+from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.core.nodeset import each
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import DeviceClass, ResourceClaim
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code, Rejection
 from scheduler.plugins import BUILT_IN
-from scheduler.plugins.defaultpreemption.dryrun import DryRun
-from scheduler.plugins.defaultpreemption.victims import Candidate, Rule
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.plugins.defaultpreemption.dry_run import Candidate, DryRun, Rule
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.cache.picture import picture

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
 from scheduler.plugins.imagelocality import ImageLocality, full_name
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import cluster, handle, info

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.core_v1 import Namespace
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import InterPodAffinityArgs
-from scheduler.core.decode import from_manifest
-from scheduler.core.events import (
+from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     NODE_ADD,
@@ -20,11 +22,8 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.core.namespace import Namespace
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.verdicts import Code
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import Code
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects

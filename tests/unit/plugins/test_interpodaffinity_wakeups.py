@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
+from scheduler.api.core_v1 import Namespace
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
-from scheduler.core.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, ClusterEvent
-from scheduler.core.namespace import Namespace
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.framework.hints import EventHint, Hint
-from scheduler.framework.state import CycleState
-from scheduler.intake import node_changes
+from scheduler.core.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, ClusterEvent
+from scheduler.eventhandlers.pods_and_nodes import node_changes
+from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.plugins.interpodaffinity import InterPodAffinity
-from scheduler.queueing.changes import pod_changes
+from scheduler.queueing.types import pod_changes
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.test_interpodaffinity import (

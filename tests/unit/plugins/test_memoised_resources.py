@@ -8,8 +8,9 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo, allocatable
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
@@ -18,9 +19,8 @@ from scheduler.config.args import (
     ShapePoint,
 )
 from scheduler.core import nodeset
-from scheduler.core.podinfo import PodInfo, allocatable
-from scheduler.core.verdicts import Code
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from tests.examples import SLOW_SHARE, examples

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from scheduler.config.args import NodeAffinityArgs
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.verdicts import SKIP, AttemptError, Code, Narrow, Rejection
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP, AttemptError, Code, Narrow, Rejection
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from tests.unit.objects import cluster, handle, info, node
 from tests.unit.plugins.ask import hinted, refused, scored

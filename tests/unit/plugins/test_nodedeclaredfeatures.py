@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.node import Node
-from scheduler.core.verdicts import SKIP, Code
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.api.core_v1 import Node
+from scheduler.api.decode import from_manifest
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.nodedeclaredfeatures import VERSION, Feature, NodeDeclaredFeatures
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted, refused

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesBalancedAllocationArgs, ResourceWeight
-from scheduler.core.podinfo import PodInfo
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from tests.unit.objects import asking, cluster, handle, info, node
 from tests.unit.plugins.ask import scored

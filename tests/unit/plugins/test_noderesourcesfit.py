@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
-from scheduler.plugins.noderesourcesfit.strategies import curve, percent
+from scheduler.plugins.noderesourcesfit.plugin import curve, percent
 from tests.unit.objects import asking, cluster, container, handle, info, node
 from tests.unit.plugins.ask import hinted, refused, scored
 

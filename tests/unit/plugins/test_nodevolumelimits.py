@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
-from scheduler.core.decode import Broken
-from scheduler.core.meta import Metadata
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Code
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
-from scheduler.testing.builders import Builder
+from scheduler.testing.builders.core import Builder
 from tests.support.volumebuilders import (
     PersistentVolumeBuilder,
     a_claim,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.csi_translation import TranslationError
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import CSIDriver, CSINode, VolumeAttachment
 from scheduler.config.args import KubestowArgs
-from scheduler.core.events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
-from scheduler.core.intree import TranslationError
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import CSIDriver, CSINode, VolumeAttachment
-from scheduler.framework.hints import Hint
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import Hint
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from tests.support.volumebuilders import a_claim, a_csi_driver, a_csi_node, an_attachment
 from tests.unit.attaching import EBS, GCE

@@ -6,14 +6,13 @@ import dataclasses
 
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.config.args import KubestowArgs
 from scheduler.core import nodeset
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.verdicts import AttemptError, Code
-from scheduler.framework.points import Tally
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState, Tally
+from scheduler.framework.status import AttemptError, Code
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
-from scheduler.plugins.nodevolumelimits.wanted import wanted_by
+from scheduler.plugins.nodevolumelimits.attached_volumes import wanted_by
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.attaching import EBS, FULL, LongWay, Refusal, World
 from tests.unit.attaching_histories import NAMES, OTHER, Step, begun, pods, steps

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import VolumeAttachment
 from scheduler.config.args import KubestowArgs
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.storage import VolumeAttachment
-from scheduler.core.turns import finish
-from scheduler.framework.state import CycleState
-from scheduler.plugins.defaultpreemption.dryrun import Answer, DryRun
-from scheduler.plugins.defaultpreemption.victims import Rule
+from scheduler.core.cooperative import finish
+from scheduler.framework.interface import CycleState
+from scheduler.plugins.defaultpreemption.dry_run import Answer, DryRun, Rule
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, FULL, World
 from tests.unit.objects import node

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import NODE_ADD, UNSCHEDULABLE_TIMEOUT, Action, ClusterEvent, Resource
-from scheduler.core.pod import Pod
-from scheduler.core.verdicts import SKIP, Code, Rejection
-from scheduler.framework.hints import Hint
+from scheduler.api.core_v1 import Pod
+from scheduler.core.cluster_events import NODE_ADD, UNSCHEDULABLE_TIMEOUT, Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.profile import ALWAYS_ON
-from scheduler.framework.state import CycleState
+from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins import BUILT_IN, PluginClash, registry
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.config.types import Configuration
 from scheduler.core import nodeset
 from scheduler.core.clock import SystemClock
-from scheduler.core.decode import from_manifest
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import SKIP
-from scheduler.core.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
-from scheduler.decisions import build_profiles
-from scheduler.framework.runner import Runner
-from scheduler.framework.state import CycleState
-from scheduler.obs.metrics import Metrics
+from scheduler.core.cooperative import finish
+from scheduler.framework.interface import CycleState
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import SKIP
+from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread
+from scheduler.scheduler import build_profiles
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.ask import Refusals, named, refused
 from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.apps_and_policy import Service
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
-from scheduler.core.decode import from_manifest
-from scheduler.core.events import (
+from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     NODE_ADD,
@@ -17,9 +19,7 @@ from scheduler.core.events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.workloads import Service
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.framework.interface import EventHint, Hint
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.ask import hinted, is_concerned

@@ -12,17 +12,16 @@ from unittest import mock
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from scheduler.api.apps_and_policy import ReplicaSet, Service
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
-from scheduler.core.decode import from_manifest
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP
-from scheduler.core.workloads import ReplicaSet, Service
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
-from scheduler.plugins.podtopologyspread import PodTopologySpread, soft as soft_module
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP
+from scheduler.plugins.podtopologyspread import PodTopologySpread, scoring as soft_module
 from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.objects import handle

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.apps_and_policy import Service
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.core import nodeset
-from scheduler.core.decode import from_manifest
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.workloads import Service
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.spreading import HOST, ZONE, expected_scores, hard, node, on, pod, scored_among, soft

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import (
     NodeResourcesBalancedAllocationArgs,
@@ -15,17 +17,14 @@ from scheduler.config.args import (
     ScoringStrategy,
     ShapePoint,
 )
-from scheduler.core.devicegates import DEVICE_GATES_ON, EXTENDED_RESOURCE
-from scheduler.core.events import Action, ClusterEvent, Resource
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Code
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import DEVICE_GATES_ON, EXTENDED_RESOURCE
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
-from scheduler.testing.devicebuilders import DeviceClassBuilder, a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.devices import DeviceClassBuilder, a_device, a_device_class, a_slice
 from tests.unit.objects import asking, cluster, handle, node
 from tests.unit.plugins.ask import hinted, refused, scored
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.verdicts import SKIP, Code
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.nodename import NodeName
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.nodeunschedulable import NodeUnschedulable

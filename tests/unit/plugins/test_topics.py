@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
 
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.node import Node
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit

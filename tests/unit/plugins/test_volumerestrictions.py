@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import event as noted, given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
-from scheduler.core.events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.verdicts import SKIP, Code, Rejection
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_claim

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import event as noted, given, settings, strategies as st
 
+from scheduler.api.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.topologies import BETA_REGION, BETA_ZONE, REGION, ZONE
-from scheduler.core.verdicts import SKIP, Code, Rejection
-from scheduler.framework.hints import Hint
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumezone import VolumeZone
-from scheduler.testing.builders import Builder
+from scheduler.testing.builders.core import Builder
 from tests.examples import examples
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.objects import handle, node

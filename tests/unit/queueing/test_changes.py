@@ -5,17 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler.core.events import Action, Resource
-from scheduler.core.pod import (
+from scheduler.api.core_v1 import (
     Container,
     ContainerExtendedResourceRequest,
     ExtendedResourceClaimStatus,
     ResourceClaimStatus,
     ResourceRequirements,
 )
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.quantity import parse
-from scheduler.queueing.changes import pod_changes
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.quantity import parse
+from scheduler.core.cluster_events import Action, Resource
+from scheduler.queueing.types import pod_changes
 from tests.unit.queueing.world import pod
 
 

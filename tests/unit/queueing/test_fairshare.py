@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.core.events import NODE_ADD
-from scheduler.queueing.fairshare import COSTLY_S, SHARE
+from scheduler.core.cluster_events import NODE_ADD
+from scheduler.queueing.active_queue import COSTLY_S, SHARE
 from tests.unit.queueing.world import OTHER, World, hint, pod
 
 SPENT_S = 1.0

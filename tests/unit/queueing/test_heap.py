@@ -6,8 +6,8 @@ import itertools
 
 from hypothesis import given, strategies as st
 
-from scheduler.queueing.heap import TicketHeap
-from scheduler.queueing.records import QueuedPod
+from scheduler.queueing.active_queue import TicketHeap
+from scheduler.queueing.types import QueuedPod
 from tests.unit.queueing.world import pod
 
 PODS = [pod(f"p{n}") for n in range(300)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
-from scheduler.queueing.inflight import InFlight
-from scheduler.queueing.records import QueuedPod
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
+from scheduler.queueing.in_flight_events import InFlight
+from scheduler.queueing.types import QueuedPod
 from tests.unit.queueing.world import pod
 
 POD_LABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo
 from scheduler.queueing.nominator import Nominator
 from tests.unit.queueing.world import pod
 

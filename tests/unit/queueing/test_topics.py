@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint, Topics
 from tests.unit.queueing.world import OTHER, World, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.pod import Container, Pod, ResourceClaimStatus, ResourceRequirements
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.quantity import parse
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.api.core_v1 import Container, Pod, ResourceClaimStatus, ResourceRequirements
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.quantity import parse
+from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint
 from tests.unit.queueing.world import Gate, World, answer, pod
 
 LABEL, SHRANK, TOLERATION, GATES, CLAIM, OTHER = (

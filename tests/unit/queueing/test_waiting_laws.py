@@ -11,14 +11,13 @@ from typing import Any
 
 from hypothesis import event as noted, given, settings, strategies as st
 
-from scheduler.core.events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo
-from scheduler.framework.hints import EventHint, Hint, Topics
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.queue import QueuedPod, QueueProfile
-from scheduler.queueing.records import Place
-from scheduler.queueing.rooms import Room
-from scheduler.queueing.waiting import Waiting
-from scheduler.queueing.wakers import Strategy, Wakers
+from scheduler.queueing.queueing_hints import Strategy, Wakers
+from scheduler.queueing.types import Place
+from scheduler.queueing.unschedulable_pods import Room, Waiting
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, HandClock, Tally, by_priority, pod
 

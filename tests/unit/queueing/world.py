@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.core.events import ClusterEvent
-from scheduler.core.meta import Metadata
-from scheduler.core.pod import Pod, PodSpec, PodStatus, SchedulingGate, Toleration
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.unforeseen import UnforeseenErrors
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.framework.hints import EventHint, Hint
+from scheduler.api.core_v1 import Pod, PodSpec, PodStatus, SchedulingGate, Toleration
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.framework.interface import EventHint, Hint
+from scheduler.framework.status import Code, Rejection
 from scheduler.queue import QueuedPod, QueueProfile, SchedulingQueue
 from scheduler.queueing.nominator import Nominator
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from scheduler.api.core_v1 import Pod
 from scheduler.config.args import KubestowArgs, default_args
 from scheduler.config.types import Configuration, Profile
-from scheduler.core.pod import Pod
 from tests.unit.brain import POST_FILTER, Brain
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler import decisions
+from scheduler import scheduler as decisions
 from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
-from scheduler.framework.ports import Handle
+from scheduler.framework.handle import Handle
 from scheduler.plugins import registry
 from tests.unit.brain import Brain
 from tests.unit.toys import Toy

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.nodes import NodeView
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.nodes import NodeView
 from scheduler.config.types import Configuration, Profile
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import Narrow
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Narrow
 from tests.unit.brain import POST_FILTER, Brain
 from tests.unit.scenarios.seen import HOST, attempts, beside, candidates, pinned
 from tests.unit.toys import Answers, Scored, World

@@ -10,11 +10,11 @@ import asyncio
 
 import pytest
 
+from scheduler.api.core_v1 import Pod
+from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import Unavailable
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.verdicts import SKIP, Rejection, Skip, Wait
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Rejection, Skip, Wait
 from tests.unit.brain import Brain
 from tests.unit.scenarios.seen import attempts, with_plugins
 from tests.unit.toys import BeforeBind, Holds

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.core_v1 import Pod
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
-from scheduler.core.pod import Pod
 from tests.unit.brain import POST_FILTER, Brain
 from tests.unit.scenarios.evicting import NO_ROOM, NO_VICTIMS, OTHERS, PREEMPTED, evicted, full_nodes, nominations, ours
 from tests.unit.scenarios.seen import attempts, metric

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import pod_info
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.podinfo import pod_info
 from tests.unit.brain import Brain, read_node
 from tests.unit.scenarios.seen import attempts, in_flight, metric
 

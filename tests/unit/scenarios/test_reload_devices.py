@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from scheduler.plugins.dra.evicting import GIVE_UP_S
-from scheduler.reload import Wish
+from scheduler.plugins.dra.preemption import GIVE_UP_S
+from scheduler.profiles.reconciler import Wish
 from tests.unit.scenarios.evicting import evicted, nominations
 from tests.unit.scenarios.yard import WAITING, Yard, at_once
 

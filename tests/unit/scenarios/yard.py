@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler.api.decode import Delta
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.types import Configuration
-from scheduler.core.deltas import Delta
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.brain import Brain
 from tests.unit.hint_rows_limits import stored
 from tests.unit.scenarios import evicting

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import Builder, PodBuilder, node, pod
-from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import Builder, PodBuilder, node, pod
+from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
 from tests.support.clock import VirtualClock
 from tests.support.deviceinvariants import (
     ReservationWitness,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import PodBuilder, node, pod
+from scheduler.testing.builders.core import PodBuilder, node, pod
 from tests.support.invariants import Witness, on_missing_nodes, overcommitted, unbound
 
 

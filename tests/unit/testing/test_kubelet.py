@@ -3,8 +3,8 @@
 import pytest
 
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import NodeBuilder, PodBuilder, node, pod
-from scheduler.testing.kubelet import Kubelet
+from scheduler.testing.builders.core import NodeBuilder, PodBuilder, node, pod
+from scheduler.testing.controllers.kubelet import Kubelet
 from tests.support.clock import VirtualClock
 
 SMALL = node("n").cpu("2").memory("4Gi").pods(2).resource("x.example/gpu", "1")

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import Builder, node, pod
+from scheduler.testing.builders.core import Builder, node, pod
 from tests.support.invariants import claimed_twice, segments_overdrawn, stranded, volumes_of_pods
 from tests.support.volumebuilders import a_claim, a_pv
 

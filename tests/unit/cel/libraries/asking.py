@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from functools import singledispatch
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.errors import EvalError
+from scheduler.cel.eval.plan import NotInstantiable
+from scheduler.cel.eval.program import compile_expression
 from scheduler.cel.libraries.times import timestamp_text
-from scheduler.cel.plan import NotInstantiable
-from scheduler.cel.program import compile_expression
 from scheduler.cel.values import Duration, Optional, Timestamp, TypeValue, UInt, Value, unkey
 
 

@@ -1,6 +1,6 @@
 """Which functions there are: the declarations, not what they answer."""
 
-from scheduler.cel.environment import KUBERNETES, STANDARD
+from scheduler.cel.check.environment import KUBERNETES, STANDARD
 
 UNDECLARED = ("math.greatest", "base64.encode", "regex.replace", "authorizer")
 

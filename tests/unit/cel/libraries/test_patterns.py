@@ -8,12 +8,11 @@ import pytest
 import re2
 from hypothesis import given, strategies as st
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import STRING
 from scheduler.cel.errors import CostExceeded
-from scheduler.cel.libraries.patterns import folding, simple
-from scheduler.cel.libraries.regex import Pattern, pattern_of
-from scheduler.cel.program import compile_expression
-from scheduler.cel.types import STRING
+from scheduler.cel.eval.program import compile_expression
+from scheduler.cel.libraries.regex import Pattern, folding, pattern_of, simple
 
 _QUIET = re2.Options()
 _QUIET.log_errors = False

@@ -2,11 +2,11 @@
 
 import pytest
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import STRING
 from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.remembered import remembered
-from scheduler.cel.program import compile_expression
-from scheduler.cel.types import STRING
+from scheduler.cel.eval.program import compile_expression
+from scheduler.cel.libraries.declaring import remembered
 
 
 def test_short_texts_are_read_once():

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cel.environment import KUBERNETES
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import STRING
 from scheduler.cel.errors import EvalError
+from scheduler.cel.eval.program import compile_expression
 from scheduler.cel.libraries.urls import BadURL, parse
-from scheduler.cel.program import compile_expression
-from scheduler.cel.types import STRING
 from tests.unit.cel.libraries.asking import answer
 
 

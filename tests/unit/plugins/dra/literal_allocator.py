@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler.core.devicegates import (
+from scheduler.api.resource_v1 import (
+    DeviceId,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     CONSUMABLE,
     LIST_TYPES,
@@ -18,10 +23,6 @@ from scheduler.core.devicegates import (
     PRIORITIZED_LIST,
     TAINTS,
 )
-from scheduler.core.devices import (
-    DeviceId,
-)
-from scheduler.core.resourceclaims import ExactDeviceRequest, ResourceClaim
 from tests.unit.plugins.dra.literal_devices import (
     Candidate,
     World,

@@ -9,22 +9,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scheduler.core.devicegates import (
+from scheduler.api.quantity import Quantity
+from scheduler.api.resource_v1 import (
+    CapacityRequestPolicy,
+    Device,
+    DeviceAttribute,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceId,
+    ExactDeviceRequest,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,
     CONSUMABLE,
     PARTITIONABLE,
 )
-from scheduler.core.devices import (
-    CapacityRequestPolicy,
-    Device,
-    DeviceAttribute,
-    DeviceId,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
-from scheduler.core.quantity import Quantity
-from scheduler.core.resourceclaims import DeviceClass, DeviceConstraint, ExactDeviceRequest
 from tests.unit.literal_volumes import all_hold
 
 NANO = 10**9

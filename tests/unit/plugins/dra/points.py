@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.verdicts import Code, Rejection, Skip
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.framework.status import Code, Rejection, Skip
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.unit.plugins.dra.served import ASKING
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR

@@ -12,7 +12,40 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from scheduler.core.devicegates import (
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.meta import Metadata
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import (
+    CapacityRange,
+    CapacityRequestPolicy,
+    CapacityRequirements,
+    CelSelector,
+    ClaimMetadata,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceConfiguration,
+    DeviceConstraint,
+    DeviceCounterConsumption,
+    DeviceId,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+    OpaqueConfiguration,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
     CONSUMABLE,
@@ -21,41 +54,6 @@ from scheduler.core.devicegates import (
     PARTITIONABLE,
     PRIORITIZED_LIST,
     TAINTS,
-)
-from scheduler.core.devices import (
-    CapacityRange,
-    CapacityRequestPolicy,
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceCounterConsumption,
-    DeviceId,
-    DeviceTaint,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
-from scheduler.core.meta import Metadata
-from scheduler.core.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import (
-    CapacityRequirements,
-    CelSelector,
-    ClaimMetadata,
-    DeviceClaim,
-    DeviceClass,
-    DeviceClassSpec,
-    DeviceConfiguration,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceSelector,
-    DeviceToleration,
-    ExactDeviceRequest,
-    OpaqueConfiguration,
-    ResourceClaim,
-    ResourceClaimSpec,
 )
 from tests.unit.plugins.dra.literal_devices import World
 

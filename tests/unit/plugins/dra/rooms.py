@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cache.deviceclasses import DeviceClasses
-from scheduler.cache.devicekinds import DeviceKind
-from scheduler.cache.devicenodes import DeviceNodes
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.cache.nodes import Nodes
-from scheduler.core.devicegates import CONSUMABLE, PARTITIONABLE
-from scheduler.core.meta import AnnotatedMetadata
-from scheduler.core.node import Node
-from scheduler.core.quantity import from_nano
-from scheduler.core.resourceclaims import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
-from scheduler.core.turns import Work
-from scheduler.plugins.dra.demand import Demand, Demands
-from scheduler.plugins.dra.packing import packing
-from scheduler.plugins.dra.search import Search
-from scheduler.plugins.dra.seats import Rules, Seats
-from scheduler.plugins.dra.selecting import SelectorSets
+from scheduler.api.core_v1 import Node
+from scheduler.api.meta import AnnotatedMetadata
+from scheduler.api.quantity import from_nano
+from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.manager import DeviceClasses
+from scheduler.cache.devices.node_kinds import DeviceNodes
+from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core.cooperative import Work
+from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
+from scheduler.plugins.dra.allocator import Search
+from scheduler.plugins.dra.node_devices import Rules, Seats
+from scheduler.plugins.dra.requests import Demand, Demands
+from scheduler.plugins.dra.search_order import packing
+from scheduler.plugins.dra.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
 

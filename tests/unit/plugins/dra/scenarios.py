@@ -17,8 +17,12 @@ from typing import Any, Unpack
 
 import msgspec
 
+from scheduler.api.core_v1 import NodeSelectorTerm
+from scheduler.api.quantity import text
+from scheduler.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 from scheduler.config.args import KubestowArgs
-from scheduler.core.devicegates import (
+from scheduler.core.cooperative import finish
+from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,
@@ -31,15 +35,11 @@ from scheduler.core.devicegates import (
     TAINT_RULES,
     TAINTS,
 )
-from scheduler.core.pod import NodeSelectorTerm
-from scheduler.core.quantity import text
-from scheduler.core.resourceclaims import AllocationResult, DeviceRequestAllocationResult
-from scheduler.core.turns import finish
-from scheduler.core.verdicts import Code, Rejection, Skip
-from scheduler.plugins.dra.searches import CANNOT_ALLOCATE, named
-from scheduler.testing.builders import Builder, Manifest, node
-from scheduler.testing.devicebuilders import DeviceBuilder, SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.framework.status import Code, Rejection, Skip
+from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE, named
+from scheduler.testing.builders.claims import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder, Manifest, node
+from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 
 GATES = {

@@ -12,23 +12,22 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.podinfo import PodInfo, placed, pod_info
+from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.core.cooperative import answered, finish
 from scheduler.core.errors import Ambiguous, ApiError
-from scheduler.core.events import ClusterEvent
-from scheduler.core.podinfo import PodInfo, placed, pod_info
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import Groups, Rejection
-from scheduler.devices import DeviceIntake
-from scheduler.framework.ports import Uncounted
-from scheduler.framework.state import CycleState
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.eventhandlers.devices import DeviceIntake
+from scheduler.framework.handle import Uncounted
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Groups, Rejection
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders import Builder, pod
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import Builder, pod
+from scheduler.testing.builders.devices import a_device, a_slice
 from tests.support.ports import ScriptedWriter
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 

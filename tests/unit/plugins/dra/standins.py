@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.testing.builders import pod
-from scheduler.testing.devicebuilders import a_device_class
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.testing.builders.core import pod
+from scheduler.testing.builders.devices import a_device_class
 from tests.unit.plugins.dra.served import Served
 
 GPU = "example.com/gpu"

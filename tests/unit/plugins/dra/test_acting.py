@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import pod_info
 from scheduler.core.errors import Unavailable
-from scheduler.core.podinfo import pod_info
-from scheduler.core.verdicts import SKIP, Code, Rejection, Skip
-from scheduler.framework.state import CycleState
-from scheduler.testing.builders import Builder, pod
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Code, Rejection, Skip
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import Builder, pod
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, Slow, fails, steps, using
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR

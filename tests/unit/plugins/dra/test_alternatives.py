@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.turns import answered, finish
-from scheduler.plugins.dra.alternatives import has_alternatives
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.core.cooperative import answered, finish
+from scheduler.plugins.dra.scoring import has_alternatives
+from scheduler.testing.builders.claims import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.served import Served, using
 
 NONE = 'device.driver == "nobody"'

@@ -6,20 +6,20 @@ import random
 
 import pytest
 
-from scheduler.cache.devicekinds import DeviceKind
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.clock import Clock
-from scheduler.core.devicegates import DEVICE_GATES_ON
+from scheduler.core.cooperative import Work, finish
+from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.turns import Work, finish
-from scheduler.plugins.dra import searches as searching
-from scheduler.plugins.dra.board import Boards
-from scheduler.plugins.dra.demand import Demands
-from scheduler.plugins.dra.seats import Rules
-from scheduler.plugins.dra.selecting import SelectorSets
-from scheduler.testing.builders import node
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.plugins.dra import node_verdicts as searching
+from scheduler.plugins.dra.node_devices import Rules
+from scheduler.plugins.dra.node_verdicts import Boards
+from scheduler.plugins.dra.requests import Demands
+from scheduler.plugins.dra.selectors import SelectorSets
+from scheduler.testing.builders.claims import a_claim
+from scheduler.testing.builders.core import node
+from scheduler.testing.builders.devices import a_device, a_slice
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.world import World
 

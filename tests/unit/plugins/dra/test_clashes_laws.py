@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from msgspec.structs import replace
 
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.plugins.dra.clashes import Clashes
-from scheduler.plugins.dra.result import results
-from scheduler.plugins.dra.search import AllocationError, FailedOnNode
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.plugins.dra.allocation_result import results
+from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode
+from scheduler.plugins.dra.device_conflicts import Clashes
+from scheduler.testing.builders.claims import a_claim
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
 from tests.unit.plugins.dra.rooms import Room

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.meta import seconds
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.core.devicegates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
-from scheduler.core.timestamps import seconds
-from scheduler.plugins.dra.conditions import is_worn_out, readiness
-from scheduler.testing.builders import Builder
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
+from scheduler.plugins.dra.binding_conditions import is_worn_out, readiness
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import Builder
 from tests.unit.plugins.dra.served import Served, Under, using
 
 D0, D1 = "a/n1/d0", "a/n1/d1"

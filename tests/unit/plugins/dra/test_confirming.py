@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler.plugins.dra.searches import LONGEST_ATTEMPT_S
+from scheduler.plugins.dra.node_verdicts import LONGEST_ATTEMPT_S
 from tests.unit.plugins.dra.served import ASKING, Served, using
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.deviceclasses import DeviceClasses
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.turns import Work
-from scheduler.plugins.dra.demand import Demands
-from scheduler.plugins.dra.selecting import SelectorSets
-from scheduler.testing.devicebuilders import a_device_class
-from scheduler.testing.deviceclaimbuilders import a_claim, an_option
+from scheduler.cache.devices.manager import DeviceClasses
+from scheduler.core.cooperative import Work
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.plugins.dra.requests import Demands
+from scheduler.plugins.dra.selectors import SelectorSets
+from scheduler.testing.builders.claims import a_claim, an_option
+from scheduler.testing.builders.devices import a_device_class
 
 CLAIM = a_claim("c").request("r", "gpu").first_available("f", an_option("s", "nic"), an_option("t", "missing")).typed()
 GPU = a_device_class("gpu", "true").config("d.x", {"a": 1})

@@ -9,7 +9,7 @@ import pytest
 import structlog.testing
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
-from scheduler.plugins.dra.errands import Errands
+from scheduler.framework.background_writes import Errands
 from tests.support.clock import VirtualClock
 
 ABOUT = "default/c"

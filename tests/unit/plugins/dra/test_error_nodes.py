@@ -10,24 +10,23 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
-from scheduler.cache.devicekinds import DeviceKind
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.cache.devices.pools import DeviceKind
 from scheduler.config.args import KubestowArgs
+from scheduler.core.cooperative import Work, finish
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import Work, finish
-from scheduler.core.verdicts import Code, Groups, Rejection
 from scheduler.cycle import Broke, Placed, run
-from scheduler.framework.ports import Handle
-from scheduler.framework.state import CycleState
-from scheduler.plugins.dra.board import Boards
-from scheduler.plugins.dra.errornodes import ErrorNodes
-from scheduler.plugins.dra.search import CAREFUL_STEPS, AllocationError
-from scheduler.plugins.dra.searches import named
-from scheduler.plugins.dra.seats import Rules
-from scheduler.plugins.dra.selecting import Fault, Selectors
-from scheduler.testing.builders import Builder, pod
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result, an_option
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code, Groups, Rejection
+from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError
+from scheduler.plugins.dra.error_nodes import ErrorNodes
+from scheduler.plugins.dra.node_devices import Rules
+from scheduler.plugins.dra.node_verdicts import Boards, named
+from scheduler.plugins.dra.selectors import Fault, Selectors
+from scheduler.testing.builders.claims import a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder, pod
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import placed, pod_info
+from scheduler.api.podinfo import placed, pod_info
 from scheduler.cycle import Unfit, run
-from scheduler.testing.builders import Builder, pod
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.core import Builder, pod
+from scheduler.testing.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.trying import Trying
 
 ASKS = a_claim("c").request("r", "A")

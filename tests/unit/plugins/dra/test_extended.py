@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core import nodeset
-from scheduler.core.devicegates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import SKIP, Code
-from scheduler.framework.hints import Hint
-from scheduler.framework.state import CycleState
-from scheduler.plugins.dra.extended import is_in_memory
-from scheduler.testing.builders import NodeBuilder, PodBuilder, node, pod
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.core.cooperative import answered, finish
+from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.status import SKIP, Code
+from scheduler.plugins.dra.extended_resources import is_in_memory
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import NodeBuilder, PodBuilder, node, pod
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.plugins.dra.world import World
 
 GPU, FOO, FPGA = "example.com/gpu", "example.com/foo", "deviceclass.resource.kubernetes.io/fpga"

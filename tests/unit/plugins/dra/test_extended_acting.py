@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduler.core.decode import Broken
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import pod_info
+from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core.errors import Invalid
-from scheduler.core.meta import Metadata
-from scheduler.core.pod import ExtendedResourceClaimStatus
-from scheduler.core.podinfo import pod_info
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.testing.builders import node, pod
+from scheduler.testing.builders.core import node, pod
 from tests.unit.plugins.dra.served import ASKING, PARITY, fails, steps
 from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.core.verdicts import Code
+from scheduler.framework.status import Code
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.testing.builders.claims import a_claim, a_result
 from tests.unit.plugins.dra.served import LOST, fails, loses_answers, nothing, steps
 from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made, the_one
 

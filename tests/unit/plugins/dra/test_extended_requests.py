@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import requests_of
-from scheduler.plugins.dra.extendedrequests import asked
+from scheduler.api.podinfo import requests_of
+from scheduler.plugins.dra.extended_resources import asked
 from tests.unit.objects import container, pod
 
 GPU, TPU = "example.com/gpu", "example.com/tpu"

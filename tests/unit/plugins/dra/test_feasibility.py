@@ -10,22 +10,23 @@ import msgspec
 import pytest
 from hypothesis import assume, example, given, settings, strategies as st
 
-from scheduler.core.devices import (
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import (
+    CapacityRequirements,
     Counter,
     CounterSet,
     Device,
     DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    ExactDeviceRequest,
 )
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
-from scheduler.core.turns import finish
-from scheduler.plugins.dra import feasibility, search as searching
+from scheduler.core.cooperative import finish
+from scheduler.plugins.dra import allocator as searching, feasibility
 from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.constraints import NOTHING_SEEN
 from scheduler.plugins.dra.feasibility import Answer
-from scheduler.plugins.dra.searchstate import Position, SearchState
+from scheduler.plugins.dra.search_state import Position, SearchState
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case

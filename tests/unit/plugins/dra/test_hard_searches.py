@@ -12,11 +12,17 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from scheduler.core.devicegates import LIST_TYPES
-from scheduler.core.devices import Device, DeviceAttribute, DeviceCapacity, DeviceCounterConsumption
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import CapacityRequirements, ExactDeviceRequest
-from scheduler.plugins.dra.search import Picked, Search
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import (
+    CapacityRequirements,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    ExactDeviceRequest,
+)
+from scheduler.core.feature_gates import LIST_TYPES
+from scheduler.plugins.dra.allocator import Picked, Search
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import candidates
 from tests.unit.plugins.dra.random_devices import Case

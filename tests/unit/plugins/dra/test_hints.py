@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.devicegates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
-from scheduler.core.events import NODE_ADD, Action, ClusterEvent, Resource
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.framework.hints import Hint
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.framework.interface import Hint
 from scheduler.plugins.dra.hints import FREED, Hints
 from scheduler.queue import pod_changes
-from scheduler.testing.builders import PodBuilder, node, pod
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import PodBuilder, node, pod
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.plugins.ask import hinted
 from tests.unit.plugins.dra.world import Allocated, World
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import pod_info
 from scheduler.cache.cluster import Cluster
-from scheduler.core.decode import Broken
-from scheduler.core.meta import Metadata
-from scheduler.core.podinfo import pod_info
-from scheduler.framework.preempting import Preempting
-from scheduler.plugins.dra.holders import AsIf, Holders
-from scheduler.testing.builders import pod
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.framework.preemption_state import Preempting
+from scheduler.plugins.dra.nominated_devices import AsIf, Holders
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
 
 

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo, placed, pod_info
-from scheduler.core.resourceclaims import ResourceClaim
-from scheduler.plugins.dra.holders import AsIf
-from scheduler.plugins.dra.keeping import Keeping
-from scheduler.plugins.dra.searches import LONGEST_HOLD_S
+from scheduler.api.podinfo import PodInfo, placed, pod_info
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S
+from scheduler.plugins.dra.nominated_devices import AsIf, Keeping
 from scheduler.plugins.dra.state import DeviceState
-from scheduler.testing.builders import pod
-from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import pod
+from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.world import World
 
 ROOM = a_slice("n1", "a", a_device("m").shared().cap("room", "8"))
@@ -174,7 +173,7 @@ def test_what_shifts_from_one_to_the_next(claims: tuple[ClaimBuilder, ...], then
 
 def test_pods_that_are_nominated_no_more_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waited when they were bound, so nobody asked."""
-    monkeypatch.setattr("scheduler.plugins.dra.keeping._REMEMBERED", 4)
+    monkeypatch.setattr("scheduler.plugins.dra.nominated_devices._REMEMBERED", 4)
     world, keeping = stage(TWO, ONE)
     keeping._limit = 4
     world.handle.preempting.nominated = lambda: [("n1", nominee("s"))]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.testing.builders import pod
-from scheduler.testing.devicebuilders import a_device_class
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.core.cooperative import answered, finish
+from scheduler.framework.status import Code, Rejection
+from scheduler.testing.builders.claims import a_claim
+from scheduler.testing.builders.core import pod
+from scheduler.testing.builders.devices import a_device_class
 from tests.unit.plugins.dra.served import ASKING, Served, Under, using
 
 SAID = "the pod's status names other resource claims by now"

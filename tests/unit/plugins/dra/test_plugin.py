@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import pod_info
+from scheduler.api.resource_v1 import RESERVED_FOR_MAX, DeviceRequest
 from scheduler.config.args import KubestowArgs
-from scheduler.core.decode import Broken
-from scheduler.core.devicegates import DYNAMIC_RESOURCE_ALLOCATION, PRIORITIZED_LIST
-from scheduler.core.meta import Metadata
-from scheduler.core.podinfo import pod_info
-from scheduler.core.resourceclaims import RESERVED_FOR_MAX, DeviceRequest
-from scheduler.core.verdicts import SKIP, Rejection
-from scheduler.framework.state import CycleState
+from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, PRIORITIZED_LIST
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders import Builder, pod
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder, pod
 from tests.unit.plugins.dra.points import ERR, UU, U, gates, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
 

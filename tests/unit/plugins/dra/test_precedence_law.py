@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
-from scheduler.core.deltas import Delta
-from scheduler.core.devices import DeviceId
-from scheduler.core.podinfo import placed
-from scheduler.core.resourceclaims import AllocationResult, ResourceClaim
-from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.api.decode import Delta
+from scheduler.api.podinfo import placed
+from scheduler.api.resource_v1 import AllocationResult, DeviceId, ResourceClaim
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.claimports import ClaimHistory
 from tests.unit.plugins.dra.served import Served, Under, using

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decode import Broken
-from scheduler.core.devicegates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
-from scheduler.core.meta import Metadata
-from scheduler.framework.points import ExplainPlugin
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
+from scheduler.framework.interface import ExplainPlugin
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.served import ASKING, SLICES, Served, using
 
 ON = DEVICE_GATES_ON

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.core.devices import DeviceId
-from scheduler.testing.builders import Manifest
-from scheduler.testing.devicebuilders import DeviceBuilder, a_device, a_device_class, a_policy
-from scheduler.testing.deviceclaimbuilders import a_claim, a_result
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.testing.builders.claims import a_claim, a_result
+from scheduler.testing.builders.core import Manifest
+from scheduler.testing.builders.devices import DeviceBuilder, a_device, a_device_class, a_policy
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, outcome_under, says, want
 from tests.unit.plugins.dra.served import PARITY
 

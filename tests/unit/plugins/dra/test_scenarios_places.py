@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.config.args import KubestowArgs
-from scheduler.testing.devicebuilders import a_device, a_node_selector, on_node
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.testing.builders.claims import a_claim
+from scheduler.testing.builders.devices import a_device, a_node_selector, on_node
 from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, on, outcome, outcome_under, want
 
 REGION = on("", "p1", "d1").where("region", "r1")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scheduler.core.verdicts import Code
-from scheduler.testing.devicebuilders import a_device, a_device_class
+from scheduler.framework.status import Code
+from scheduler.testing.builders.devices import a_device, a_device_class
 from tests.unit.plugins.dra.scenarios import (
     Given,
     allocation,

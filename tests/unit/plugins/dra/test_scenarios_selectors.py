@@ -10,9 +10,9 @@ from itertools import count
 
 import pytest
 
-from scheduler.cache.deviceselectors import DeviceSelectors
-from scheduler.core.devices import Device
-from scheduler.testing.devicebuilders import Attribute, DeviceBuilder, a_device
+from scheduler.api.resource_v1 import Device
+from scheduler.cache.devices.selectors import DeviceSelectors
+from scheduler.testing.builders.devices import Attribute, DeviceBuilder, a_device
 from tests.unit.plugins.dra.scenarios import is_as
 
 DRIVER = "dra.example.com"
@@ -245,6 +245,6 @@ def test_what_a_gate_hides_from_new_objects_is_there_in_stored_ones(expression: 
 )
 def test_an_evaluation_that_reaches_its_deadline(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with the error of the cost limit."""
-    monkeypatch.setattr("scheduler.cel.running.processor_nanos", count(step=1_000_000).__next__)
+    monkeypatch.setattr("scheduler.cel.eval.running.processor_nanos", count(step=1_000_000).__next__)
 
     assert said(expression, NOTHING, selectors=PLAIN) == f"{BREAKS}operation cancelled: actual cost limit exceeded"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.devicegates import TAINT_RULES
-from scheduler.testing.devicebuilders import TaintRuleBuilder, a_device, a_taint_rule
-from scheduler.testing.deviceclaimbuilders import a_toleration
+from scheduler.core.feature_gates import TAINT_RULES
+from scheduler.testing.builders.claims import a_toleration
+from scheduler.testing.builders.devices import TaintRuleBuilder, a_device, a_taint_rule
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, on, outcome, want
 from tests.unit.plugins.dra.world import World
 

@@ -8,11 +8,11 @@ from unittest import mock
 
 import pytest
 
-from scheduler.cache.devicekinds import DeviceKind
-from scheduler.core.devices import Device
-from scheduler.core.turns import Work, finish
-from scheduler.plugins.dra import selecting
-from scheduler.plugins.dra.selecting import Fault, Selectors, SelectorSets
+from scheduler.api.resource_v1 import Device
+from scheduler.cache.devices.pools import DeviceKind
+from scheduler.core.cooperative import Work, finish
+from scheduler.plugins.dra import selectors as selecting
+from scheduler.plugins.dra.selectors import Fault, Selectors, SelectorSets
 
 SIZE = 50
 KINDS = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from scheduler.api.decode import Broken
+from scheduler.api.podinfo import PodInfo, placed
+from scheduler.api.resource_v1 import AllocationResult, ConsumerReference
 from scheduler.config.args import KubestowArgs
-from scheduler.core.decode import Broken
-from scheduler.core.podinfo import PodInfo, placed
-from scheduler.core.resourceclaims import AllocationResult, ConsumerReference
-from scheduler.core.verdicts import Code
-from scheduler.testing.builders import Builder, Manifest
-from scheduler.testing.devicebuilders import DeviceBuilder, SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.framework.status import Code
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import Builder, Manifest
+from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.served import Served, Step, Under, nothing, steps, using
 from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
 

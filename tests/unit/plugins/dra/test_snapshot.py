@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.assumed import NotKnown
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.core.devicegates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.core.podinfo import PodInfo
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import Rejection
-from scheduler.framework.ports import Handle, Unplugged
-from scheduler.framework.state import CycleState
+from scheduler.core.cooperative import answered, finish
+from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
+from scheduler.framework.handle import Handle, Unplugged
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Rejection
 from scheduler.plugins.dra import DynamicResources
-from scheduler.testing.builders import node
-from scheduler.testing.devicebuilders import a_device, a_device_class, a_slice, a_taint_rule
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import node
+from scheduler.testing.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.served import using
 

@@ -10,35 +10,33 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.devices import (
+from scheduler.api.meta import Metadata
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import (
+    CapacityRequirements,
+    CelSelector,
+    ClaimMetadata,
     Counter,
     CounterSet,
     Device,
     DeviceAttribute,
     DeviceCapacity,
-    DeviceCounterConsumption,
-    DeviceId,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
-from scheduler.core.meta import Metadata
-from scheduler.core.quantity import parse
-from scheduler.core.resourceclaims import (
-    CapacityRequirements,
-    CelSelector,
-    ClaimMetadata,
     DeviceClaim,
     DeviceClass,
     DeviceClassSpec,
     DeviceConstraint,
+    DeviceCounterConsumption,
+    DeviceId,
     DeviceRequest,
     DeviceSelector,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
 )
+from scheduler.core.feature_gates import DEVICE_GATES_ON
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
 from tests.unit.plugins.dra.rooms import Room

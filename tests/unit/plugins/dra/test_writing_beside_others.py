@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler.plugins.dra.confirming import WATCH_WITHIN_S
+from scheduler.plugins.dra.double_check import WATCH_WITHIN_S
 from tests.unit.plugins.dra.served import ASKING, nothing, steps, using
 from tests.unit.plugins.dra.writings import BLIND, DONE, OTHER, begun, taken_by_other, touched
 

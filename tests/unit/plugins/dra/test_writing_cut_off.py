@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import ApiError, Forbidden, Unauthorized, Unavailable
-from scheduler.core.podinfo import PodInfo
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.testing.builders.claims import a_claim
 from tests.unit.plugins.dra.served import ASKING, LOST, Served, fails, loses_answers, nothing, steps, using
 from tests.unit.plugins.dra.writings import DONE, OTHER, begun
 

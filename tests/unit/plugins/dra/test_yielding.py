@@ -14,26 +14,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.deviceasif import UseAsIf
-from scheduler.cache.deviceuse import DeviceUse
-from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.core.podinfo import placed, pod_info
-from scheduler.core.resourceclaims import (
+from scheduler.api.podinfo import placed, pod_info
+from scheduler.api.resource_v1 import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from scheduler.core.turns import TURN_S, Work, finish
+from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
+from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
+from scheduler.core.cooperative import TURN_S, Work, finish
 from scheduler.cycle import Broke, Outcome, Placed, run
+from scheduler.plugins.dra.allocator import Search
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.feasibility import Feasibility
-from scheduler.plugins.dra.search import Search
-from scheduler.plugins.dra.searches import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
-from scheduler.plugins.dra.selecting import Selectors
-from scheduler.testing.builders import Builder, pod
-from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.plugins.dra.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
+from scheduler.plugins.dra.selectors import Selectors
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.core import Builder, pod
+from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.trying import Trying, told
 from tests.unit.plugins.dra.world import FIRST_FIT
 

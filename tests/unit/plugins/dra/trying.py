@@ -6,18 +6,18 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from scheduler.api.podinfo import pod_info
+from scheduler.api.resource_v1 import AllocationResult
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
-from scheduler.core.podinfo import pod_info
-from scheduler.core.resourceclaims import AllocationResult
-from scheduler.core.turns import Work
+from scheduler.core.cooperative import Work
 from scheduler.cycle import Cycle, Outcome, Placed
 from scheduler.framework.profile import Factory, build
-from scheduler.framework.runner import Runner
-from scheduler.obs.metrics import Metrics
+from scheduler.framework.runtime import Runner
+from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders import Builder, pod
+from scheduler.testing.builders.core import Builder, pod
 from tests.unit.plugins.dra.world import World
 from tests.unit.toys import Bind, Nominated, Sort
 

@@ -9,21 +9,20 @@ from typing import Any
 
 import msgspec
 
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core import nodeset
-from scheduler.core.devicegates import DEVICE_GATES_ON
-from scheduler.core.devices import ResourceSlice
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.resourceclaims import AllocationResult, DeviceClass, ResourceClaim
-from scheduler.core.turns import answered, finish
-from scheduler.core.verdicts import Code, Groups, Rejection, Skip
-from scheduler.framework.ports import Handle, Uncounted, Unplugged
-from scheduler.framework.state import CycleState
+from scheduler.core.cooperative import answered, finish
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.framework.handle import Handle, Uncounted, Unplugged
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Code, Groups, Rejection, Skip
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState
-from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.devicebuilders import a_device_class
+from scheduler.testing.builders.core import Builder, node, pod
+from scheduler.testing.builders.devices import a_device_class
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference
 from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import Conflict, TooManyRequests
-from scheduler.core.resourceclaims import FINALIZER, AllocationResult, ConsumerReference
-from scheduler.testing.builders import Builder
-from scheduler.testing.deviceclaimbuilders import a_claim
+from scheduler.testing.builders.claims import a_claim
+from scheduler.testing.builders.core import Builder
 from tests.unit.plugins.dra.served import ASKING, HELD, Served, Step, Under, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.podinfo import pod_info
 from scheduler.config.args import KubestowArgs
-from scheduler.core.podinfo import pod_info
-from scheduler.core.verdicts import SKIP, Code, Rejection
-from scheduler.framework.state import CycleState
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.testing.builders import pod
+from scheduler.testing.builders.core import pod
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import BND, PB, PRE, U1, U2, UNBOUND_IMMEDIATE, Decided, World, using
 

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from msgspec.structs import replace
 
+from scheduler.api.meta import AnnotatedMetadata, Metadata
+from scheduler.api.storage_v1 import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    CSIDriver,
+    CSIDriverSpec,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
-from scheduler.core.meta import AnnotatedMetadata, Metadata
-from scheduler.core.storage import CSIDriver, CSIDriverSpec, StorageClass
-from scheduler.core.volumes import BIND_COMPLETED, SELECTED_NODE, ObjectRef, PersistentVolume, PersistentVolumeClaim
-from scheduler.plugins.volumebinding.binder import PodVolumeClaims, PodVolumes, VolumeError
-from scheduler.plugins.volumebinding.classify import _is_entangled
-from scheduler.plugins.volumebinding.finding import Finder
+from scheduler.plugins.volumebinding.find import Finder
+from scheduler.plugins.volumebinding.pod_volumes import PodVolumeClaims, PodVolumes, VolumeError, _is_entangled
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_claim, a_pv

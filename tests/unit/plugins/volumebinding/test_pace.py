@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from scheduler.plugins.volumebinding.pace import Pace
+from scheduler.plugins.volumebinding.binder import Pace
 
 
 class Plans:

@@ -7,8 +7,8 @@ from functools import partial
 
 from scheduler.config.types import OUR_NAME, Configuration, Profile
 from scheduler.core.errors import Unavailable
-from scheduler.plugins.volumebinding.pace import UNFINISHED
-from scheduler.reload import Wish
+from scheduler.plugins.volumebinding.binder import UNFINISHED
+from scheduler.profiles.reconciler import Wish
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata, seconds
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.args import KubestowArgs
-from scheduler.core.decode import Broken
 from scheduler.core.errors import Conflict
-from scheduler.core.meta import Metadata
-from scheduler.core.podinfo import PodInfo, pod_info
-from scheduler.core.timestamps import seconds
-from scheduler.core.verdicts import SKIP, Code, Rejection
-from scheduler.framework.state import CycleState
-from scheduler.plugins.volumebinding.binder import VolumeError
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Code, Rejection
+from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from tests.support.volumebuilders import a_claim
 from tests.unit.plugins.volumebinding.world import BIND_CONFLICT, BND, IMM, NODE_CONFLICT, PB, U1, A, World, using
 

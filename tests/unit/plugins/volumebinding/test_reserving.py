@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.assumed import OutOfSync
-from scheduler.core.verdicts import Code
-from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef
-from scheduler.plugins.volumebinding.binder import PodVolumes, VolumeError
+from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, ObjectRef
+from scheduler.cache.storage.assume_cache import OutOfSync
+from scheduler.framework.status import Code
 from scheduler.plugins.volumebinding.plugin import STATE
+from scheduler.plugins.volumebinding.pod_volumes import PodVolumes, VolumeError
 from tests.support.volumebuilders import a_capacity, a_claim, a_class
 from tests.unit.plugins.volumebinding.world import BND, D1, D2, PB, U1, U2, A, B, World, tracking, using
 

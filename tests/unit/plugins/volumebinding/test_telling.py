@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import structlog.testing
 
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Metadata
 from scheduler.config.args import VolumeBindingArgs
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
-from scheduler.core.meta import Metadata
-from scheduler.core.verdicts import Code, Rejection
-from scheduler.plugins.volumebinding.slowness import ASKING_S, AT_ONCE
+from scheduler.framework.status import Code, Rejection
+from scheduler.plugins.volumebinding.diagnostics import ASKING_S, AT_ONCE
 from tests.support.ports import Noted
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduler.core.decode import Broken
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, ObjectRef, PersistentVolume
 from scheduler.core.errors import (
     Ambiguous,
     ApiError,
@@ -20,9 +22,7 @@ from scheduler.core.errors import (
     TooManyRequests,
     Unavailable,
 )
-from scheduler.core.meta import Metadata
-from scheduler.core.volumes import BOUND_BY_CONTROLLER, ObjectRef, PersistentVolume
-from scheduler.plugins.volumebinding.binder import VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from tests.support.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
 from tests.unit.plugins.volumebinding.written import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.meta import seconds
 from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Unavailable
-from scheduler.core.timestamps import seconds
 from tests.support.volumebuilders import a_claim
 from tests.unit.plugins.volumebinding.world import D1, D2, PARITY, U1, U2, A, B, World, using
 from tests.unit.plugins.volumebinding.written import CHANGED, CLAIM, VOLUME, Step, case, fails, write, writes, written

@@ -13,24 +13,22 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.podinfo import PodInfo, placed, pod_info
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
-from scheduler.core.decode import Broken
-from scheduler.core.deltas import Delta
-from scheduler.core.events import ClusterEvent
-from scheduler.core.node import Node
+from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.nodeset import NodeSet
-from scheduler.core.pod import Pod
-from scheduler.core.podinfo import PodInfo, placed, pod_info
-from scheduler.core.verdicts import Rejection, Skip
-from scheduler.core.volumes import PersistentVolume, PersistentVolumeClaim
-from scheduler.framework.ports import Handle, Uncounted
-from scheduler.framework.state import CycleState
+from scheduler.eventhandlers.storage import Storage
+from scheduler.framework.handle import Handle, Uncounted
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import Rejection, Skip
 from scheduler.plugins.volumebinding import VolumeBinding
-from scheduler.plugins.volumebinding.binder import Plan, PodVolumes, Reasons
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.storage import Storage
-from scheduler.testing.builders import Builder, PodBuilder, node, pod
+from scheduler.plugins.volumebinding.pod_volumes import Plan, PodVolumes, Reasons
+from scheduler.testing.builders.core import Builder, PodBuilder, node, pod
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv

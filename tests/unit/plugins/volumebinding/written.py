@@ -9,8 +9,8 @@ import pytest
 
 from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import ApiError
-from scheduler.plugins.volumebinding.binder import Plan
-from scheduler.plugins.volumebinding.writing import Patience
+from scheduler.plugins.volumebinding.api_updates import Patience
+from scheduler.plugins.volumebinding.pod_volumes import Plan
 from tests.unit.plugins.volumebinding.world import D1, U1, A, World, using
 
 CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"

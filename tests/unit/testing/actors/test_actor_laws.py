@@ -5,10 +5,10 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from scheduler.core.volumes import SELECTED_NODE
-from scheduler.testing.actors import ExternalProvisioner, PersistentVolumeController, ProtectionController
+from scheduler.api.storage_v1 import SELECTED_NODE
 from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders import Builder, node, pod
+from scheduler.testing.builders.core import Builder, node, pod
+from scheduler.testing.controllers import ExternalProvisioner, PersistentVolumeController, ProtectionController
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.invariants import claimed_twice, segments_overdrawn, stranded

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.actors import ResourceClaimController
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import Builder, PodBuilder, pod
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_claim_template, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_claim_template, a_result
+from scheduler.testing.builders.core import Builder, PodBuilder, pod
+from scheduler.testing.controllers import ResourceClaimController
 from tests.support.clock import VirtualClock
 
 CLAIMS = "resourceclaims"

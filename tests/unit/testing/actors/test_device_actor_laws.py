@@ -5,13 +5,13 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from scheduler.core.resourceclaims import FINALIZER
-from scheduler.testing.actors import DRADriver, ResourceClaimController
-from scheduler.testing.actors.claimusers import is_done, name_of
+from scheduler.api.resource_v1 import FINALIZER
 from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.devicebuilders import a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import a_claim, a_claim_template, a_result
+from scheduler.testing.builders.claims import a_claim, a_claim_template, a_result
+from scheduler.testing.builders.core import Builder, node, pod
+from scheduler.testing.builders.devices import a_device, a_slice
+from scheduler.testing.controllers import DRADriver, ResourceClaimController
+from scheduler.testing.controllers.resource_claim import is_done, name_of
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.deviceinvariants import (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.actors import DRADriver
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import Builder
-from scheduler.testing.devicebuilders import SliceBuilder, a_device, a_slice
-from scheduler.testing.deviceclaimbuilders import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from scheduler.testing.controllers import DRADriver
 from tests.support.clock import VirtualClock
 
 DRIVER = "d.example"

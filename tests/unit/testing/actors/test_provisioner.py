@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.volumes import SELECTED_NODE
-from scheduler.testing.actors import Call, ExternalProvisioner, PersistentVolumeController
+from scheduler.api.storage_v1 import SELECTED_NODE
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import node
+from scheduler.testing.builders.core import node
+from scheduler.testing.controllers import Call, ExternalProvisioner, PersistentVolumeController
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_claim, a_class
 

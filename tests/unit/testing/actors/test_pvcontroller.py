@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER
-from scheduler.testing.actors import PersistentVolumeController, ProtectionController
+from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import Builder
+from scheduler.testing.builders.core import Builder
+from scheduler.testing.controllers import PersistentVolumeController, ProtectionController
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
 

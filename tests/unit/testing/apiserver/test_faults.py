@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer, Fault, Faults, Request, WatchFault
 from scheduler.testing.apiserver.faults import End
-from scheduler.testing.builders import pod
+from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
 
 BINDING = Request("create", "pods", "default", "a", "binding")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import pod
+from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
 
 

@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import ApiServer, Refused
+from scheduler.testing.apiserver.reads import Stream
 from scheduler.testing.apiserver.resources import LIKE_1_36, Served
 from scheduler.testing.apiserver.storage import Storage
-from scheduler.testing.apiserver.watching import Stream
-from scheduler.testing.builders import pod
+from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
 
 PODS = Served(LIKE_1_36).named("pods")

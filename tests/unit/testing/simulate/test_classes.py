@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.classes import Classes
+from scheduler.testing.simulate.admission import Classes
 from scheduler.testing.simulate.manifests import Found, InputError
 
 MEEK = {"value": 7, "preemptionPolicy": "Never"}

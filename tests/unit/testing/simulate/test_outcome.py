@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from scheduler.core.decode import from_manifest
-from scheduler.core.node import Node
-from scheduler.core.pod import Pod
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
 from scheduler.testing.simulate import outcome as outcomes
 from scheduler.testing.simulate.outcome import (
     AnnotatedPod,

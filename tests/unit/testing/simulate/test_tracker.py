@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.testing.simulate.outcome import Timing
-from scheduler.testing.simulate.tracker import Tracker
+from scheduler.testing.simulate.outcome import Timing, Tracker
 
 
 class HandClock:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.actors import ExternalProvisioner
 from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders import Builder, node, pod
-from scheduler.testing.simulate.volumes import controllers, retie
+from scheduler.testing.builders.core import Builder, node, pod
+from scheduler.testing.controllers import ExternalProvisioner
+from scheduler.testing.simulate.storage_and_devices import controllers, retie
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
 

@@ -1,0 +1,134 @@
+"""Services and the controllers that own pods, as decoded: only what they select (docs/spec/core.md §5.8)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.meta import Frozen, Labels, Metadata
+from scheduler.api.selectors import LabelSelector
+
+
+class PlainSelector(Frozen, frozen=True):
+    """A `spec` whose selector is a map of labels; None is a nil selector."""
+
+    selector: Labels | None = None
+
+
+class Service(Frozen, frozen=True):
+    """A Service; with a nil selector it selects no pod."""
+
+    metadata: Metadata
+    spec: PlainSelector = PlainSelector()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+
+class ReplicationController(Frozen, frozen=True):
+    """A ReplicationController."""
+
+    metadata: Metadata
+    spec: PlainSelector = PlainSelector()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+
+class SetSelector(Frozen, frozen=True):
+    """A `spec` whose selector is a `LabelSelector`; None is a nil selector."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(Frozen, frozen=True):
+    """A ReplicaSet."""
+
+    metadata: Metadata
+    spec: SetSelector = SetSelector()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+
+class StatefulSet(Frozen, frozen=True):
+    """A StatefulSet."""
+
+    metadata: Metadata
+    spec: SetSelector = SetSelector()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
+
+
+class BudgetSpec(Frozen, frozen=True):
+    """Whom it protects; None and an empty selector protect nobody, as the scheduler reads them."""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Frozen, frozen=True):
+    """What its controller reports."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, Any] = {}
+    """By pod name: evictions that the API server has let pass already."""
+
+
+class PodDisruptionBudget(Frozen, frozen=True):
+    """How many of some pods may be gone at once."""
+
+    metadata: Metadata
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+
+def preempted_by(scheduler_name: str, generation: int) -> PodCondition:
+    """What a victim is told before it is deleted."""
+    return PodCondition(
+        type=DISRUPTION_TARGET,
+        status="True",
+        reason=PREEMPTION_BY_SCHEDULER,
+        message=f"{scheduler_name}: preempting to accommodate a higher priority pod",
+        observed_generation=generation,
+    )
+
+
+def is_leaving_for_a_preemptor(pod: Pod) -> bool:
+    """Whether the pod is being deleted because a scheduler preempted it."""
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    condition = pod.condition(DISRUPTION_TARGET)
+    return condition is not None and condition.status == "True" and condition.reason == PREEMPTION_BY_SCHEDULER
+
+
+@functools.lru_cache(maxsize=4096)
+def started_at(start_time: str | None) -> float:
+    """`status.startTime` in seconds since the epoch. A pod that has not started starts later than every other."""
+    if not start_time:
+        return math.inf
+    try:
+        moment = datetime.fromisoformat(start_time)
+    except ValueError:
+        return math.inf
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

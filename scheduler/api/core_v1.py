@@ -1,0 +1,489 @@
+"""Pods, as decoded: the fields that scheduling reads (docs/spec/core.md §A, §4.4, §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from scheduler.api.meta import AnnotatedMetadata, Frozen, Int32, Key, Metadata, Values
+from scheduler.api.quantity import Quantity
+from scheduler.api.selectors import LabelSelector
+from scheduler.core.caching import Interner
+
+ResourceMap: TypeAlias = dict[str, Quantity]
+BoundedResourceMap: TypeAlias = Annotated[ResourceMap, msgspec.Meta(max_length=1_000)]
+"""Of a node, which costs a column for each resource."""
+
+
+class ResourceRequirements(Frozen, frozen=True):
+    """Requests; limits are never looked at (the API server has defaulted requests from them)."""
+
+    requests: ResourceMap = {}
+
+
+class ContainerPort(Frozen, frozen=True):
+    """A port a container asks of its node when `host_port` > 0."""
+
+    container_port: Int32 = 0
+    host_port: Int32 = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class ContainerRestartRule(Frozen, frozen=True):
+    """What is done when the container exits in a certain way."""
+
+    action: str = ""
+
+
+class Container(Frozen, frozen=True):
+    """A container or init container; `restart_policy == "Always"` makes an init container a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+
+
+class Toleration(Frozen, frozen=True):
+    """`spec.tolerations[]`."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSelectorRequirement(Frozen, frozen=True):
+    """One expression over a node's labels or fields; a broken one makes its term match nothing, as upstream."""
+
+    key: str = ""
+    operator: str = ""
+    values: Values = ()
+
+
+class NodeSelectorTerm(Frozen, frozen=True):
+    """All must hold; an empty term matches nothing."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Frozen, frozen=True):
+    """Any term may hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Frozen, frozen=True):
+    """A wish with a weight of 1–100."""
+
+    weight: Int32 = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Frozen, frozen=True):
+    """Required terms (hard) and preferred terms (score)."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Frozen, frozen=True):
+    """Which pods, over which topology."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: Values = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedPodAffinityTerm(Frozen, frozen=True):
+    """A wish about other pods."""
+
+    weight: Int32 = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Frozen, frozen=True):
+    """Pod affinity or anti-affinity."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Frozen, frozen=True):
+    """`spec.affinity`."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Frozen, frozen=True):
+    """`spec.topologySpreadConstraints[]`."""
+
+    max_skew: Int32 = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: Int32 | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+class SchedulingGate(Frozen, frozen=True):
+    """A reason not to try yet."""
+
+    name: str = ""
+
+
+class ClaimVolumeSource(Frozen, frozen=True):
+    """`persistentVolumeClaim` of a pod volume."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class ImageVolumeSource(Frozen, frozen=True):
+    """`image` of a pod volume: an image that is mounted, not run."""
+
+    reference: str = ""
+
+
+class InlineCSI(Frozen, frozen=True):
+    """`csi` of a pod volume."""
+
+    driver: str = ""
+
+
+class Volume(Frozen, frozen=True):
+    """A pod volume. Inline sources are kept as they came (their keys matter to volume plugins); None where absent."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    image: ImageVolumeSource | None = None
+    csi: InlineCSI | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    azure_file: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
+    vsphere_volume: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+
+
+class PodResourceClaim(Frozen, frozen=True):
+    """`spec.resourceClaims[]`."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class SchedulingGroup(Frozen, frozen=True):
+    """`spec.schedulingGroup` (gang scheduling)."""
+
+    pod_group_name: str | None = None
+
+
+class PodSpec(Frozen, frozen=True):
+    """What the pod asks for."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: Int32 | None = None
+    preemption_policy: str | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    overhead: ResourceMap = {}
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    host_network: bool = False
+    host_users: bool | None = None
+
+
+class PodCondition(Frozen, frozen=True):
+    """`status.conditions[]`."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+class ContainerStatus(Frozen, frozen=True):
+    """What in-place resize reports: allocated, and actuated in `resources`."""
+
+    name: str = ""
+    allocated_resources: ResourceMap | None = None
+    resources: ResourceRequirements | None = None
+
+
+class ResourceClaimStatus(Frozen, frozen=True):
+    """`status.resourceClaimStatuses[]`."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(Frozen, frozen=True):
+    """From which request of the claim a container gets an extended resource."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaimStatus(Frozen, frozen=True):
+    """`status.extendedResourceClaimStatus`: the claim that a scheduler made for the pod's extended resources."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+
+
+class PodStatus(Frozen, frozen=True):
+    """What has happened to the pod."""
+
+    phase: str = ""
+    reason: str = ""
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    allocated_resources: ResourceMap | None = None
+    resources: ResourceRequirements | None = None
+    resource_claim_statuses: tuple[ResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
+
+
+class Pod(Frozen, frozen=True):
+    """A pod as the API server has it."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+    @property
+    def priority(self) -> int:
+        """`spec.priority`, 0 when unset (docs/spec/core.md §A.5)."""
+        return self.spec.priority or 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Finished: holds no place any more."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    def condition(self, type_: str) -> PodCondition | None:
+        """The condition of this type, if there is one."""
+        return next((c for c in self.status.conditions if c.type == type_), None)
+
+
+class Taint(Frozen, frozen=True):
+    """`spec.taints[]`. Hashable: nodes are grouped by their taints."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Frozen, frozen=True):
+    """What administrators set."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(Frozen, frozen=True):
+    """Only type and status: timestamps change with every heartbeat and mean nothing to us."""
+
+    type: str = ""
+    status: str = ""
+
+
+class ContainerImage(Frozen, frozen=True):
+    """An image the node has pulled. `names` is null for one that lost its names to a newer build."""
+
+    names: tuple[str, ...] | None = ()
+    size_bytes: int = 0
+
+
+_NAMES_MAX: Final = 10_000
+"""Image names of one node that count; a kubelet reports 50 images by default."""
+_images: Final[Interner[ContainerImage, ContainerImage]] = Interner(50_000)
+"""Images seen so far are forgotten at this number; those in use are known again after every node's next heartbeat."""
+
+
+class NodeStatus(Frozen, frozen=True):
+    """What the kubelet reports."""
+
+    allocatable: BoundedResourceMap = {}
+    conditions: tuple[NodeCondition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+    declared_features: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
+
+    def __post_init__(self) -> None:
+        """Equal images of all nodes become one object: fifty a node are else nine tenths of its memory."""
+        if self.images:
+            force_setattr(self, "images", tuple(_counting(self.images)))
+
+
+def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
+    """Images until one would exceed the number of names that count, each as the one object that all nodes share."""
+    left = _NAMES_MAX
+    for image in images:
+        left -= len(image.names or ()) or 1
+        if left < 0:
+            return
+        yield _images.share(image, image)
+
+
+class Node(Frozen, frozen=True):
+    """A node as the API server has it."""
+
+    metadata: AnnotatedMetadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def key(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+
+class Namespace(Frozen, frozen=True):
+    """A namespace as the API server has it."""
+
+    metadata: Metadata
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+
+class Identity(Frozen, frozen=True):
+    """The part of `metadata` that tells one object from another."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class FailedSpec(Frozen, frozen=True):
+    """Where it was bound."""
+
+    node_name: str = ""
+
+
+class FailedStatus(Frozen, frozen=True):
+    """`OutOfcpu` and the like when the kubelet refused it; whatever ended it otherwise."""
+
+    reason: str = ""
+
+
+class FailedPod(Frozen, frozen=True):
+    """A pod with `status.phase` Failed."""
+
+    metadata: Identity
+    spec: FailedSpec = FailedSpec()
+    status: FailedStatus = FailedStatus()
+
+    @property
+    def key(self) -> Key:
+        """`namespace/name`."""
+        return self.metadata.key
+
+
+T = TypeVar("T")
+
+_SIZE: Final = 50_000
+_known: Final[Interner[Any, Any]] = Interner(_SIZE)
+_known_labels: Final[Interner[Any, dict[str, str]]] = Interner(_SIZE)
+_known_containers: Final[Interner[bytes, tuple[Container, ...]]] = Interner(_SIZE)
+_known_affinities: Final[Interner[bytes, Affinity]] = Interner(_SIZE)
+_known_spreads: Final[Interner[bytes, tuple[TopologySpreadConstraint, ...]]] = Interner(_SIZE)
+_known_statuses: Final[Interner[bytes, tuple[ContainerStatus, ...]]] = Interner(_SIZE)
+_nothing: dict[str, Any] = {}
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
+
+
+def share(pod: Pod) -> None:
+    """Replace the parts of a pod that equal those of pods seen before by theirs. For a pod that nobody else has yet.
+
+    Pods without a node are left alone: they are few, and the next event replaces them. Costs some 5 µs.
+    """
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    if not spec.node_name:
+        return
+    labels = metadata.labels
+    force_setattr(metadata, "namespace", one(metadata.namespace))
+    force_setattr(metadata, "labels", _known_labels.share(tuple(labels.items()), labels))
+    force_setattr(metadata, "owner_references", one(metadata.owner_references))
+    force_setattr(spec, "node_name", one(spec.node_name))
+    force_setattr(spec, "scheduler_name", one(spec.scheduler_name))
+    force_setattr(spec, "preemption_policy", one(spec.preemption_policy))
+    force_setattr(spec, "tolerations", one(spec.tolerations))
+    force_setattr(spec, "containers", _known_containers.share(_encode(spec.containers), spec.containers))
+    if spec.init_containers:
+        force_setattr(
+            spec, "init_containers", _known_containers.share(_encode(spec.init_containers), spec.init_containers)
+        )
+    if spec.affinity is not None:
+        force_setattr(spec, "affinity", _known_affinities.share(_encode(spec.affinity), spec.affinity))
+    spread = spec.topology_spread_constraints
+    if spread:
+        force_setattr(spec, "topology_spread_constraints", _known_spreads.share(_encode(spread), spread))
+    if not spec.overhead:
+        force_setattr(spec, "overhead", _nothing)
+    if not spec.node_selector:
+        force_setattr(spec, "node_selector", _nothing)
+    force_setattr(status, "phase", one(status.phase))
+    force_setattr(status, "conditions", one(status.conditions))
+    statuses = status.container_statuses
+    force_setattr(status, "container_statuses", _known_statuses.share(_encode(statuses), statuses))
+    if status.init_container_statuses:
+        statuses = status.init_container_statuses
+        force_setattr(status, "init_container_statuses", _known_statuses.share(_encode(statuses), statuses))
+
+
+def one(part: T) -> T:
+    """What equals this and was seen before, from now on this if nothing was."""
+    known: Interner[Any, T] = _known
+    return known.share(part, part)

@@ -1,0 +1,425 @@
+"""What CSI makes of volumes that are written in the old way: driver, handle, access modes, topology.
+
+Rules: docs/spec/volumes.md §A, those of csi-translation-lib v0.36. Pure functions over decoded objects; a translation
+costs some µs and is not kept. Whether a plugin has been migrated on a node is told by the node's CSINode (§3.6, §9.1).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Volume
+from scheduler.api.storage_v1 import CSISource, PersistentVolume, VolumeNodeAffinity
+
+Source = dict[str, Any]
+
+
+class TranslationError(Exception):
+    """The volume cannot be translated. The message is upstream's, or names the field that cannot be read."""
+
+
+class InTree(NamedTuple):
+    """A kind of volume that CSI drivers stand in for."""
+
+    plugin: str
+    driver: str
+    field: str
+    """Of a volume's spec and of a pod's volume alike."""
+    wire: str
+    """The field as a manifest has it."""
+    handle: str
+    """The field of the source that becomes the handle, or most of it."""
+
+
+AWS_EBS: Final = InTree(
+    "kubernetes.io/aws-ebs", "ebs.csi.aws.com", "aws_elastic_block_store", "awsElasticBlockStore", "volumeID"
+)
+GCE_PD: Final = InTree(
+    "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "gce_persistent_disk", "gcePersistentDisk", "pdName"
+)
+AZURE_DISK: Final = InTree("kubernetes.io/azure-disk", "disk.csi.azure.com", "azure_disk", "azureDisk", "diskURI")
+AZURE_FILE: Final = InTree("kubernetes.io/azure-file", "file.csi.azure.com", "azure_file", "azureFile", "shareName")
+CINDER: Final = InTree("kubernetes.io/cinder", "cinder.csi.openstack.org", "cinder", "cinder", "volumeID")
+PORTWORX: Final = InTree(
+    "kubernetes.io/portworx-volume", "pxd.portworx.com", "portworx_volume", "portworxVolume", "volumeID"
+)
+VSPHERE: Final = InTree(
+    "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "vsphere_volume", "vsphereVolume", "volumePath"
+)
+
+KINDS: Final = (AWS_EBS, GCE_PD, AZURE_DISK, AZURE_FILE, CINDER, PORTWORX, VSPHERE)
+TRANSLATABLE: Final = frozenset(kind.plugin for kind in KINDS)
+"""Plugins for which there is a translation."""
+MIGRATABLE: Final = frozenset(kind.plugin for kind in (AWS_EBS, GCE_PD, AZURE_DISK, CINDER, PORTWORX))
+"""Plugins that count as migrated where a CSINode says so (§3.6), or is there at all (§9.1)."""
+
+_DRIVERS: Final = {kind.plugin: kind.driver for kind in KINDS}
+_TOPOLOGY_KEYS: Final = {
+    AWS_EBS: "topology.ebs.csi.aws.com/zone",
+    GCE_PD: "topology.gke.io/zone",
+    CINDER: "topology.cinder.csi.openstack.org/zone",
+}
+_RESOURCE_GROUP: Final = "kubernetes.io/azure-file-resource-group"
+_UNSPECIFIED: Final = "UNSPECIFIED"
+
+_EBS_ID: Final = re.compile(r"vol-[^/]*")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
+_AWS: Final = "aws://"
+_HOST: Final = re.compile(r"[^/?#]*")
+_NOT_IN_HOST: Final = re.compile(r"[ \\^`{|}]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SECRET_NAME: Final = re.compile(r"azure-storage-account-(.+)-secret")
+
+
+class _Sources(Protocol):
+    """A volume's spec or a pod's volume."""
+
+    @property
+    def aws_elastic_block_store(self) -> Source | None: ...
+    @property
+    def gce_persistent_disk(self) -> Source | None: ...
+    @property
+    def azure_disk(self) -> Source | None: ...
+    @property
+    def azure_file(self) -> Source | None: ...
+    @property
+    def cinder(self) -> Source | None: ...
+    @property
+    def portworx_volume(self) -> Source | None: ...
+    @property
+    def vsphere_volume(self) -> Source | None: ...
+
+
+def kind_of(volume: PersistentVolume) -> InTree | None:
+    """Which in-tree kind the volume is of; None for every other, CSI among them."""
+    return _found(volume.spec)[0]
+
+
+def kind_of_inline(volume: Volume) -> InTree | None:
+    """The same for a volume that a pod has written out."""
+    return _found(volume)[0]
+
+
+def driver_of(plugin: str) -> str:
+    """The CSI driver that stands in for this in-tree plugin, or provisioner; "" if none does."""
+    return _DRIVERS.get(plugin, "")
+
+
+def translate_volume(volume: PersistentVolume) -> PersistentVolume:
+    """The volume as its CSI driver has it; `volume` itself is left alone. Raises TranslationError."""
+    kind, source = _found(volume.spec)
+    if kind is None:
+        raise TranslationError(f"could not find in-tree plugin translation logic for {_quoted(volume.key)}")
+    handle = _volume_handle(kind, source, volume)
+    spec = volume.spec
+    affinity, modes = spec.node_affinity, spec.access_modes
+    key = _TOPOLOGY_KEYS.get(kind)
+    if key is not None:
+        affinity = rewritten(affinity, volume.metadata.labels, key)
+    elif kind is VSPHERE:
+        affinity = rewritten_for_vsphere(affinity, volume.metadata.labels)
+    if kind is GCE_PD:
+        modes = _gce_modes(modes)
+    changed = {
+        "csi": CSISource(kind.driver, handle),
+        "node_affinity": affinity,
+        "access_modes": modes,
+        kind.field: None,
+    }
+    return msgspec.structs.replace(volume, spec=msgspec.structs.replace(spec, **changed))
+
+
+def translate_inline(volume: Volume, namespace: str) -> CSISource:
+    """Driver and handle of a volume that a pod in `namespace` has written out. Raises TranslationError."""
+    kind, source = _found(volume)
+    if kind is None:
+        raise TranslationError(f"could not find in-tree plugin translation logic for {_quoted(volume.name)}")
+    if kind is GCE_PD:
+        return CSISource(kind.driver, _zonal(_UNSPECIFIED, _text(kind, source, kind.handle)))
+    if kind is AZURE_FILE:
+        return CSISource(kind.driver, _share("", source, volume.name, namespace or "default"))
+    return CSISource(kind.driver, _plain_handle(kind, source))
+
+
+def _found(sources: _Sources) -> tuple[InTree | None, Source]:
+    for kind in KINDS:
+        source = getattr(sources, kind.field)
+        if source is not None:
+            return kind, source
+    return None, {}
+
+
+# -- handles -----------------------------------------------------------------------------------------------------------
+
+
+def _volume_handle(kind: InTree, source: Source, volume: PersistentVolume) -> str:
+    if kind is GCE_PD:
+        return _gce_handle(_text(kind, source, kind.handle), zone_label(volume.metadata.labels))
+    if kind is AZURE_FILE:
+        return _azure_file_handle(source, volume)
+    return _plain_handle(kind, source)
+
+
+def _plain_handle(kind: InTree, source: Source) -> str:
+    """Of the kinds whose handle hangs on the source alone."""
+    handle = _text(kind, source, kind.handle)
+    if kind is AWS_EBS:
+        return _ebs_handle(handle)
+    if kind is AZURE_DISK and source.get("kind") is not None:
+        asked = _text(kind, source, "kind")
+        if asked.lower() != "managed":
+            raise TranslationError(f"kind({asked}) is not supported in csi migration")
+    return handle
+
+
+def _ebs_handle(written: str) -> str:
+    """`aws://{zone}/{id}` and `aws:///{id}` → id; anything that does not begin so is an id already."""
+    if not written.startswith(_AWS):
+        return written
+    failed = "failed to translate Kubernetes ID to EBS Volume ID"
+    problem = _url_problem(written)
+    if problem:
+        raise TranslationError(f"{failed} Invalid disk name ({written}): parse {_quoted(written)}: {problem}")
+    path = re.split(r"[?#]", written.removeprefix(_AWS), maxsplit=1)[0].partition("/")[2]
+    handle = urllib.parse.unquote(path).strip("/")
+    if _EBS_ID.fullmatch(handle) is None:
+        raise TranslationError(f"{failed} Invalid format for AWS volume ({written})")
+    return handle
+
+
+def _url_problem(written: str) -> str:
+    """Why Go would not take it for a URL, in its words; "" if it would."""
+    if _CONTROL.search(written):
+        return "net/url: invalid control character in URL"
+    wrong = _BAD_ESCAPE.search(written)
+    if wrong is not None:
+        return f"invalid URL escape {_quoted(wrong[0])}"
+    host = _HOST.match(written, len(_AWS))
+    if host is not None and (wrong := _NOT_IN_HOST.search(host[0])) is not None:
+        return f"invalid character {_quoted(wrong[0])} in host name"
+    return ""
+
+
+def _gce_handle(disk: str, zone: str) -> str:
+    zones = zone.split(SEPARATOR)
+    if len(zones) == 1:
+        return _zonal(zones[0] or _UNSPECIFIED, disk)
+    failed = "failed to get region from zones"
+    regions = set()
+    for one in zones:
+        parts = one.split("-")
+        if len(parts) != 3:
+            wanted = "zone in unexpected format, expected: {locale}-{region}-{zone}"
+            raise TranslationError(f"{failed}: {wanted}, got: {one}")
+        regions.add("-".join(parts[:2]))
+    if len(regions) != 1:
+        got = " ".join(f"{region}:{{}}" for region in sorted(regions))
+        raise TranslationError(f"{failed}: multiple or no regions gotten from zones, got: map[{got}]")
+    return f"projects/{_UNSPECIFIED}/regions/{regions.pop()}/disks/{disk}"
+
+
+def _zonal(zone: str, disk: str) -> str:
+    return f"projects/{_UNSPECIFIED}/zones/{zone}/disks/{disk}"
+
+
+def _gce_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
+    """In-tree disks were never checked: what CSI would refuse to attach becomes what was done with them."""
+    asked = {"ReadWriteOnce" if mode == "ReadWriteMany" else mode for mode in modes}
+    if "ReadOnlyMany" in asked and "ReadWriteOnce" not in asked:
+        return ("ReadOnlyMany",)
+    return ("ReadWriteOnce",) if modes else ()
+
+
+def _azure_file_handle(source: Source, volume: PersistentVolume) -> str:
+    if source.get("secretNamespace") is not None:
+        namespace = _text(AZURE_FILE, source, "secretNamespace")
+    else:
+        claim = volume.spec.claim_ref
+        namespace = claim.namespace if claim is not None else ""
+    if not namespace:
+        raise TranslationError("could not find a secret namespace in PersistentVolumeSource or ClaimRef")
+    return _share(volume.metadata.annotations.get(_RESOURCE_GROUP, ""), source, volume.key, namespace)
+
+
+def _share(group: str, source: Source, name: str, namespace: str) -> str:
+    secret = _text(AZURE_FILE, source, "secretName")
+    named = _SECRET_NAME.search(secret)
+    account = secret if named is None else named[1]
+    return f"{group}#{account}#{_text(AZURE_FILE, source, AZURE_FILE.handle)}#{name}#{namespace}"
+
+
+def _text(kind: InTree, source: Source, field: str) -> str:
+    """A field of a source, "" if it is not there."""
+    value = source.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TranslationError(f"{kind.wire}.{field}: expected a string, got {value!r}")
+    return value
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
+SEPARATOR: Final = "__"
+"""Between the zones of a volume that has several."""
+TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+_VSPHERE_ZONE: Final = "topology.csi.vmware.com/zone"
+_VSPHERE_REGION: Final = "topology.csi.vmware.com/region"
+
+
+class Confined(NamedTuple):
+    """A label of a volume that says where it can be used: the node must have one of these values."""
+
+    key: str
+    values: frozenset[str]
+
+    @property
+    def key_today(self) -> str:
+        """What a node has in the key's stead if it lacks the key itself; the same for a key of today."""
+        return {BETA_ZONE: ZONE, BETA_REGION: REGION}.get(self.key, self.key)
+
+
+def confined(labels: Mapping[str, str]) -> tuple[Confined, ...]:
+    """Where a volume with these labels can be used (§9.2). One with an empty piece says nothing."""
+    out = []
+    for key in TOPOLOGY_LABELS:
+        if key in labels:
+            values = frozenset(piece.strip() for piece in labels[key].split(SEPARATOR))
+            if "" not in values:
+                out.append(Confined(key, values))
+    return tuple(out)
+
+
+def zone_label(labels: Mapping[str, str]) -> str:
+    """The beta label unless it is empty, else the other; "" without either."""
+    return labels.get(BETA_ZONE) or labels.get(ZONE, "")
+
+
+def rewritten(
+    affinity: VolumeNodeAffinity | None, labels: Mapping[str, str], driver_key: str
+) -> VolumeNodeAffinity | None:
+    """A volume's affinity in its driver's words: the zones it names, or else those of the volume's own label."""
+    zone, region = _family(affinity, labels)
+    if _values(affinity, zone):
+        affinity = _renamed(affinity, zone, driver_key)
+    else:
+        affinity = _with_values(affinity, driver_key, labels.get(zone, "").split(SEPARATOR))
+    return _renamed(affinity, region, REGION) if region == BETA_REGION and _values(affinity, region) else affinity
+
+
+def rewritten_for_vsphere(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> VolumeNodeAffinity | None:
+    """The same for zone and region each; a label is one value, whatever is in it."""
+    zone, region = _family(affinity, labels)
+    for key, driver_key in ((zone, _VSPHERE_ZONE), (region, _VSPHERE_REGION)):
+        if _values(affinity, key):
+            affinity = _renamed(affinity, key, driver_key)
+        else:
+            affinity = _with_values(affinity, driver_key, (labels.get(key, ""),))
+    return affinity
+
+
+def _family(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> tuple[str, str]:
+    """The zone and region keys that this volume speaks in."""
+    named = {r.key for term in _terms(affinity) for r in term.match_expressions}
+    for known in (named, labels):
+        if ZONE in known:
+            return ZONE, REGION
+        if BETA_ZONE in known:
+            return BETA_ZONE, BETA_REGION
+    return ZONE, REGION
+
+
+def _terms(affinity: VolumeNodeAffinity | None) -> tuple[NodeSelectorTerm, ...]:
+    required = affinity.required if affinity is not None else None
+    return required.node_selector_terms if required is not None else ()
+
+
+def _values(affinity: VolumeNodeAffinity | None, key: str) -> bool:
+    """Whether any term gives values for this key, whatever the operator."""
+    return any(r.key == key and r.values for term in _terms(affinity) for r in term.match_expressions)
+
+
+def _renamed(affinity: VolumeNodeAffinity | None, old: str, new: str) -> VolumeNodeAffinity:
+    def renamed(requirement: NodeSelectorRequirement) -> NodeSelectorRequirement:
+        return msgspec.structs.replace(requirement, key=new) if requirement.key == old else requirement
+
+    return _with_terms(
+        msgspec.structs.replace(term, match_expressions=tuple(renamed(r) for r in term.match_expressions))
+        for term in _terms(affinity)
+    )
+
+
+def _with_values(affinity: VolumeNodeAffinity | None, key: str, values: Iterable[str]) -> VolumeNodeAffinity | None:
+    """One more expression in every term, in one that is made if there is none; as it was if no value is left."""
+    wanted = tuple(sorted({value.strip() for value in values} - {""}))
+    if not wanted:
+        return affinity
+    added = NodeSelectorRequirement(key, "In", wanted)
+    return _with_terms(
+        msgspec.structs.replace(term, match_expressions=(*term.match_expressions, added))
+        for term in _terms(affinity) or (NodeSelectorTerm(),)
+    )
+
+
+def _with_terms(terms: Iterable[NodeSelectorTerm]) -> VolumeNodeAffinity:
+    return VolumeNodeAffinity(NodeSelector(tuple(terms)))
+
+
+DiskId: TypeAlias = tuple[str, ...]
+
+_sources = attrgetter("gce_persistent_disk", "aws_elastic_block_store", "iscsi", "rbd")
+_NONE: Final = (None, None, None, None)
+
+
+class InlineDisk(NamedTuple):
+    """One way to tell a disk. An RBD image has one per monitor: two of the same image are one disk if they share any."""
+
+    id: DiskId
+    is_read_only: bool
+    """Readers do not hinder each other. Of EBS volumes nobody is one."""
+
+
+def inline_disks(pod: Pod) -> tuple[InlineDisk, ...]:
+    """In the order of the volumes; a disk that two volumes name comes twice. Namespaces do not matter to disks."""
+    found = [volume for volume in pod.spec.volumes if _sources(volume) != _NONE]
+    return tuple(disk for volume in found for disk in _disks(volume)) if found else ()
+
+
+def do_conflict(wanted: tuple[InlineDisk, ...], held: tuple[InlineDisk, ...]) -> bool:
+    """Whether a pod with some of these cannot be where a pod with the others is."""
+    return any(one.id == other.id and not (one.is_read_only and other.is_read_only) for one in wanted for other in held)
+
+
+def _disks(volume: Volume) -> Iterator[InlineDisk]:
+    gce, ebs, iscsi, rbd = _sources(volume)
+    if gce is not None:
+        yield InlineDisk(("gce", _disk_text(gce, "pdName")), _is_read_only(gce))
+    if ebs is not None:
+        yield InlineDisk(("ebs", _disk_text(ebs, "volumeID")), is_read_only=False)
+    if iscsi is not None:
+        yield InlineDisk(("iscsi", _disk_text(iscsi, "iqn")), _is_read_only(iscsi))
+    if rbd is not None:
+        image = ("rbd", _disk_text(rbd, "pool"), _disk_text(rbd, "image"))
+        for monitor in rbd.get("monitors") or ():
+            yield InlineDisk((*image, str(monitor)), _is_read_only(rbd))
+
+
+def _disk_text(source: dict[str, Any], field: str) -> str:
+    return str(source.get(field) or "")
+
+
+def _is_read_only(source: dict[str, Any]) -> bool:
+    return source.get("readOnly") is True

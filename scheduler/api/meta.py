@@ -1,0 +1,172 @@
+"""The frozen base of every cached object and the metadata they share (architecture D5).
+
+Structs hold only the fields that Kubestow reads; unknown fields are skipped, because servers are newer than we are.
+`gc=False` is safe: decoded JSON cannot contain a cycle, and it keeps fifty thousand pods out of the collector's way.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+Labels: TypeAlias = dict[str, str]
+Key: TypeAlias = str
+"""`namespace/name`, or `name` for cluster-scoped kinds."""
+Values: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
+"""Of a selector. More are unreadable: 100,000 values in one pod would hold the event loop for a tenth of a second."""
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""As the API has it: an object with any other number cannot be read."""
+
+
+class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    """Decoded API data. Never changed after decoding; `msgspec.structs.replace` makes a changed copy."""
+
+
+class OwnerReference(Frozen, frozen=True):
+    """Who made this object."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(Frozen, frozen=True):
+    """`metadata`. `resource_version` is opaque: equal or not.
+
+    Without annotations: an object may hold 256 KiB of them, and of most kinds none is read.
+    """
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: Labels = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """`namespace/name`, or the bare name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class AnnotatedMetadata(Metadata, frozen=True):
+    """`metadata` of the kinds whose annotations are read."""
+
+    annotations: Labels = {}
+
+
+def seconds(wall_s: float) -> str:
+    """metav1.Time: `2026-01-02T03:04:05Z`."""
+    return datetime.fromtimestamp(int(wall_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micros(wall_s: float) -> str:
+    """metav1.MicroTime: `2026-01-02T03:04:05.000006Z`."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+NAME_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_KEY: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_KEY_RULE: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER_RULE: Final = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
+    "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+)
+_LONGEST_LABEL: Final = 63
+_LONGEST_NAME: Final = 253
+
+
+def subdomain(value: str) -> list[str]:
+    """The name of most objects: `gpu.example.com`."""
+    found = _longer(value, _LONGEST_NAME, "characters")
+    return found if NAME.fullmatch(value) else [*found, NAME_RULE]
+
+
+def dns_label(value: str) -> list[str]:
+    """A part of such a name: `gpu-0`."""
+    found = _longer(value, _LONGEST_LABEL, "characters")
+    if _LABEL.fullmatch(value):
+        return found
+    return [*found, "must not contain dots" if NAME.fullmatch(value) else _LABEL_RULE]
+
+
+def dns_1035_label(value: str) -> list[str]:
+    """The older rule, which wants a letter first: the name of a Service."""
+    found = _longer(value, _LONGEST_LABEL, "characters")
+    return found if _LABEL_1035.fullmatch(value) else [*found, _LABEL_1035_RULE]
+
+
+def label_key(value: str) -> list[str]:
+    """`example.com/My_Name`, with or without the domain; also called a qualified name."""
+    prefix, slash, name = value.partition("/")
+    if "/" in name:
+        return [
+            f"a valid label key {_KEY_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    found: list[str] = []
+    if slash:
+        found = [f"prefix part {why}" for why in _prefix(prefix)]
+    else:
+        name = value
+    if not name:
+        found.append("name part must be non-empty")
+    found += [f"name part {why}" for why in _longer(name, _LONGEST_LABEL, "bytes")]
+    return found if _KEY.fullmatch(name) else [*found, f"name part {_KEY_RULE}"]
+
+
+def label_value(value: str) -> list[str]:
+    """Empty, or as the name part of a key."""
+    found = _longer(value, _LONGEST_LABEL, "bytes")
+    return found if not value or _KEY.fullmatch(value) else [*found, _VALUE_RULE]
+
+
+def c_identifier(value: str) -> list[str]:
+    """`my_name`: attributes and capacities of devices."""
+    return [] if _IDENTIFIER.fullmatch(value) else [_IDENTIFIER_RULE]
+
+
+def _prefix(value: str) -> list[str]:
+    if not value:
+        return ["must be non-empty"]
+    found = _longer(value, _LONGEST_NAME, "bytes")
+    return found if NAME.fullmatch(value) else [*found, NAME_RULE]
+
+
+def _longer(value: str, most: int, unit: str) -> list[str]:
+    """Counted in bytes whatever the unit is called: the rules for labels have it right, the older ones do not."""
+    return [f"must be no more than {most} {unit}"] if len(value.encode(errors="surrogatepass")) > most else []

@@ -1,0 +1,240 @@
+"""Kubernetes quantities as exact integers.
+
+A quantity is parsed once, where an object is decoded; short spellings are interned, since a cluster uses few distinct ones.
+The texts that are read and the rounding are upstream's (docs/spec/core.md §A.1). Any text takes linear time, and no
+number is built that is longer than what is compared.
+
+Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go#ParseQuantity
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Final, NamedTuple
+
+from scheduler.core.caching import Interner
+
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+"""Suffix → power of ten."""
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+"""Suffix → power of two."""
+_FORM: Final = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?[0-9]*+)")
+_EXPONENT: Final = re.compile(r"[eE]([+-]?)0*+([0-9]*+)")
+_SOME_DIGIT: Final = re.compile(r"[+-]?\.?[0-9]")
+_MAX: Final = 2**63 - 1
+_NANO: Final = 10**9
+_MILLI_IN_NANO: Final = 10**6
+_FINEST: Final = -9
+_LARGEST_DIGITS: Final = 91
+_LARGEST_NANO: Final = 10 ** (_LARGEST_DIGITS + 9)
+"""Amounts of 10^91 and more are all equal to each other."""
+_FRACTION_DIGITS: Final = 72
+"""Beyond these only matters whether there are any: a nano of the largest binary suffix ends before."""
+_LARGEST_EXPONENT: Final = 9_999
+_INT64_DIGITS: Final = 19
+_SHORT_DIGITS: Final = 18
+_SHORT_BINARY_DIGITS: Final = 15
+_SHOWN_LENGTH: Final = 100
+
+
+class Form(NamedTuple):
+    """`unscaled * 10**exponent`, which is at most 9999.
+
+    `is_small`: upstream keeps it in 64 bits, and calls only such numbers integers.
+    """
+
+    unscaled: int
+    exponent: int
+    is_small: bool
+
+
+class Quantity:
+    """One amount, in the units the scheduler asks for. Equal amounts are equal, whatever their spelling.
+
+    `value` is whole units, `milli` thousandths; both rounded away from zero, and 0 if they do not fit into int64: so
+    upstream counts them. `nano` is exact, for comparing: as upstream reads a quantity, no finer than nano, no greater
+    than int64 with a binary suffix, and 10^91 where it is greater. `form` is upstream's own number, which only
+    selectors can see.
+    """
+
+    __slots__ = ("form", "milli", "nano", "value")
+    cel_type: ClassVar[str] = "kubernetes.Quantity"
+
+    def __init__(self, nano: int, form: Form | None = None) -> None:
+        self.value = int64(nano, _NANO)
+        self.milli = int64(nano, _MILLI_IN_NANO)
+        self.nano = nano
+        self.form = form or Form(nano, _FINEST, is_small=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nano == other.nano
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+    def __repr__(self) -> str:
+        return f"Quantity({self.nano}n)"
+
+
+def int64(nano: int, unit: int) -> int:
+    """Return `nano` in units of `unit` billionths, rounded away from zero; 0 if the result does not fit into int64.
+
+    Upstream answers 0, too; of numbers of more than 18 digits it keeps the lowest 64 bits, which nothing should rely on.
+    """
+    amount = -(-abs(nano) // unit)
+    if amount > _MAX:
+        return 0
+    return amount if nano >= 0 else -amount
+
+
+_INTERNED_LENGTH: Final = 32
+_interned: Final[Interner[str, Quantity]] = Interner(10_000)
+
+
+def parse(raw: str | float) -> Quantity:
+    """`"100m"`, `"1Gi"`, `2` → Quantity. Raises ValueError naming the text. Interned: a repeat costs a dict look-up."""
+    text = raw if type(raw) is str else _spelled(raw)
+    known = _interned.get(text)
+    if known is not None:
+        return known
+    quantity = _read(text)
+    if len(text) <= _INTERNED_LENGTH:
+        _interned.share(text, quantity)
+    return quantity
+
+
+def _spelled(raw: object) -> str:
+    if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        return str(raw)
+    raise ValueError(f"{type(raw).__name__} is not a quantity")
+
+
+def _read(text: str) -> Quantity:
+    match = _FORM.fullmatch(text) if text else None
+    if match is None:
+        raise _refused(text)
+    sign, whole, fraction, suffix = match.groups("")
+    bits = _BINARY.get(suffix, 0)
+    power = 0 if bits else _power(text, suffix)
+    whole = whole or "0"
+    form = _short_binary(whole, fraction, bits) if bits else _short_decimal(whole, fraction, power)
+    if form is None and not _SOME_DIGIT.match(text):
+        raise _refused(text)
+    exponent = form.exponent if form is not None and not bits else power - len(fraction)
+    nano = _nano(whole + fraction, exponent, bits)
+    if bits:
+        nano = min(nano, _MAX * _NANO)
+    if form is None:
+        form = Form(_MAX, 0, is_small=False) if bits and nano == _MAX * _NANO else Form(nano, _FINEST, is_small=False)
+    if sign == "-":
+        nano, form = -nano, form._replace(unscaled=-form.unscaled)
+    return Quantity(nano, form)
+
+
+def _refused(text: str) -> ValueError:
+    shown = text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
+    return ValueError(f"{shown!r} is not a quantity")
+
+
+def _power(text: str, suffix: str) -> int:
+    """The power of ten that a suffix or an exponent stands for, which upstream keeps in 32 bits."""
+    power = _DECIMAL.get(suffix)
+    if power is not None:
+        return power
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None or len(suffix) == len(match[1]) + 1 or len(match[2]) > _INT64_DIGITS:
+        raise _refused(text)
+    power = int(match[1] + (match[2] or "0"))
+    if not -_MAX - 1 <= power <= _MAX:
+        raise _refused(text)
+    return _int32(power)
+
+
+def _int32(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31
+
+
+def _short_decimal(whole: str, fraction: str, power: int) -> Form | None:
+    """How upstream keeps a number that it reads the short way; None if it does not."""
+    exponent = _int32(power - len(fraction))
+    is_short = len(whole) + len(fraction) <= _SHORT_DIGITS and exponent >= _FINEST
+    return Form(int(whole + fraction), min(exponent, _LARGEST_EXPONENT), is_small=True) if is_short else None
+
+
+def _short_binary(whole: str, fraction: str, bits: int) -> Form | None:
+    is_short = not fraction and len(whole) + bits * 3 // 10 < _SHORT_BINARY_DIGITS
+    return Form(int(whole) << bits, 0, is_small=True) if is_short else None
+
+
+def _nano(digits: str, power: int, bits: int) -> int:
+    """Return `digits * 10**power * 2**bits` in billionths, rounded up, at most `_LARGEST_NANO`."""
+    digits = digits.lstrip("0")
+    if not digits:
+        return 0
+    if len(digits) + power > _LARGEST_DIGITS:
+        return _LARGEST_NANO
+    kept = len(digits) + power + _FRACTION_DIGITS
+    if kept < len(digits):  # one more digit stands for the others, as long as one of them counts
+        rest = digits[max(kept, 0) :].strip("0")
+        digits, power = digits[: max(kept, 0)] + ("1" if rest else "0"), -_FRACTION_DIGITS - 1
+    amount, shift = int(digits) << bits, power - _FINEST
+    return amount * _power_of_ten(shift) if shift >= 0 else -(-amount // _power_of_ten(-shift))
+
+
+def _power_of_ten(exponent: int) -> int:
+    power: int = 10**exponent
+    return power
+
+
+UNREADABLE: Final = Quantity(_LARGEST_NANO * 10**10)
+"""Stands for an amount that cannot be read: more than any sum of amounts that can."""
+
+
+def from_nano(nano: int) -> Quantity:
+    """The quantity of that many billionths."""
+    return Quantity(nano)
+
+
+_BINARY_UNITS: Final = tuple((suffix, 2**bits) for suffix, bits in reversed(_BINARY.items()))
+_DECIMAL_UNITS: Final = tuple((suffix, 10 ** (power - _FINEST)) for suffix, power in reversed(_DECIMAL.items()))
+"""In billionths."""
+
+
+def text(quantity: Quantity) -> str:
+    """The quantity as an API server spells it: a whole number of the largest unit that leaves nothing over.
+
+    1024 and its powers go before 1000 and its own: how the quantity was spelled once is not known any more.
+    """
+    nano = quantity.nano
+    if not nano:
+        return "0"
+    whole, rest = divmod(nano, _NANO)
+    if not rest and abs(whole) <= _MAX:  # beyond, a binary number is cut off
+        for suffix, unit in _BINARY_UNITS:
+            if not whole % unit:
+                return f"{whole // unit}{suffix}"
+    suffix, unit = next((s, u) for s, u in _DECIMAL_UNITS if not nano % u)
+    return f"{nano // unit}{suffix}"
+
+
+NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+"""Always counted, in this order; every other resource must be a scalar."""
+
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_SCALAR_PREFIXES: Final = ("hugepages-", "attachable-volumes-")
+_QUOTA_PREFIX: Final = "requests."
+
+
+def is_extended(name: str) -> bool:
+    """`example.com/gpu`: has a domain that is not Kubernetes' own."""
+    return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith(_QUOTA_PREFIX)
+
+
+def is_scalar(name: str) -> bool:
+    """Counted like an extended resource: those, huge pages, volume attachments and `kubernetes.io/…`."""
+    return is_extended(name) or name.startswith(_SCALAR_PREFIXES) or _NATIVE_DOMAIN in name
+
+
+def domain(name: str) -> str:
+    """What stands before the slash; the name itself without one."""
+    return name.split("/", 1)[0]

@@ -1,0 +1,417 @@
+"""ResourceSlices, their devices, and DeviceTaintRules as decoded from resource.k8s.io/v1 (docs/spec/dra.md §0.4).
+
+Older versions of the group are brought into this form where they are read (docs/spec/dra.md §6).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from scheduler.api.core_v1 import NodeSelector
+from scheduler.api.meta import AnnotatedMetadata, Frozen, Metadata
+from scheduler.api.quantity import Quantity
+from scheduler.core import api_json as apijson
+
+
+class DeviceId(NamedTuple):
+    """What a device is known by everywhere."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class DeviceAttribute(Frozen, frozen=True):
+    """One of these; the API server sees to that."""
+
+    bool_: bool | None = msgspec.field(name="bool", default=None)
+    int_: int | None = msgspec.field(name="int", default=None)
+    string: str | None = None
+    version: str | None = None
+    bools: tuple[bool, ...] | None = None
+    ints: tuple[int, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+
+class CapacityRange(Frozen, frozen=True):
+    """`validRange`."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Frozen, frozen=True):
+    """Which amounts of a shared capacity may be taken."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(Frozen, frozen=True):
+    """How much of something a device has."""
+
+    value: Quantity
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Frozen, frozen=True):
+    """An amount of a shared counter."""
+
+    value: Quantity
+
+
+class DeviceCounterConsumption(Frozen, frozen=True):
+    """What a device takes of one counter set while it is in use."""
+
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class CounterSet(Frozen, frozen=True):
+    """Counters that the devices of a pool share."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceTaint(Frozen, frozen=True):
+    """Keeps requests off a device that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class Device(Frozen, frozen=True):
+    """One device of a slice."""
+
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool = False
+
+
+class ResourcePool(Frozen, frozen=True):
+    """Of which pool, at which state, a slice is a part."""
+
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Frozen, frozen=True):
+    """What a driver says of some devices of a pool."""
+
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class ResourceSlice(Frozen, frozen=True):
+    """A slice as the API server has it."""
+
+    metadata: Metadata
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+
+class DeviceTaintSelector(Frozen, frozen=True):
+    """All that is given must be equal; nothing given selects every device (docs/spec/dra.md §4.11)."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+    def selects(self, driver: str, pool: str, device: str) -> bool:
+        """Whether this very device is meant."""
+        return self.driver in {None, driver} and self.pool in {None, pool} and self.device in {None, device}
+
+
+class DeviceTaintRuleSpec(Frozen, frozen=True):
+    """Which devices get which taint."""
+
+    taint: DeviceTaint
+    device_selector: DeviceTaintSelector | None = None
+
+
+class DeviceTaintRule(Frozen, frozen=True):
+    """A rule as the API server has it."""
+
+    metadata: Metadata
+    spec: DeviceTaintRuleSpec
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that a scheduler makes for a pod's extended resources (§2.4)."""
+IMPLICIT_EXTENDED_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+EXACT_COUNT: Final = "ExactCount"
+ALL: Final = "All"
+RESULTS_MAX: Final = 32
+"""Devices of one claim."""
+RESERVED_FOR_MAX: Final = 256
+"""Users of one claim; the API server refuses more."""
+NO_PARAMETERS: Final = msgspec.Raw(b"null")
+
+
+class CelSelector(Frozen, frozen=True):
+    """`cel` of a selector."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Frozen, frozen=True):
+    """What a device must be like."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceToleration(Frozen, frozen=True):
+    """Which taint of a device a request puts up with."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Frozen, frozen=True):
+    """How much of a device's capacities is wanted."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class ExactDeviceRequest(Frozen, frozen=True):
+    """`exactly`, and also an alternative of `firstAvailable`: those have a name and no admin access."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceRequest(Frozen, frozen=True):
+    """One request of a claim: `exactly`, or the first of some alternatives that can be had."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[ExactDeviceRequest, ...] = ()
+
+
+class DeviceConstraint(Frozen, frozen=True):
+    """What the devices of some requests must have in common, or must not; of all requests, if none is named."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class OpaqueConfiguration(Frozen, frozen=True):
+    """For a driver. `parameters` is the JSON as it was read: the driver gets the same bytes."""
+
+    driver: str = ""
+    parameters: msgspec.Raw = NO_PARAMETERS
+
+    def __post_init__(self) -> None:
+        """Copy the bytes: what was decoded refers to the whole answer that they were part of.
+
+        Raises ValueError where this interpreter could not read all of them: a driver must not get less than was claimed.
+        """
+        if apijson.CUT in bytes(self.parameters):
+            raise ValueError("the parameters are nested too deeply for this interpreter")
+        msgspec.structs.force_setattr(self, "parameters", self.parameters.copy())
+
+
+class DeviceConfiguration(Frozen, frozen=True):
+    """`config[]` of a class or claim; classes name no requests."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceClaim(Frozen, frozen=True):
+    """What is claimed."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+
+
+class DeviceRequestAllocationResult(Frozen, frozen=True):
+    """One device that a claim has got. `request` is `R`, or `R/S` of the chosen alternative."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[str, Quantity] | None = None
+
+    @property
+    def id(self) -> DeviceId:
+        """The device."""
+        return DeviceId(self.driver, self.pool, self.device)
+
+
+class AllocatedConfiguration(Frozen, frozen=True):
+    """`allocation.devices.config[]`; `source` is FromClass or FromClaim."""
+
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceAllocationResult(Frozen, frozen=True):
+    """All devices of a claim, and what their drivers are to be told."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
+
+
+class AllocationResult(Frozen, frozen=True):
+    """`status.allocation`. Without a node selector it can be used anywhere."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class Condition(Frozen, frozen=True):
+    """What a driver says of an allocated device."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class AllocatedDeviceStatus(Frozen, frozen=True):
+    """`status.devices[]`."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    conditions: tuple[Condition, ...] = ()
+
+
+class ConsumerReference(Frozen, frozen=True):
+    """`status.reservedFor[]`: who uses a claim."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimSpec(Frozen, frozen=True):
+    """Never changes once the claim is made."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class ResourceClaimStatus(Frozen, frozen=True):
+    """What has become of the claim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ClaimMetadata(AnnotatedMetadata, frozen=True):
+    """As everybody's, with the finalizers."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class ResourceClaim(Frozen, frozen=True):
+    """A claim as the API server has it."""
+
+    metadata: ClaimMetadata
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+    @property
+    def uid(self) -> str:
+        """The API server's id of this very claim."""
+        return self.metadata.uid
+
+    @property
+    def version(self) -> int:
+        """By which claims are older or newer than others of their uid (§1.2); 0 where the text is no number."""
+        version = self.metadata.resource_version
+        return int(version) if version.isdigit() else 0
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether it has devices."""
+        return self.status.allocation is not None
+
+    def is_reserved_for(self, pod_uid: str) -> bool:
+        """§2.3."""
+        return any(user.uid == pod_uid for user in self.status.reserved_for)
+
+
+class DeviceClassSpec(Frozen, frozen=True):
+    """What requests of this class share."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Frozen, frozen=True):
+    """A class as the API server has it."""
+
+    metadata: Metadata
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name

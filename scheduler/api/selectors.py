@@ -1,0 +1,134 @@
+"""Label selectors: parsed once, matched often.
+
+A selector that cannot be parsed is an error of the object that carries it, named with its field; matching never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from scheduler.api.meta import Frozen, Values
+from scheduler.core.caching import Interner
+
+LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_FEW: Final = msgspec.Meta(max_length=1_000)
+"""Requirements of a selector. More are unreadable: each is compared with the labels of each pod."""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
+
+
+class LabelSelectorRequirement(Frozen, frozen=True):
+    """One entry of `matchExpressions`."""
+
+    key: str
+    operator: str
+    values: Values = ()
+
+
+class LabelSelector(Frozen, frozen=True):
+    """`metav1.LabelSelector`: empty matches everything; a nil one (None where it stands) matches nothing."""
+
+    match_labels: Annotated[dict[str, str], _FEW] = {}
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], _FEW] = ()
+
+    def __post_init__(self) -> None:
+        for at, requirement in enumerate(self.match_expressions):
+            problem = _problem(requirement)
+            if problem:
+                raise ValueError(f"matchExpressions[{at}]: {problem}")
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected. O(requirements)."""
+        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+            return False
+        return all(requirement_matches(r.key, r.operator, r.values, labels) for r in self.match_expressions)
+
+
+def requirement_matches(key: str, operator: str, values: tuple[str, ...], labels: Mapping[str, str]) -> bool:
+    """The four set operators and, for nodes, Gt and Lt (docs/spec/core.md §5.4). An unknown operator matches nothing.
+
+    NotIn and DoesNotExist match an object without the key. Values where there must be none, or none where there must
+    be some, match nothing.
+    """
+    have = labels.get(key)
+    match operator:
+        case "In":
+            return have is not None and have in values
+        case "NotIn":
+            return bool(values) and (have is None or have not in values)
+        case "Exists":
+            return have is not None and not values
+        case "DoesNotExist":
+            return have is None and not values
+        case "Gt" | "Lt":
+            return _compares(operator, have, values)
+        case _:
+            return False
+
+
+def _compares(operator: str, have: str | None, values: tuple[str, ...]) -> bool:
+    if have is None or len(values) != 1:
+        return False
+    left, right = integer(have), integer(values[0])
+    if left is None or right is None:
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def integer(text: str) -> int | None:
+    """As Go's ParseInt reads it: a sign and digits within int64; None for all else (`1_000`, which a label may hold)."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _problem(requirement: LabelSelectorRequirement) -> str:
+    if requirement.operator not in LABEL_OPERATORS:
+        return f"{requirement.operator!r} is not a label selector operator"
+    if requirement.operator in {"In", "NotIn"} and not requirement.values:
+        return f"values must not be empty for operator {requirement.operator}"
+    if requirement.operator in {"Exists", "DoesNotExist"} and requirement.values:
+        return f"values must be empty for operator {requirement.operator}"
+    return ""
+
+
+Anchor: TypeAlias = tuple[str | None, tuple[str, str] | None]
+"""A namespace, or None for all, and a label that a pod must have, or None for any pod."""
+
+_ANYWHERE: Final = None
+"""Stands where a namespace would: the selector looks at all of them."""
+
+
+def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -> tuple[Anchor, ...]:
+    """What a selector is filed under, none twice, and a pod has one of them at the most in each place.
+
+    `namespaces is None` means all; a nil selector selects nothing: no anchor. One label that the selector demands is enough: the first of `matchLabels`, else the values of an `In` expression.
+    A selector that demands no particular value is filed under its namespaces alone.
+    """
+    if selector is None:
+        return ()
+    places: tuple[str | None, ...] = (_ANYWHERE,) if namespaces is None else tuple(namespaces)
+    for pair in selector.match_labels.items():
+        return tuple((place, pair) for place in places)
+    for requirement in selector.match_expressions:
+        if requirement.operator == "In":
+            values = dict.fromkeys(requirement.values)  # the API server lets a value come twice
+            return tuple((place, (requirement.key, value)) for place in places for value in values)
+    return tuple((place, None) for place in places)
+
+
+def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
+    """What a pod looks under: 2 x (labels + 1) anchors, none twice. Remembered: a pod's replicas look alike."""
+    key = (namespace, *labels.items())
+    known = _probes.get(key)
+    if known is None:
+        wanted = (None, *labels.items())
+        known = _probes.share(key, tuple((place, pair) for place in (namespace, _ANYWHERE) for pair in wanted))
+    return known
+
+
+_probes: Final[Interner[Hashable, tuple[Anchor, ...]]] = Interner(10_000)

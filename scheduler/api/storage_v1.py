@@ -1,0 +1,365 @@
+"""PersistentVolumes and claims as decoded, and what can be said of one of them alone (docs/spec/volumes.md §0.3, §2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+
+from scheduler.api.core_v1 import NodeSelector, Pod, ResourceMap, Volume
+from scheduler.api.meta import AnnotatedMetadata, Frozen, Metadata, Values
+from scheduler.api.quantity import Quantity
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+STORAGE_PROVISIONERS: Final = (
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
+CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
+FILESYSTEM: Final = "Filesystem"
+STORAGE: Final = "storage"
+_NOTHING: Final = Quantity(0)
+
+
+class ObjectRef(Frozen, frozen=True):
+    """`claimRef`: which claim a volume is meant for."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class CSISource(Frozen, frozen=True):
+    """`csi` of a volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeNodeAffinity(Frozen, frozen=True):
+    """`nodeAffinity` of a volume."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Frozen, frozen=True):
+    """What a volume offers. In-tree sources are kept as they came, for translation (docs/spec/volumes.md §A)."""
+
+    capacity: ResourceMap = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectRef | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    persistent_volume_reclaim_policy: str = ""
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSISource | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    azure_file: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
+    vsphere_volume: dict[str, Any] | None = None
+
+
+class PersistentVolumeStatus(Frozen, frozen=True):
+    """What has become of it."""
+
+    phase: str = ""
+
+
+class PersistentVolume(Frozen, frozen=True):
+    """A volume as the API server has it."""
+
+    metadata: AnnotatedMetadata
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+    @property
+    def storage_class(self) -> str:
+        """The legacy annotation if it is there, even if empty; else the field (§1.1)."""
+        return _class_of(self.metadata, self.spec.storage_class_name)
+
+    @property
+    def required_nodes(self) -> NodeSelector | None:
+        """The hard part of its node affinity; None if it can be used anywhere."""
+        affinity = self.spec.node_affinity
+        return affinity.required if affinity is not None else None
+
+    @property
+    def capacity(self) -> Quantity:
+        """Its storage; zero if it says nothing."""
+        return self.spec.capacity.get(STORAGE, _NOTHING)
+
+
+class ClaimSelector(Frozen, frozen=True):
+    """A claim's selector, unchecked: one that is wrong is told where it matters (§3.3.1)."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class VolumeResources(Frozen, frozen=True):
+    """What a claim asks for."""
+
+    requests: ResourceMap = {}
+
+
+class PersistentVolumeClaimSpec(Frozen, frozen=True):
+    """What is claimed."""
+
+    access_modes: tuple[str, ...] = ()
+    selector: ClaimSelector | None = None
+    resources: VolumeResources = VolumeResources()
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaimStatus(Frozen, frozen=True):
+    """What has become of it."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Frozen, frozen=True):
+    """A claim as the API server has it."""
+
+    metadata: AnnotatedMetadata
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+    @property
+    def storage_class(self) -> str:
+        """As a volume's (§1.1)."""
+        return _class_of(self.metadata, self.spec.storage_class_name or "")
+
+    @property
+    def request(self) -> Quantity | None:
+        """The storage asked for; None if nothing is said."""
+        return self.spec.resources.requests.get(STORAGE)
+
+    @property
+    def is_fully_bound(self) -> bool:
+        """It names its volume and the PV controller has said that it is done (§2.3). The phase is not looked at."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
+
+    @property
+    def selected_node(self) -> str | None:
+        """The node name in the annotation; "" is a value, too. None if there is none."""
+        return self.metadata.annotations.get(SELECTED_NODE)
+
+
+def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume's claimRef means this very claim; a claimRef without uid means the claim of that name (§3.3.2)."""
+    ref = volume.spec.claim_ref
+    return (
+        ref is not None
+        and ref.name == claim.metadata.name
+        and ref.namespace == claim.metadata.namespace
+        and ref.uid in {"", claim.metadata.uid}
+    )
+
+
+def _class_of(metadata: AnnotatedMetadata, name: str) -> str:
+    return metadata.annotations.get(CLASS_ANNOTATION, name)
+
+
+_FEW: Final = msgspec.Meta(max_length=1_000)
+WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+
+
+class TopologyLabelRequirement(Frozen, frozen=True):
+    """A node label and the values that will do."""
+
+    key: str = ""
+    values: Values = ()
+
+
+class TopologySelectorTerm(Frozen, frozen=True):
+    """All expressions hold."""
+
+    match_label_expressions: Annotated[tuple[TopologyLabelRequirement, ...], _FEW] = ()
+
+
+class StorageClass(Frozen, frozen=True):
+    """How volumes of a class come to be."""
+
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: Annotated[tuple[TopologySelectorTerm, ...], _FEW] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+
+class DriverResources(Frozen, frozen=True):
+    """How many volumes may be attached; None is no limit."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Frozen, frozen=True):
+    """A driver that runs on a node."""
+
+    name: str = ""
+    allocatable: DriverResources = DriverResources()
+
+
+class CSINodeSpec(Frozen, frozen=True):
+    """The drivers on a node."""
+
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Frozen, frozen=True):
+    """What CSI drivers say about a node of the same name."""
+
+    metadata: AnnotatedMetadata
+    spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def key(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+    @property
+    def migrated_plugins(self) -> frozenset[str]:
+        """In-tree plugins that CSI drivers stand in for here; split, not trimmed (§3.6)."""
+        return frozenset(self.metadata.annotations.get(MIGRATED_PLUGINS, "").split(",")) - {""}
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Driver → how many volumes it can attach; drivers without a limit are not in it."""
+        return {d.name: d.allocatable.count for d in self.spec.drivers if d.allocatable.count is not None}
+
+
+class CSIDriverSpec(Frozen, frozen=True):
+    """What a driver asks of the scheduler."""
+
+    storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CSIDriver(Frozen, frozen=True):
+    """A driver of the cluster."""
+
+    metadata: Metadata
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+    @property
+    def tracks_capacity(self) -> bool:
+        """Whether it publishes how much room there is, and wants that looked at."""
+        return bool(self.spec.storage_capacity)
+
+
+class CSIStorageCapacity(Frozen, frozen=True):
+    """How much room a class has on some nodes; v1 and v1beta1 have the same fields (§8)."""
+
+    metadata: Metadata
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.metadata.key
+
+    @property
+    def limit(self) -> Quantity | None:
+        """The largest volume it can hold: the maximum if it is told, else all its room (§3.4)."""
+        return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
+
+
+class AttachmentSource(Frozen, frozen=True):
+    """What is attached."""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Frozen, frozen=True):
+    """By whom, what and where."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Frozen, frozen=True):
+    """A volume that is, is being, or was attached to a node."""
+
+    metadata: Metadata
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+
+class ClaimUse(NamedTuple):
+    """One volume of a pod that is a claim. `name` may be "" if the pod is wrong."""
+
+    key: str
+    """`namespace/name` of the claim."""
+    name: str
+    is_ephemeral: bool
+    volume: str
+
+
+def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
+    """In the order of the volumes; a claim that two volumes name comes twice."""
+    return tuple(use for volume in pod.spec.volumes if (use := _use(pod, volume)) is not None)
+
+
+def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str:
+    """Why this claim is not the pod's own ephemeral one; "" if it is: its controller is the pod of this very uid."""
+    is_own = claim.metadata.namespace == pod.metadata.namespace and any(
+        owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
+    )
+    return "" if is_own else f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+
+
+def _use(pod: Pod, volume: Volume) -> ClaimUse | None:
+    namespace = pod.metadata.namespace
+    if volume.persistent_volume_claim is not None:
+        name = volume.persistent_volume_claim.claim_name
+        return ClaimUse(f"{namespace}/{name}", name, is_ephemeral=False, volume=volume.name)
+    if volume.ephemeral is not None:
+        name = f"{pod.metadata.name}-{volume.name}"
+        return ClaimUse(f"{namespace}/{name}", name, is_ephemeral=True, volume=volume.name)
+    return None

@@ -1,0 +1,1 @@
+"""Device pools, their use, the claim tracker, kinds of devices and nodes, CEL selectors on devices."""

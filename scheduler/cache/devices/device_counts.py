@@ -1,0 +1,107 @@
+"""How many devices of a class each node has, and how many of them are in use: what scores count (docs/spec/dra.md §3.12).
+
+Nodes that are alike are counted once. Kept for the classes that were asked for last, and what their selectors say of a kind
+of device as long as there is a device of it. What cannot be had counts for nothing: devices of a pool that is not whole, and all
+of a node's where a selector of the class fails on one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.api.resource_v1 import DeviceClass
+from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.node_kinds import NodeKind, usable
+from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.caching import BoundedCache
+from scheduler.core.nodeset import NodeSet
+
+_CLASSES_MAX: Final = 64
+_FEW: Final = 16
+
+Column: TypeAlias = npt.NDArray[np.int64]
+_Expressions: TypeAlias = tuple[str, ...]
+_Seen: TypeAlias = tuple[int, int]
+_Answers: TypeAlias = "WeakKeyDictionary[DeviceKind, bool | None]"
+"""Whether all selectors hold, in order; None if one fails before another says no."""
+
+
+class _Counted:
+    """All slots, for one list of selectors."""
+
+    __slots__ = ("answers", "position", "seen", "used", "whole")
+
+    def __init__(self, capacity: int, answers: _Answers) -> None:
+        self.answers = answers
+        self.whole: Column = np.zeros(capacity, dtype=np.int64)
+        self.used: Column = np.zeros(capacity, dtype=np.int64)
+        self.position = -1
+        self.seen: _Seen = (-1, -1)
+
+
+class DeviceCounts:
+    """Single owner: the scheduling loop. Costs two comparisons if nothing changed, else a count per kind of nodes."""
+
+    def __init__(self, nodes: Nodes, devices: Devices) -> None:
+        self._nodes = nodes
+        self._devices = devices
+        self._counted: BoundedCache[_Expressions, _Counted] = BoundedCache(_CLASSES_MAX)
+
+    def columns(self, device_class: DeviceClass) -> tuple[Column, Column]:
+        """Devices of the class on each node, and those of them in use. For reading, until the next call."""
+        expressions = tuple(each.cel.expression for each in device_class.spec.selectors if each.cel is not None)
+        on_nodes = self._devices.on_nodes
+        on_nodes.catch_up()
+        counted = self._counted.get(expressions)
+        seen = (self._nodes.capacity, on_nodes.shared_stamp)
+        if counted is not None and counted.seen == seen:
+            changed = on_nodes.changed_since(counted.position)
+            if changed is not None and len(changed) <= _FEW:
+                for slot in set(changed):
+                    self._count(counted, expressions, kind=on_nodes.kind(slot), nodes=1 << slot)
+                counted.position = on_nodes.position
+                return counted.whole, counted.used
+        answers = counted.answers if counted is not None else WeakKeyDictionary[DeviceKind, "bool | None"]()
+        counted = self._counted.put(expressions, _Counted(self._nodes.capacity, answers))
+        for kind in on_nodes.kinds():
+            self._count(counted, expressions, kind=kind, nodes=kind.nodes)
+        counted.position, counted.seen = on_nodes.position, seen
+        return counted.whole, counted.used
+
+    def _count(self, into: _Counted, expressions: _Expressions, *, kind: NodeKind | None, nodes: NodeSet) -> None:
+        whole, used = self._of_node(into.answers, expressions, nodes.bit_length() - 1) if kind is not None else (0, 0)
+        if nodes & (nodes - 1):
+            slots = nodeset.slots(nodes, self._nodes.capacity)
+            into.whole[slots], into.used[slots] = whole, used
+        else:
+            slot = nodes.bit_length() - 1
+            into.whole[slot], into.used[slot] = whole, used
+
+    def _of_node(self, answers: _Answers, expressions: _Expressions, slot: int) -> tuple[int, int]:
+        whole = used = 0
+        for view in self._devices.on_nodes.pools(slot):
+            for each in view.devices:
+                if not usable(each, slot):
+                    continue
+                if each.kind not in answers:
+                    answers[each.kind] = self._is_of(expressions, each.kind)
+                of_class = answers[each.kind]
+                if of_class is None:
+                    return 0, 0
+                if of_class:
+                    whole += 1
+                    used += self._devices.use.is_used(each.id)
+        return whole, used
+
+    def _is_of(self, expressions: _Expressions, kind: DeviceKind) -> bool | None:
+        for expression in expressions:
+            holds = self._devices.holds(expression, kind)
+            if holds is not True:
+                return False if holds is False else None
+        return True

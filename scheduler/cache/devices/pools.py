@@ -1,0 +1,346 @@
+"""Equal devices are one kind, whatever they are called: what holds of one of them is found out once.
+
+A kind is everything of a device that a decision may read, without its name and without the nodes it can be used on.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from scheduler.api.quantity import Quantity
+from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, ResourceSlice
+from scheduler.cache.devices.memos import Limit, Memo
+from scheduler.core.nodeset import NodeSet
+
+
+class DeviceKind:
+    """`device` is one of them, as their driver published it. Compared by identity.
+
+    `number` is its own and never used again: a cache keyed by it does not keep the kind alive.
+    """
+
+    __slots__ = ("__weakref__", "device", "driver", "number")
+
+    def __init__(self, driver: str, device: Device) -> None:
+        self.driver = driver
+        self.device = device
+        self.number = next(_numbers)
+
+
+def _amount(value: object) -> tuple[int, int, int, bool]:
+    """With its spelling: selectors can ask whether a quantity is an integer, which "1000m" is not."""
+    assert isinstance(value, Quantity)
+    return (value.nano, *value.form)
+
+
+_numbers: Final = itertools.count()
+_encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
+_known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
+
+
+def kind_of(driver: str, device: Device) -> DeviceKind:
+    """The kind of this device. Some 5 µs; lives as long as any such device is known."""
+    bare = msgspec.structs.replace(
+        device,
+        name="",
+        node_name=None,
+        node_selector=None,
+        all_nodes=None,
+        taints=tuple(DeviceTaint(t.key, t.value, t.effect) for t in device.taints),
+    )
+    key = driver.encode() + b"\0" + _encode(bare)
+    kind = _known.get(key)
+    if kind is None:
+        kind = _known[key] = DeviceKind(driver, bare)
+    return kind
+
+
+class PoolKey(NamedTuple):
+    """Never the name alone: two drivers may name their pools after the node."""
+
+    driver: str
+    name: str
+
+
+class PoolState(enum.Enum):
+    """Whether the devices of a pool can be had."""
+
+    GOOD = "good"
+    INCOMPLETE = "incomplete"
+    """Its driver is still publishing it."""
+    INVALID = "invalid"
+    """What was published contradicts itself."""
+
+
+Counters = Mapping[str, Mapping[str, int]]
+"""Counter set → counter → amount, in nano units."""
+
+
+class Where(Protocol):
+    """The nodes that something can be used on, as they are when asked. Compared by identity."""
+
+    @property
+    def nodes(self) -> NodeSet: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:
+    """A device in its place. `where` is None for a device that is usable wherever its slice is visible."""
+
+    id: DeviceId
+    device: Device
+    slice: ResourceSlice
+    kind: DeviceKind
+    where: Where | None = None
+
+
+class Content:
+    """Equal for views that differ in nothing but names and nodes. Compared by identity.
+
+    Pools that cannot be had keep their names: these are told to whom they keep from running.
+
+    `memo` is for what follows from it alone, by whom it was asked for; of all contents together so much is remembered
+    as `_ANSWERS_MAX` lets it (`memos`).
+    """
+
+    __slots__ = ("__weakref__", "memo", "parts")
+
+    def __init__(self, parts: tuple[object, ...]) -> None:
+        self.parts = parts
+        self.memo = Memo(_answers)
+
+
+_ANSWERS_MAX: Final = 131_072
+_answers: Final = Limit(_ANSWERS_MAX)
+_contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDictionary()
+
+
+def content_of(parts: tuple[object, ...]) -> Content:
+    """The one content that is made of these parts."""
+    known = _contents.get(parts)
+    if known is None:
+        known = _contents[parts] = Content(parts)
+    return known
+
+
+@dataclass(slots=True, eq=False)
+class PoolView:
+    """`devices` are in the order in which they are tried; none unless the state is good."""
+
+    key: PoolKey
+    state: PoolState
+    devices: tuple[Published, ...] = ()
+    counters: Counters = field(default_factory=dict)
+    elsewhere: tuple[Published, ...] = ()
+    """Devices of the pool that this node cannot use, but that draw on the same counters."""
+    has_binding_conditions: bool = False
+    problem: str = ""
+    content: Content = field(default_factory=lambda: content_of(()))
+
+    @property
+    def order(self) -> tuple[bool, PoolKey]:
+        """Pools are tried in this order (§4.3)."""
+        return self.has_binding_conditions, self.key
+
+
+def view_of(
+    key: PoolKey,
+    visible: Iterable[ResourceSlice],
+    all_slices: Iterable[ResourceSlice],
+    *,
+    partitionable: bool,
+    wheres: Mapping[tuple[str, int], Where] | None = None,
+) -> PoolView | None:
+    """The pool for a node that sees `visible` of `all_slices`; None if it is not there for that node at all (§4.3).
+
+    `wheres` has the nodes of devices that say themselves where they can be used, by slice name and place.
+    """
+    group: list[ResourceSlice] = []
+    for each in visible:
+        newest = group[0].spec.pool.generation if group else each.spec.pool.generation
+        if each.spec.pool.generation > newest:
+            group = []
+        if each.spec.pool.generation >= newest:
+            group.append(each)
+    if not group:
+        return None
+    elsewhere: list[ResourceSlice] = []
+    count, generation = group[0].spec.pool.resource_slice_count, group[0].spec.pool.generation
+    if len(group) != count:
+        everything = list(all_slices)
+        if any(each.spec.pool.generation > generation for each in everything):
+            return None
+        here = {each.key for each in group}
+        equal = [each for each in everything if each.spec.pool.generation == generation]
+        if len(equal) != count:
+            return _settled(PoolView(key, PoolState.INCOMPLETE))
+        elsewhere = [each for each in equal if each.key not in here]
+    group.sort(key=lambda each: each.key)
+    elsewhere.sort(key=lambda each: each.key)
+    return _settled(_complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {}))
+
+
+def _complete(
+    key: PoolKey,
+    group: list[ResourceSlice],
+    elsewhere: list[ResourceSlice],
+    *,
+    partitionable: bool,
+    wheres: Mapping[tuple[str, int], Where],
+) -> PoolView:
+    devices = tuple(_published(group, key, wheres, partitionable=partitionable))
+    others = tuple(_published(elsewhere, key, wheres, partitionable=partitionable))
+    counters: dict[str, dict[str, int]] = {}
+    problem = _twice(devices)
+    if partitionable and not problem:
+        problem = _gather_counters((*group, *elsewhere), counters) or _unknown_counters((*devices, *others), counters)
+    if problem:
+        return PoolView(key, PoolState.INVALID, problem=problem)
+    return PoolView(
+        key,
+        PoolState.GOOD,
+        devices,
+        counters,
+        others if counters else (),
+        has_binding_conditions=any(each.device.binding_conditions for each in devices),
+    )
+
+
+def _settled(view: PoolView) -> PoolView:
+    counters = tuple((name, tuple(sorted(each.items()))) for name, each in sorted(view.counters.items()))
+    view.content = content_of(
+        (
+            view.key.driver,
+            view.state,
+            "" if view.state is PoolState.GOOD else view.key.name,
+            tuple((each.kind, each.where) for each in view.devices),
+            counters,
+            tuple(each.id for each in view.elsewhere),
+        )
+    )
+    return view
+
+
+def _published(
+    slices: Iterable[ResourceSlice],
+    key: PoolKey,
+    wheres: Mapping[tuple[str, int], Where],
+    *,
+    partitionable: bool,
+) -> Iterable[Published]:
+    for each in slices:
+        if partitionable and each.spec.shared_counters:
+            continue
+        for at, device in enumerate(each.spec.devices):
+            yield Published(
+                DeviceId(key.driver, key.name, device.name),
+                device,
+                each,
+                kind_of(key.driver, device),
+                wheres.get((each.key, at)) if each.spec.per_device_node_selection else None,
+            )
+
+
+def _twice(devices: Iterable[Published]) -> str:
+    seen: set[str] = set()
+    for each in devices:
+        if each.device.name in seen:
+            return f"duplicate device name {each.device.name}"
+        seen.add(each.device.name)
+    return ""
+
+
+def _gather_counters(slices: Iterable[ResourceSlice], into: dict[str, dict[str, int]]) -> str:
+    for each in slices:
+        for counter_set in each.spec.shared_counters:
+            if counter_set.name in into:
+                return f"duplicate counter set name {counter_set.name}"
+            into[counter_set.name] = {name: counter.value.nano for name, counter in counter_set.counters.items()}
+    return ""
+
+
+def _unknown_counters(devices: Iterable[Published], counters: Counters) -> str:
+    for each in devices:
+        for consumption in each.device.consumes_counters:
+            known = counters.get(consumption.counter_set)
+            if known is None:
+                return f"device {each.device.name}: unknown counter set {consumption.counter_set}"
+            missing = next((name for name in consumption.counters if name not in known), None)
+            if missing is not None:
+                return f"device {each.device.name}: unknown counter {missing} in counter set {consumption.counter_set}"
+    return ""
+
+
+Drawn: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Counter set → counter → amount, in nano units."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """Only devices of which there is anything to be said are named. Amounts are in nano units."""
+
+    capacities: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
+    """Of the devices that several may use at once."""
+    counters: Counters = field(default_factory=dict)
+    drawn: Mapping[DeviceId, Drawn] = field(default_factory=dict)
+    """What a device draws while it is in use."""
+    drawers: Mapping[str, tuple[DeviceId, ...]] = field(default_factory=dict)
+    """Counter set → the devices that draw on it."""
+
+
+_NO_DRAWS: Final = Draws()
+
+
+def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bool) -> Draws | None:
+    """None if the pool is being updated, or contradicts itself: then nothing can be said of any of it."""
+    slices = tuple(slices)
+    states = {each.spec.pool for each in slices}
+    if len(states) != 1 or len(slices) != next(iter(states)).resource_slice_count:
+        return None
+    devices = tuple(_devices(slices, partitionable=partitionable))
+    if not any(each.allow_multiple_allocations or each.consumes_counters for each in devices):
+        return _NO_DRAWS
+    sets = [each for a_slice in slices for each in a_slice.spec.shared_counters] if partitionable else []
+    counters = {each.name: {name: counter.value.nano for name, counter in each.counters.items()} for each in sets}
+    if len(counters) < len(sets) or len({each.name for each in devices}) < len(devices):
+        return None
+    capacities: dict[DeviceId, Mapping[str, int]] = {}
+    drawn: dict[DeviceId, Drawn] = {}
+    drawers: dict[str, list[DeviceId]] = {}
+    for each in devices:
+        device = DeviceId(key.driver, key.name, each.name)
+        if each.allow_multiple_allocations:
+            capacities[device] = {name: capacity.value.nano for name, capacity in each.capacity.items()}
+        if partitionable and each.consumes_counters:
+            own = drawn[device] = _drawn(each)
+            if any(counter not in counters.get(name, ()) for name, amounts in own.items() for counter in amounts):
+                return None
+            for name in own:
+                drawers.setdefault(name, []).append(device)
+    return Draws(capacities, counters, drawn, {name: tuple(some) for name, some in drawers.items()})
+
+
+def _devices(slices: Iterable[ResourceSlice], *, partitionable: bool) -> Iterator[Device]:
+    """A slice with counters has none (§4.3)."""
+    return (
+        each
+        for a_slice in slices
+        if not (partitionable and a_slice.spec.shared_counters)
+        for each in a_slice.spec.devices
+    )
+
+
+def _drawn(device: Device) -> Drawn:
+    out: dict[str, dict[str, int]] = {}
+    for each in device.consumes_counters:
+        own = out.setdefault(each.counter_set, {})
+        for name, counter in each.counters.items():
+            own[name] = own.get(name, 0) + counter.value.nano
+    return out

@@ -1,0 +1,359 @@
+"""Compiled selectors, kept within a limit of bytes. The one that was used longest ago goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from scheduler.api.resource_v1 import Device, DeviceAttribute
+from scheduler.cel.check.environment import KUBERNETES
+from scheduler.cel.check.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, declared, map_of
+from scheduler.cel.errors import CelError, CompileError, NoSuchKey
+from scheduler.cel.eval.plan import NotInstantiable
+from scheduler.cel.eval.program import Outcome, Program, TooCostly, compile_expression, footprint
+from scheduler.cel.libraries.quantities import Amount
+from scheduler.cel.libraries.semvers import parse
+from scheduler.cel.values import Optional, Value, type_name
+from scheduler.core.cooperative import Work, awaited, finish, submitted
+from scheduler.core.errors import shortened
+
+T = TypeVar("T")
+
+COMPILED_BYTES: Final = 64 * 2**20
+
+
+class _Kept(NamedTuple, Generic[T]):
+    value: T
+    size_bytes: int
+
+
+class CompiledSelectors(Generic[T]):
+    """Expression → what it was compiled to. Single owner: the event loop."""
+
+    def __init__(self, limit_bytes: int = COMPILED_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
+        self.size_bytes = 0
+        """What all of them keep alive."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, expression: str) -> T | None:
+        """The value, None if there is none."""
+        kept = self._kept.get(expression)
+        if kept is None:
+            return None
+        self._kept.move_to_end(expression)
+        return kept.value
+
+    def put(self, expression: str, value: T, size_bytes: int) -> None:
+        """Keep the value in place of those that were used longest ago. What is larger than the limit is not kept."""
+        known = self._kept.pop(expression, None)
+        if known is not None:
+            self.size_bytes -= known.size_bytes
+        if size_bytes > self._limit_bytes:
+            return
+        self._kept[expression] = _Kept(value, size_bytes)
+        self.size_bytes += size_bytes
+        while self.size_bytes > self._limit_bytes:
+            _, oldest = self._kept.popitem(last=False)
+            self.size_bytes -= oldest.size_bytes
+
+
+_OBJECT: Final = "kubernetes.DRADevice"
+_SHORT: Final = 512
+"""Characters of an expression that is compiled at once: that takes some milliseconds at most."""
+_DEVICES: Final = 16384
+_Held = TypeVar("_Held")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A selector that can be evaluated."""
+
+    program: Program
+
+
+class Kind(Protocol):
+    """A device and who published it."""
+
+    @property
+    def driver(self) -> str: ...
+    @property
+    def device(self) -> Device: ...
+
+
+class Domains(dict[str, _Held], Generic[_Held]):
+    """Domain → identifiers. A domain that nobody has is looked up as an empty one, but is not a member."""
+
+    def __missing__(self, _name: object) -> Mapping[str, Any]:
+        return _NOTHING
+
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class CompileProblem(str):
+    """Upstream's text of what is wrong with an expression, whatever the device."""
+
+    __slots__ = ()
+
+
+class MissingKey(str):
+    """Upstream's text of an expression that reads an attribute which the device does not have."""
+
+    __slots__ = ()
+
+
+class _Variable(dict[str, Value]):
+    """`device`."""
+
+    cel_type: Final = _OBJECT
+
+
+class DeviceSelectors:
+    """Compiles and evaluates selectors. `list_attributes` is upstream's gate DRAListTypeAttributes."""
+
+    def __init__(self, *, list_attributes: bool) -> None:
+        self._list_attributes = list_attributes
+        self._env = environment(list_attributes=list_attributes)
+        self.compiled = CompiledSelectors[Compiled | str]()
+        self._underway: dict[Hashable, tuple[Future[Any], Callable[[], Any]]] = {}
+        """Jobs of the worker thread: expressions that it compiles, and evaluations by expression and device."""
+        self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
+
+    def holds(self, expression: str, kind: Kind) -> bool | str:
+        """Whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`. Without a rest."""
+        return finish(self.holding(expression, kind))
+
+    def holding(self, expression: str, kind: Kind) -> Work[bool | str]:
+        """As `holds`. What may take long is done in the worker thread, and the event loop has its turns meanwhile."""
+        compiled = yield from self._compiling(expression)
+        if isinstance(compiled, str):
+            return CompileProblem(shortened(f"CEL compile error: {compiled}"))
+        bindings = self._bound(kind)
+        if isinstance(bindings, str):
+            return shortened(f"CEL runtime error: {bindings}")
+        try:
+            held = _tried(compiled.program.evaluate_cheaply, bindings)
+        except TooCostly:
+            job = partial(_tried, compiled.program.evaluate, bindings)  # keeps the bindings, and so their id
+            held = yield from self._elsewhere((expression, id(bindings)), job)
+        if isinstance(held, bool):
+            return held
+        text = shortened(f"CEL runtime error: {held}")
+        return MissingKey(text) if isinstance(held, MissingKey) else text
+
+    def compile(self, expression: str) -> Compiled | str:
+        """The expression, or upstream's text of what is wrong with it. Without a rest."""
+        return finish(self._compiling(expression))
+
+    def prepare(self, expression: str) -> None:
+        """Begin to compile what will be asked for, if that takes long. Returns at once."""
+        self._collect()
+        if len(expression) > _SHORT and self.compiled.get(expression) is None:
+            self._begun(expression, partial(self._compile, expression))
+
+    def _compiling(self, expression: str) -> Work[Compiled | str]:
+        compiled = self.compiled.get(expression)
+        if compiled is None and self._underway:
+            self._collect()
+            compiled = self.compiled.get(expression)
+        if compiled is not None:
+            return compiled
+        if len(expression) <= _SHORT:
+            compiled, size_bytes = self._compile(expression)
+        else:
+            compiled, size_bytes = yield from self._elsewhere(expression, partial(self._compile, expression))
+        self.compiled.put(expression, compiled, size_bytes)
+        return compiled
+
+    def _elsewhere(self, asked: Hashable, job: Callable[[], _Found]) -> Work[_Found]:
+        """The job's result, from the worker thread. A job that was begun before is not begun again."""
+        future = self._begun(asked, job)
+        try:
+            return (yield from awaited(future))
+        finally:
+            if future.done() or future.cancel():
+                self._underway.pop(asked, None)
+
+    def _begun(self, asked: Hashable, job: Callable[[], _Found]) -> Future[_Found]:
+        known = self._underway.get(asked)
+        if known is None:
+            known = self._underway[asked] = submitted(job), job
+        return known[0]
+
+    def _collect(self) -> None:
+        """What was compiled for a caller that did not wait counts like all else; what was evaluated for one is dropped."""
+        for asked, (future, _) in list(self._underway.items()):
+            if future.done():
+                del self._underway[asked]
+                if isinstance(asked, str) and future.exception() is None:
+                    self.compiled.put(asked, *future.result())
+
+    def evaluate(self, compiled: Compiled, kind: Kind) -> bool | str:
+        """Whether the device is selected, or upstream's text of the error."""
+        bindings = self._bound(kind)
+        if isinstance(bindings, str):
+            return bindings
+        return _tried(compiled.program.evaluate, bindings)
+
+    def measure(self, compiled: Compiled, kind: Kind) -> Outcome:
+        """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""
+        bindings = self._bound(kind)
+        if isinstance(bindings, str):
+            raise ValueError(bindings)  # noqa: TRY004  the device is wrong, no type is
+        return compiled.program.measure(bindings)
+
+    def _compile(self, expression: str) -> tuple[Compiled | str, int]:
+        """And the bytes that it takes."""
+        try:
+            program = compile_expression(expression, self._env)
+        except NotInstantiable as error:
+            wrong = self._unacceptable(error.result) or f"program instantiation failed: {error}"
+        except CompileError as error:
+            wrong = f"compilation failed: {error}"
+        else:
+            wrong = self._unacceptable(program.result) or ""
+        if wrong:
+            wrong = shortened(wrong)
+            return wrong, footprint(expression, wrong)
+        return Compiled(program), footprint(expression) + program.footprint
+
+    def _unacceptable(self, result: Type) -> str | None:
+        if result in {BOOL, ANY} or (self._list_attributes and result == DYN):
+            return None
+        return f"must evaluate to bool or the unknown type, not {declared(result)}"
+
+    def _bound(self, kind: Kind) -> Mapping[str, Value] | str:
+        """The variable for a device, or why it has none. The entry keeps the device, so that its id stays its own."""
+        known = self._bindings.get(id(kind.device))
+        if known is not None and known[1] == kind.driver:
+            return known[2]
+        bindings = bindings_of(kind.driver, kind.device, lists=self._list_attributes)
+        if len(self._bindings) >= _DEVICES:
+            self._bindings.clear()
+        self._bindings[id(kind.device)] = (kind.device, kind.driver, bindings)
+        return bindings
+
+
+def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[str, Value]) -> bool | str:
+    try:
+        return _truth(evaluate(bindings))
+    except NoSuchKey as error:
+        return MissingKey(_told(error))
+    except (CelError, RecursionError) as error:
+        return _told(error)
+
+
+def _told(error: CelError | RecursionError) -> str:
+    return "max recursion depth exceeded" if isinstance(error, RecursionError) else shortened(str(error))
+
+
+def environment(*, list_attributes: bool) -> Env:
+    """What a selector may name. `list_attributes` as in DeviceSelectors."""
+    attributes = map_of(STRING, map_of(STRING, DYN if list_attributes else ANY))
+    device = ObjectType(
+        _OBJECT,
+        {
+            "driver": STRING,
+            "allowMultipleAllocations": BOOL,
+            "attributes": attributes,
+            "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+        },
+    )
+    return KUBERNETES.extended({"device": Type(_OBJECT)}, (device,))
+
+
+# --- what a device looks like ---------------------------------------------------------------------------------------
+
+
+def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
+    """`device`, or why there is none."""
+    attributes: Domains[dict[str, Value]] = Domains()
+    for name, attribute in device.attributes.items():
+        try:
+            value = _value(attribute, lists=lists)
+        except ValueError as error:
+            return f"attribute {name}: {error}"
+        domain, identifier = _qualified(name, driver)
+        attributes.setdefault(domain, {})[identifier] = value
+    capacity: Domains[dict[str, Value]] = Domains()
+    for name, amount in device.capacity.items():
+        domain, identifier = _qualified(name, driver)
+        capacity.setdefault(domain, {})[identifier] = Amount(*amount.value.form)
+    return {
+        "device": _Variable(
+            driver=driver,
+            allowMultipleAllocations=device.allow_multiple_allocations,
+            attributes=attributes,
+            capacity=capacity,
+        )
+    }
+
+
+def _qualified(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def _value(attribute: DeviceAttribute, *, lists: bool) -> Value:
+    """Raises ValueError. Where there are several, upstream takes the first of these."""
+    if lists:
+        for several in (attribute.ints, attribute.bools, attribute.strings):
+            if several is not None:
+                return several
+        if attribute.versions is not None:
+            return tuple(map(_version, attribute.versions))
+    for one in (attribute.int_, attribute.bool_, attribute.string):
+        if one is not None:
+            return one
+    if attribute.version is not None:
+        return _version(attribute.version)
+    raise ValueError("unsupported attribute value")
+
+
+def _version(text: str) -> Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ValueError(f"parse semantic version: {error}") from None
+
+
+# --- what comes of it -----------------------------------------------------------------------------------------------
+
+
+def _truth(value: Value) -> bool | str:
+    if value is True or value is False:
+        return bool(value)
+    inner = value.value if isinstance(value, Optional) and value.present else value
+    if isinstance(inner, bool):
+        return inner
+    name = "map" if isinstance(value, Mapping) else type_name(value)
+    return f"CEL result of type {name} could not be converted to bool: {_reason(inner)}"
+
+
+_REASONS: Final = {
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "string": "unsupported native conversion from string to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "null_type": "type conversion error from 'null_type' to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "type": "type conversion not supported for 'type'",
+    "optional_type": "optional.none() dereference",
+    "kubernetes.NamedFormat": "type conversion error from 'Format' to 'bool'",
+}
+
+
+def _reason(value: Value) -> str:
+    name = "map" if isinstance(value, Mapping) else type_name(value)
+    return _REASONS.get(name) or f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'"

@@ -1,0 +1,349 @@
+"""Which nodes see which slices of shared pools, followed as nodes come, change their labels and go (docs/spec/dra.md §4.2).
+
+A pool that does not live on one node is *shared*. Nodes that see the same parts of the same shared pools have one `Sight`
+of them. A node that changes costs a look-up per label and the slices that it sees; a pool that changes costs the nodes
+that see it, before or after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from scheduler.api.core_v1 import NodeSelector
+from scheduler.api.node_affinity import selector_problem
+from scheduler.api.resource_v1 import Device, ResourceSlice
+from scheduler.cache.devices.pools import Draws, PoolKey, PoolView, Where, draws_of, view_of
+from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, matching_selector, where_affinity
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes.nodes import Nodes
+
+_Parts: TypeAlias = tuple[tuple[PoolKey, str, tuple[int, ...]], ...]
+"""Pool, slice, and the devices that say themselves that they can be used there."""
+_Seen: TypeAlias = tuple[PoolKey, str, int]
+"""Pool, slice and device; `_WHOLE` for the slice as such."""
+_WHOLE: Final = -1
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """All slices of a pool, of whatever generation."""
+
+    key: PoolKey
+    slices: dict[str, ResourceSlice] = field(default_factory=dict)
+    home: str = ""
+    """The node it lives on; "" for a shared one."""
+    wheres: dict[tuple[str, int], Where] = field(default_factory=dict)
+    """Slice and place → where a device can be used that says so itself."""
+    views: dict[tuple[str, ...], PoolView | None] = field(default_factory=dict)
+    """As nodes see it that see these slices; to be forgotten when anything of the pool changes."""
+    _draws: tuple[Draws | None] | None = None
+
+    def forget(self) -> None:
+        """Something of the pool has changed."""
+        self.views.clear()
+        self._draws = None
+
+    def view(self, names: tuple[str, ...], *, partitionable: bool) -> PoolView | None:
+        """As a node sees it that sees these of its slices."""
+        if names not in self.views:
+            visible = [self.slices[name] for name in names]
+            self.views[names] = view_of(
+                self.key, visible, self.slices.values(), partitionable=partitionable, wheres=self.wheres
+            )
+        return self.views[names]
+
+    def draws(self, *, partitionable: bool) -> Draws | None:
+        """What is shared of it, and drawn; None while nothing can be said of that."""
+        if self._draws is None:
+            self._draws = (draws_of(self.key, self.slices.values(), partitionable=partitionable),)
+        return self._draws[0]
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Sight:
+    """The shared pools that some nodes see."""
+
+    views: tuple[PoolView, ...] = ()
+    stamp: int = 0
+    """Grows when a device of any of them is taken or given back."""
+    parts: _Parts = ()
+    count: int = 0
+    """How many nodes have it."""
+
+
+NO_SIGHT: Final = Sight()
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Nodes that no rule about labels alone describes."""
+
+    nodes: NodeSet = EMPTY
+    rule: str | NodeSelector = ""
+    """A node's name, or what names nodes."""
+    users: int = 0
+
+
+class Sights:
+    """Single owner: `DeviceNodes`. `catch_up` before reading."""
+
+    def __init__(self, nodes: Nodes, *, partitionable: bool) -> None:
+        self.problem = ""
+        """A slice whose node selector cannot be parsed, in the order of pools and slices the first."""
+        self.stamp = 0
+        """Grows when a device of any shared pool is taken or given back."""
+        self._nodes = nodes
+        self._partitionable = partitionable
+        self._pools: dict[PoolKey, Pool] = {}
+        self._changed: dict[PoolKey, None] = {}
+        self._problems: dict[PoolKey, str] = {}
+        self._laid: dict[PoolKey, list[tuple[Where, _Seen]]] = {}
+        self._held: dict[PoolKey, list[Where]] = {}
+        self._users: dict[Where, dict[_Seen, None]] = {}
+        self._groups = NodeGroups(nodes)
+        self._everywhere = _Place()
+        self._nowhere = _Place()
+        self._named: dict[str, _Place] = {}
+        self._by_fields: dict[NodeSelector, _Place] = {}
+        """Selectors that name nodes: hardly any, so each is evaluated anew when a node changes."""
+        self._names: dict[int, str] = {}
+        self._at: dict[int, Sight] = {}
+        self._sights: dict[_Parts, Sight] = {}
+        self._of_pool: dict[PoolKey, dict[Sight, None]] = {}
+        self._has_ended = False
+
+    def __len__(self) -> int:
+        """How many pools are shared."""
+        return len(self._pools)
+
+    def __contains__(self, key: PoolKey) -> bool:
+        return key in self._pools
+
+    @property
+    def backlog(self) -> int:
+        """How many pools have changed that are not taken in yet."""
+        return len(self._changed)
+
+    def take_ended(self) -> bool:
+        """Whether there are sights that no node has any more, since the last time this was asked."""
+        has_ended, self._has_ended = self._has_ended, False
+        return has_ended
+
+    def of(self, slot: int) -> Sight:
+        """What the node sees."""
+        return self._at.get(slot, NO_SIGHT)
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def put(self, pool: Pool) -> None:
+        """A shared pool came or changed. Nothing is worked out before `catch_up`."""
+        self._pools[pool.key] = pool
+        self._changed[pool.key] = None
+
+    def drop(self, key: PoolKey) -> None:
+        """It is gone, or lives on one node now. Nothing if it was not shared."""
+        if self._pools.pop(key, None) is not None:
+            self._changed[key] = None
+
+    def used(self, key: PoolKey) -> None:
+        """A device of the pool was taken or given back."""
+        self.stamp += 1
+        for sight in self._of_pool.get(key, ()):
+            sight.stamp += 1
+
+    def catch_up(self, relabelled: Iterable[int]) -> set[int]:
+        """Take in the pools that changed, and these nodes. Answers the slots that have another sight now."""
+        stale = set(relabelled)
+        if stale:
+            self._follow(stale)
+        changed, self._changed = self._changed, {}
+        if not changed and not self._pools:
+            return set()
+        seen = EMPTY
+        for key in changed:
+            held = self._held.pop(key, ())
+            seen |= self._forget(key)
+            if key in self._pools:
+                seen |= self._lay_out(self._pools[key])
+            for where in held:  # not before: what is still in use need not be made anew
+                self._release(where)
+        if changed:
+            self.problem = self._problems[min(self._problems)] if self._problems else ""
+        stale.update(nodeset.each(seen))
+        return {slot for slot in stale if self._look(slot)}
+
+    # -- where things are ----------------------------------------------------------------------------------------------
+
+    def _follow(self, slots: set[int]) -> None:
+        nodes = self._nodes
+        self._groups.catch_up()
+        self._everywhere.nodes = nodes.present
+        for slot in slots:
+            before = self._names.pop(slot, "")
+            if nodes.present >> slot & 1:
+                self._names[slot] = nodes.name(slot)
+            for name in {before, self._names.get(slot, "")}:
+                if name in self._named:
+                    self._named[name].nodes = nodes.by_name((name,))
+        for selector, place in self._by_fields.items():
+            place.nodes = matching_selector(nodes, selector)
+
+    def _hold(self, key: PoolKey, of: ResourceSlice | Device, about: str) -> Where:
+        """Where a slice or a device can be used, followed until the pool changes."""
+        name, all_nodes, selector = (
+            (of.node_name, of.all_nodes, of.node_selector)
+            if isinstance(of, Device)
+            else (of.spec.node_name, of.spec.all_nodes, of.spec.node_selector)
+        )
+        if all_nodes and not name:
+            return self._everywhere
+        where: Where
+        if name:
+            where = self._named.setdefault(name, _Place(self._nodes.by_name((name,)), name))
+        elif selector is None:
+            return self._nowhere
+        else:
+            problem = selector_problem(selector)
+            if problem:
+                text = f"failed to perform node selection for {about}: failed to parse node selector: {problem}"
+                self._problems.setdefault(key, text)
+            if any(term.match_fields for term in selector.node_selector_terms):
+                where = self._by_fields.setdefault(selector, _Place(matching_selector(self._nodes, selector), selector))
+            else:
+                where = self._groups.acquire(where_affinity(selector))
+        if isinstance(where, _Place):
+            where.users += 1
+        self._held[key].append(where)
+        return where
+
+    def _release(self, where: Where) -> None:
+        if isinstance(where, NodeGroup):
+            self._groups.release(where)
+        elif isinstance(where, _Place):
+            where.users -= 1
+            if where.users:
+                return
+            if isinstance(where.rule, str):
+                del self._named[where.rule]
+            else:
+                del self._by_fields[where.rule]
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, pool: Pool) -> NodeSet:
+        """Note where the slices of a pool are seen; answers from where."""
+        key = pool.key
+        self._held[key] = []
+        laid = self._laid[key] = list(self._seen_of(pool))
+        out = EMPTY
+        for where, seen in laid:
+            self._users.setdefault(where, {})[seen] = None
+            out |= where.nodes
+        return out
+
+    def _seen_of(self, pool: Pool) -> Iterator[tuple[Where, _Seen]]:
+        """A slice with counters is seen everywhere, and its devices nowhere (§4.2)."""
+        key, pool.wheres = pool.key, {}
+        for name, each in sorted(pool.slices.items()):
+            spec = each.spec
+            if not self._partitionable and is_ignored(each):
+                continue
+            if spec.shared_counters:
+                yield self._everywhere, (key, name, _WHOLE)
+            elif spec.node_name or spec.all_nodes or spec.node_selector is not None:
+                yield self._hold(key, each, f"slice {name}"), (key, name, _WHOLE)
+            if not spec.per_device_node_selection:
+                continue
+            for at, device in enumerate(spec.devices):
+                where = self._hold(key, device, f"device {device.name} in slice {name}")
+                pool.wheres[name, at] = where
+                if not spec.shared_counters:
+                    yield where, (key, name, at)
+
+    def _forget(self, key: PoolKey) -> NodeSet:
+        """Nothing of the pool is seen any more; answers from where it was, but for nodes that have changed since."""
+        out = EMPTY
+        for where, seen in self._laid.pop(key, ()):
+            out |= where.nodes
+            users = self._users[where]
+            del users[seen]
+            if not users:
+                del self._users[where]
+        self._problems.pop(key, None)
+        for sight in self._of_pool.pop(key, ()):
+            self._sights.pop(sight.parts, None)
+        return out
+
+    def _look(self, slot: int) -> bool:
+        """Give the node its sight; whether it is another than before."""
+        parts = self._parts(slot)
+        before, now = self._at.get(slot), None
+        if parts:
+            now = self._sights.get(parts)
+            if now is None:
+                now = self._sights[parts] = self._sight(parts)
+        if now is before:
+            return False
+        if now is not None:
+            now.count += 1
+            self._at[slot] = now
+        else:
+            del self._at[slot]
+        if before is not None:
+            before.count -= 1
+            if not before.count:
+                self._end(before)
+        return True
+
+    def _parts(self, slot: int) -> _Parts:
+        found: dict[tuple[PoolKey, str], list[int]] = {}
+        for where in self._wheres(slot):
+            for key, name, at in self._users.get(where, ()):
+                places = found.setdefault((key, name), [])
+                if at != _WHOLE:
+                    places.append(at)
+        return tuple((key, name, tuple(sorted(found[key, name]))) for key, name in sorted(found))
+
+    def _wheres(self, slot: int) -> Iterator[Where]:
+        name = self._names.get(slot)
+        if name is None:
+            return
+        yield self._everywhere
+        if name in self._named:
+            yield self._named[name]
+        yield from self._groups.of(slot)
+        yield from (place for place in self._by_fields.values() if place.nodes >> slot & 1)
+
+    def _sight(self, parts: _Parts) -> Sight:
+        by_pool: dict[PoolKey, list[str]] = {}
+        for key, name, _ in parts:
+            by_pool.setdefault(key, []).append(name)
+        views = (
+            self._pools[key].view(tuple(names), partitionable=self._partitionable) for key, names in by_pool.items()
+        )
+        sight = Sight(tuple(view for view in views if view is not None), parts=parts)
+        for key in by_pool:
+            self._of_pool.setdefault(key, {})[sight] = None
+        return sight
+
+    def _end(self, sight: Sight) -> None:
+        """No node has it any more, and none ever will."""
+        self._has_ended = True
+        if self._sights.get(sight.parts) is sight:
+            del self._sights[sight.parts]
+        for key in {key for key, _, _ in sight.parts}:
+            here = self._of_pool.get(key)
+            if here is not None:
+                here.pop(sight, None)
+                if not here:
+                    del self._of_pool[key]
+
+
+def is_ignored(each: ResourceSlice) -> bool:
+    """Without partitions, slices that need them are not looked at (§4.2)."""
+    return each.spec.per_device_node_selection is not None or bool(each.spec.shared_counters)

@@ -1,0 +1,1 @@
+"""Nodes as columns, and indexes of nodes: labels, groups, topology, images."""

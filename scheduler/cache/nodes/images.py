@@ -1,0 +1,106 @@
+"""Which nodes have pulled which image, by each of its names (docs/spec/core.md §2.2, §5.7).
+
+Nodes may report one name with different sizes: the first report counts while several nodes have it, and the last node that
+has it counts with its own. (Upstream comes to the same with that node's next heartbeat.) Knows nothing of pods.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from scheduler.api.core_v1 import ContainerImage
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+_FEW: Final = 16
+
+
+class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One image name. A change makes a new object and objects are compared by identity, so a memo may be keyed by them."""
+
+    size_bytes: int
+    few: tuple[int, ...] = ()
+    """The slots while they are few: most images of a large cluster are, and each bit costs as much as all of them."""
+    many: NodeSet = EMPTY
+
+    @property
+    def nodes(self) -> NodeSet:
+        """Who has it."""
+        return self.many or nodeset.of(self.few)
+
+    def joined(self, slot: int) -> ImageState:
+        """One more node has it."""
+        if self.many:
+            return ImageState(self.size_bytes, many=self.many | 1 << slot)
+        few = (*self.few, slot)
+        if len(few) <= _FEW:
+            return ImageState(self.size_bytes, few)
+        return ImageState(self.size_bytes, many=nodeset.of(few))
+
+    def left(self, slot: int) -> ImageState:
+        """One of the nodes no longer has it."""
+        if not self.many:
+            return ImageState(self.size_bytes, tuple([other for other in self.few if other != slot]))
+        many = self.many ^ 1 << slot
+        if many.bit_count() > _FEW:
+            return ImageState(self.size_bytes, many=many)
+        return ImageState(self.size_bytes, tuple(nodeset.each(many)))
+
+
+class ImageIndex:
+    """Name → ImageState of everything on any node."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, ImageState] = {}
+        self._on: dict[int, tuple[ContainerImage, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, name: str) -> ImageState | None:
+        """The image of this very name; None when no node has it."""
+        return self._states.get(name)
+
+    def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
+        """What the node at `slot` has now. Free if that is no news, as with most heartbeats; some µs per changed image."""
+        before = self._on.get(slot, ())
+        if images:
+            self._on[slot] = images
+        else:
+            self._on.pop(slot, None)
+        if before == images:
+            return
+        had, has = _sizes(before), _sizes(images)
+        for name in had.keys() - has.keys():
+            self._leave(slot, name)
+        for name, size_bytes in has.items():
+            state = self._states.get(name)
+            if state is None or (state.few == (slot,) and state.size_bytes != size_bytes):
+                self._states[name] = ImageState(size_bytes, (slot,))
+            elif name not in had:
+                self._states[name] = state.joined(slot)
+
+    def remove(self, slot: int) -> None:
+        """The node at `slot` is gone."""
+        self.put(slot, ())
+
+    def _leave(self, slot: int, name: str) -> None:
+        state = self._states[name].left(slot)
+        if len(state.few) == 1:
+            images = self._on[state.few[0]]
+            size_bytes = next(image.size_bytes for image in images if name in (image.names or ()))
+            self._states[name] = ImageState(size_bytes, state.few)
+        elif state.few or state.many:
+            self._states[name] = state
+        else:
+            del self._states[name]
+
+
+def _sizes(images: tuple[ContainerImage, ...]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for image in images:
+        for name in image.names or ():
+            sizes.setdefault(name, image.size_bytes)
+    return sizes

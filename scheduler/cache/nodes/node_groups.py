@@ -1,0 +1,250 @@
+"""Sets of nodes that label rules describe, followed as nodes come, change their labels and go.
+
+Volumes, capacity objects and storage classes say where they can be used in different words; all of them become a
+`Where`, and equal ones share one group (docs/spec/volumes.md §3.4, §3.5). Reading a set costs nothing; a node that
+changes costs a look-up per label and one evaluation per rule that is not of the form "this key has one of these values".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty, term_problem
+from scheduler.api.selectors import LabelSelector, requirement_matches
+from scheduler.api.storage_v1 import TopologySelectorTerm
+from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+Where: TypeAlias = tuple[tuple[NodeSelectorRequirement, ...], ...]
+"""Terms of which one must hold; a term holds if all its requirements do, and so an empty one always."""
+
+ANYWHERE: Final[Where] = ((),)
+NOWHERE: Final[Where] = ()
+
+
+def where_affinity(required: NodeSelector | None) -> Where:
+    """A volume's node affinity: labels only, broken terms left out (docs/spec/volumes.md §3.5).
+
+    A term of fields alone holds everywhere, because a volume's affinity is asked without the node's name.
+    """
+    if required is None:
+        return ANYWHERE
+    return tuple(
+        term.match_expressions
+        for term in required.node_selector_terms
+        if (term.match_expressions or term.match_fields) and not term_problem(term)
+    )
+
+
+def affinity_problem(required: NodeSelector | None) -> str:
+    """The first term that cannot be parsed, "" if all can."""
+    for at, term in enumerate(required.node_selector_terms if required is not None else ()):
+        problem = term_problem(term)
+        if problem:
+            return f"spec.nodeAffinity.required.nodeSelectorTerms[{at}].{problem}"
+    return ""
+
+
+def where_selector(selector: LabelSelector | None) -> Where:
+    """A capacity object's nodeTopology: absent is nowhere, and so is one that is wrong; empty is everywhere (§3.4)."""
+    if selector is None:
+        return NOWHERE
+    wanted = [NodeSelectorRequirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
+    wanted += [NodeSelectorRequirement(r.key, r.operator, r.values) for r in selector.match_expressions]
+    return NOWHERE if term_problem(NodeSelectorTerm(match_expressions=tuple(wanted))) else (tuple(wanted),)
+
+
+def where_topologies(terms: Iterable[TopologySelectorTerm]) -> Where:
+    """A class's allowedTopologies: none is everywhere; a term without expressions, or with a broken one, is nowhere."""
+    terms = tuple(terms)
+    if not terms:
+        return ANYWHERE
+    out = []
+    for term in terms:
+        wanted = tuple(NodeSelectorRequirement(e.key, "In", e.values) for e in term.match_label_expressions)
+        if wanted and not term_problem(NodeSelectorTerm(match_expressions=wanted)):
+            out.append(wanted)
+    return tuple(out)
+
+
+class NodeGroup:
+    """One rule and the nodes it holds on. `slot` is the only one, -1 if there are none or several."""
+
+    __slots__ = ("nodes", "number", "slot", "users", "where")
+
+    def __init__(self, number: int, where: Where) -> None:
+        self.number = number
+        self.where = where
+        self.nodes: NodeSet = EMPTY
+        self.slot = -1
+        self.users = 0
+
+
+class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
+    """All rules in use. The log has each group and slot that came or went. `catch_up` before reading."""
+
+    __slots__ = ("_by_label", "_groups", "_members", "_next", "_nodes", "_position", "_unindexed")
+
+    def __init__(self, nodes: Nodes) -> None:
+        super().__init__()
+        self._nodes = nodes
+        self._position = nodes.relabelled.position
+        self._groups: dict[Where, NodeGroup] = {}
+        self._next = 0
+        self._by_label: dict[tuple[str, str], set[NodeGroup]] = {}
+        self._unindexed: set[NodeGroup] = set()
+        self._members: dict[int, set[NodeGroup]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def acquire(self, where: Where) -> NodeGroup:
+        """The group of this rule, kept up to date until it is released as often as acquired."""
+        self.catch_up()
+        group = self._groups.get(where)
+        if group is None:
+            group = self._groups[where] = NodeGroup(self._next, where)
+            self._next += 1
+            self._index(group)
+            self._fill(group)
+        group.users += 1
+        return group
+
+    def nodes_of(self, where: Where) -> NodeSet:
+        """Where a rule holds now, whether or not anybody follows it."""
+        group = self.acquire(where)
+        self.release(group)
+        return group.nodes
+
+    def release(self, group: NodeGroup) -> None:
+        """One user less; the last one takes the rule along."""
+        group.users -= 1
+        if group.users:
+            return
+        del self._groups[group.where]
+        labels = _labels(group.where)
+        if labels is None:
+            self._unindexed.discard(group)
+        for label in labels or ():
+            here = self._by_label[label]
+            here.discard(group)
+            if not here:
+                del self._by_label[label]
+        for slot in nodeset.each(group.nodes):
+            here = self._members[slot]
+            here.discard(group)
+            if not here:
+                del self._members[slot]
+
+    def of(self, slot: int) -> set[NodeGroup]:
+        """The groups that hold on this node. A live view: do not keep it."""
+        return self._members.get(slot, _NONE)
+
+    def catch_up(self) -> None:
+        """Take in which nodes came, changed their labels, or went. A comparison if none did."""
+        changed = self._nodes.relabelled
+        if changed.position == self._position:
+            return
+        slots = changed.changed_since(self._position)
+        self._position = changed.position
+        for slot in set(slots) if slots is not None else range(self._nodes.capacity):
+            self._replace(slot)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _index(self, group: NodeGroup) -> None:
+        labels = _labels(group.where)
+        if labels is None:
+            self._unindexed.add(group)
+        for label in labels or ():
+            self._by_label.setdefault(label, set()).add(group)
+
+    def _fill(self, group: NodeGroup) -> None:
+        nodes = self._nodes
+        for term in group.where:
+            found = nodes.present
+            for requirement in term:
+                found &= nodes.labels.matching(requirement, nodes.present)
+            group.nodes |= found
+        self._resize(group)
+        for slot in nodeset.each(group.nodes):
+            self._members.setdefault(slot, set()).add(group)
+
+    def _replace(self, slot: int) -> None:
+        """Which groups hold on this node now."""
+        node = self._nodes.node(slot)
+        now: set[NodeGroup] = set()
+        if node is not None:
+            labels = node.metadata.labels
+            for label in labels.items():
+                now |= self._by_label.get(label, _NONE)
+            now |= self._unindexed
+            now = {group for group in now if _holds(group.where, labels)}
+        before = self._members.get(slot, _NONE)
+        for group in before ^ now:
+            group.nodes ^= 1 << slot
+            self._resize(group)
+            self.note((group, slot))
+        if now:
+            self._members[slot] = now
+        else:
+            self._members.pop(slot, None)
+
+    def _resize(self, group: NodeGroup) -> None:
+        nodes = group.nodes
+        group.slot = nodes.bit_length() - 1 if nodes and nodes & (nodes - 1) == 0 else -1
+
+
+_NONE: Final[set[NodeGroup]] = set()
+
+
+def _labels(where: Where) -> set[tuple[str, str]] | None:
+    """Labels of which a node must have one for the rule to hold; None if that cannot be said."""
+    out: set[tuple[str, str]] = set()
+    for term in where:
+        told = next((r for r in term if r.operator == "In"), None)
+        if told is None:
+            return None
+        out.update((told.key, value) for value in told.values)
+    return out
+
+
+def _holds(where: Where, labels: dict[str, str]) -> bool:
+    return any(all(requirement_matches(r.key, r.operator, r.values, labels) for r in term) for term in where)
+
+
+def matching_labels(nodes: Nodes, wanted: Mapping[str, str]) -> NodeSet:
+    """Present nodes with all of these labels: `nodeSelector`."""
+    out = nodes.present
+    for key, value in wanted.items():
+        out &= nodes.labels.equal(key, value)
+    return out
+
+
+def matching_selector(nodes: Nodes, selector: NodeSelector) -> NodeSet:
+    """Present nodes that any of the terms matches. Cost grows with the expressions and their values, not with nodes."""
+    out = EMPTY
+    for term in selector.node_selector_terms:
+        out |= matching_term(nodes, term)
+    return out
+
+
+def matching_term(nodes: Nodes, term: NodeSelectorTerm) -> NodeSet:
+    """Present nodes for which all expressions hold; none for an empty or broken term."""
+    if is_empty(term) or term_problem(term):
+        return EMPTY
+    out = nodes.present
+    for requirement in term.match_expressions:
+        out &= nodes.labels.matching(requirement, nodes.present)
+    for requirement in term.match_fields:
+        out &= _field(nodes, requirement)
+    return out
+
+
+def _field(nodes: Nodes, requirement: NodeSelectorRequirement) -> NodeSet:
+    named = nodes.by_name(requirement.values) if requirement.key == NODE_NAME_FIELD else EMPTY
+    return named if requirement.operator == "In" else nodes.present & ~named

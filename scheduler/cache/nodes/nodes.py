@@ -1,0 +1,490 @@
+"""Which nodes hold pods of which priority: where a preemptor could find a victim at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.api.core_v1 import Node, Taint
+from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, Requests, allocatable
+from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.nodes.images import ImageIndex
+from scheduler.cache.nodes.label_index import FeatureIndex, LabelIndex
+from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.topology import Topologies
+from scheduler.cache.pods.affinity_terms import PodTerms, has_pod_affinity
+from scheduler.cache.pods.selector_counts import Population
+from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+
+class Priorities(NodeMultiset[int]):
+    """The priorities of the pods on each node. Clusters have a handful of priorities, whatever their size."""
+
+    __slots__ = ()
+
+    def below(self, priority: int) -> NodeSet:
+        """Nodes with at least one pod of a lower priority. O(distinct priorities)."""
+        found = EMPTY
+        for held in self:
+            if held < priority:
+                found |= self.nodes(held)
+        return found
+
+
+_Address: TypeAlias = tuple[str, int, str]
+
+
+class PortIndex:
+    """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit."""
+
+    __slots__ = ("held", "of_any_ip")
+
+    def __init__(self) -> None:
+        self.held: NodeMultiset[_Address] = NodeMultiset()
+        self.of_any_ip: NodeMultiset[tuple[str, int]] = NodeMultiset()
+        """The same without the ip."""
+
+    def add(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """One more pod on `slot` holds these ports."""
+        for port in ports:
+            self.held.add(slot, (port.protocol, port.port, port.ip))
+            self.of_any_ip.add(slot, (port.protocol, port.port))
+
+    def remove(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """The inverse of `add`."""
+        for port in ports:
+            self.held.remove(slot, (port.protocol, port.port, port.ip))
+            self.of_any_ip.remove(slot, (port.protocol, port.port))
+
+    def conflicts(self, wanted: Iterable[HostPort]) -> NodeSet:
+        """Nodes where any wanted port is taken: 0.0.0.0 clashes with every ip of the same protocol and port."""
+        out = EMPTY
+        for port in wanted:
+            if port.ip == ANY_IP:
+                out |= self.of_any_ip.nodes((port.protocol, port.port))
+            else:
+                for ip in (port.ip, ANY_IP):
+                    out |= self.held.nodes((port.protocol, port.port, ip))
+        return out
+
+
+_ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
+_TOO_MUCH: Final = 2**63
+
+
+class ResourceRows:
+    """Numbers, and what is requested of resources that have none. Changed by `Nodes` only; constant cost but for `offered`."""
+
+    __slots__ = ("_aside", "_offers", "_vacant", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {name: row for row, name in enumerate(_ALWAYS)}
+        self._offers: dict[str, int] = {}
+        self._vacant: list[int] = []
+        self._aside: dict[str, dict[int, int]] = {}
+
+    def offered(self, resource: str) -> tuple[int, Mapping[int, int]]:
+        """By one more node. The row, and what is requested by slot if it is a new one."""
+        self._offers[resource] = self._offers.get(resource, 0) + 1
+        row = self.numbers.get(resource)
+        if row is not None:
+            return row, {}
+        row = self.numbers[resource] = self._vacant.pop() if self._vacant else len(self.numbers)
+        return row, self._aside.pop(resource, {})
+
+    def withdrawn(self, resource: str) -> int | None:
+        """By one of the nodes. The row that the resource has lost by that, if it has: what is in there is to be set aside."""
+        left = self._offers.pop(resource) - 1
+        if left:
+            self._offers[resource] = left
+        elif resource not in _ALWAYS:
+            self._vacant.append(row := self.numbers.pop(resource))
+            return row
+        return None
+
+    def set_aside(self, resource: str, slot: int, amount: int) -> None:
+        """So much more is requested of what nobody offers. What no int64 can hold goes round, as in a row, and comes back."""
+        here = self._aside.setdefault(resource, {})
+        here[slot] = (here.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
+        if not here[slot]:
+            del here[slot]
+        if not here:
+            del self._aside[resource]
+
+    def aside(self, resource: str, slot: int) -> int:
+        """How much is requested of it, while nobody offers it."""
+        return self._aside.get(resource, {}).get(slot, 0)
+
+
+PODS: Final = "pods"
+CPU_ROW: Final = 0
+MEMORY_ROW: Final = 1
+
+Matrix = npt.NDArray[np.int64]
+
+
+class Nodes(ChangeLog[int]):
+    """The columns. Everything public is for reading. The log has the slots whose columns changed."""
+
+    def __init__(self, *, capacity: int = 64) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.present: NodeSet = EMPTY
+        """Slots with a Node object: what upstream would have in its snapshot."""
+        self.unschedulable: NodeSet = EMPTY
+        self.taints: dict[tuple[Taint, ...], NodeSet] = {}
+        """Nodes by their whole list of taints, untainted ones left out."""
+        self.labels = LabelIndex()
+        self.images = ImageIndex()
+        self.features = FeatureIndex()
+        self.ports = PortIndex()
+        self.topologies = Topologies(self.labels, capacity)
+        self.population = Population()
+        self.pod_terms = PodTerms()
+        self.priorities = Priorities()
+        self.claim_users = ClaimUsers()
+        self.disk_users = DiskUsers()
+        self.disk_conflicts = DiskConflicts()
+        self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
+        self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
+        self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
+        """Requests as the scoring strategies count them (cpu, memory; docs/spec/core.md §A.2)."""
+        self.pod_count = np.zeros(capacity, dtype=np.int64)
+        self.allowed_pods = np.zeros(capacity, dtype=np.int64)
+        self.relabelled: ChangeLog[int] = ChangeLog()
+        """Slots at which a node appeared, vanished or changed its labels."""
+        self.object_generation = 0
+        """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
+        self.stamps = [0] * capacity
+        """Grows whenever a slot's columns change, or the pods on it in any way that preemption looks at."""
+        self._rows = ResourceRows()
+        self._objects: list[Node | None] = [None] * capacity
+        self._names: list[str] = [""] * capacity
+        self._pods: list[dict[str, PodInfo]] = [{} for _ in range(capacity)]
+        self._slots: dict[str, int] = {}
+        self._free = list(range(capacity - 1, -1, -1))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.present.bit_count()
+
+    def slot(self, name: str) -> int | None:
+        """The slot of a node that exists or still holds pods."""
+        return self._slots.get(name)
+
+    def present_slot(self, name: str) -> int | None:
+        """The slot of a node that exists: a ghost has none."""
+        slot = self._slots.get(name)
+        return slot if slot is not None and self.present >> slot & 1 else None
+
+    def name(self, slot: int) -> str:
+        """The node's name; "" for a free slot."""
+        return self._names[slot]
+
+    def known_names(self) -> tuple[str, ...]:
+        """Every node that exists or still holds pods."""
+        return tuple(self._slots)
+
+    def node(self, slot: int) -> Node | None:
+        """The Node object; None for a ghost or a free slot."""
+        return self._objects[slot]
+
+    def pods(self, slot: int) -> Mapping[str, PodInfo]:
+        """Pods on the node by uid, assumed ones included. A live view: do not keep it."""
+        return self._pods[slot]
+
+    def view(self, slot: int) -> NodeView:
+        """The node as a plugin's one-node form sees it."""
+        return NodeView(self, slot)
+
+    def by_name(self, names: Iterable[str]) -> NodeSet:
+        """The present nodes among these names."""
+        out = EMPTY
+        for name in names:
+            slot = self._slots.get(name)
+            if slot is not None:
+                out |= 1 << slot
+        return out & self.present
+
+    def resources(self) -> Mapping[str, int]:
+        """Every resource that some node offers, and its row in `allocatable` and `requested`."""
+        return self._rows.numbers
+
+    def requested_at(self, slot: int, resource: str) -> int:
+        """Sum over the pods on the node, whether any node offers the resource or not."""
+        row = self._rows.numbers.get(resource)
+        return self._rows.aside(resource, slot) if row is None else int(self.requested[row, slot])
+
+    # -- changing: Cluster only ------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> int:
+        """Add or replace a Node object; returns its slot. Pods that came first are already counted there."""
+        slot = self._slot_for(node.metadata.name)
+        old = self._objects[slot]
+        self._objects[slot] = node
+        if old is None or old.metadata.labels != node.metadata.labels:
+            self._relabel(slot, old, node)
+        if old is None or old.spec != node.spec:
+            self._respec(slot, old, node)
+        if old is None or old.status.allocatable != node.status.allocatable:
+            self._reallocate(slot, old, node)
+        if old is None or old.status.declared_features != node.status.declared_features:
+            self._redeclare(slot, old, node)
+        self.images.put(slot, node.status.images)
+        self.present |= 1 << slot
+        return slot
+
+    def remove_node(self, name: str) -> None:
+        """Forget the Node object; the slot stays while pods are on it (a ghost)."""
+        slot = self._slots.get(name)
+        if slot is None or self._objects[slot] is None:
+            return
+        node = self._objects[slot]
+        assert node is not None
+        self._objects[slot] = None
+        self._relabel(slot, node, None)
+        self._respec(slot, node, None)
+        self._redeclare(slot, node, None)
+        self._reallocate(slot, node, None)
+        self.images.remove(slot)
+        self.present &= ~(1 << slot)
+        self._release(slot)
+
+    def add_pod(self, name: str, info: PodInfo) -> int:
+        """Count a pod on a node, whether or not the node is known yet; returns the slot."""
+        slot = self._slot_for(name)
+        self._pods[slot][info.uid] = info
+        self._count(slot, info.requests, 1)
+        self.non_zero[0, slot] += info.non_zero_milli_cpu
+        self.non_zero[1, slot] += info.non_zero_memory_bytes
+        if info.host_ports:
+            self.ports.add(slot, info.host_ports)
+        self.population.add(slot, info)
+        self.priorities.add(slot, info.priority)
+        if info.claims:
+            self.claim_users.add(slot, info)
+        if info.disks:
+            self.disk_users.add(slot, info)
+        if info.exclusive_disks:
+            self.disk_conflicts.add(slot, info.exclusive_disks)
+        if has_pod_affinity(info.pod.spec.affinity):
+            self.pod_terms.add(slot, info)
+        return slot
+
+    def remove_pod(self, name: str, uid: str) -> PodInfo | None:
+        """Stop counting a pod; the slot is freed with its last pod if the node is gone."""
+        slot = self._slots.get(name)
+        info = self._pods[slot].pop(uid, None) if slot is not None else None
+        if info is None or slot is None:
+            return None
+        self._count(slot, info.requests, -1)
+        self.non_zero[0, slot] -= info.non_zero_milli_cpu
+        self.non_zero[1, slot] -= info.non_zero_memory_bytes
+        if info.host_ports:
+            self.ports.remove(slot, info.host_ports)
+        self.population.remove(slot, info)
+        self.priorities.remove(slot, info.priority)
+        if info.claims:
+            self.claim_users.remove(slot, info)
+        if info.disks:
+            self.disk_users.remove(slot, info)
+        if info.exclusive_disks:
+            self.disk_conflicts.remove(slot, info.exclusive_disks)
+        if has_pod_affinity(info.pod.spec.affinity):
+            self.pod_terms.remove(slot, info)
+        self._release(slot)
+        return info
+
+    def replace_pod(self, name: str, info: PodInfo) -> bool:
+        """Put a newer object in an equal one's place without touching a column; False if the columns would change."""
+        slot = self._slots.get(name)
+        old = self._pods[slot].get(info.uid) if slot is not None else None
+        if slot is None or old is None or old.requests != info.requests or old.host_ports != info.host_ports:
+            return False
+        if (old.non_zero_milli_cpu, old.non_zero_memory_bytes) != (info.non_zero_milli_cpu, info.non_zero_memory_bytes):
+            return False
+        if old.placement_shape != info.placement_shape:  # the API server forbids it; the indexes hold
+            return False
+        if (old.claims, old.disks, old.exclusive_disks) != (info.claims, info.disks, info.exclusive_disks):  # likewise
+            return False
+        before, after = old.pod.metadata, info.pod.metadata
+        if before.labels != after.labels or (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
+            return False
+        if old.priority != info.priority:
+            return False
+        if old.pod.status.start_time != info.pod.status.start_time:
+            self.stamps[slot] += 1
+        self._pods[slot][info.uid] = info
+        return True
+
+    def touch(self, slot: int) -> None:
+        """Something else that the node's verdicts hang on has changed: what is remembered of it must be asked anew."""
+        self._touch(slot)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _slot_for(self, name: str) -> int:
+        slot = self._slots.get(name)
+        if slot is None:
+            if not self._free:
+                self._grow()
+            slot = self._slots[name] = self._free.pop()
+            self._names[slot] = name
+        return slot
+
+    def _release(self, slot: int) -> None:
+        if self._objects[slot] is None and not self._pods[slot]:
+            del self._slots[self._names[slot]]
+            self._names[slot] = ""
+            self._free.append(slot)
+
+    def _count(self, slot: int, requests: Requests, sign: int) -> None:
+        requested, rows = self.requested, self._rows.numbers
+        for resource, amount in requests.items():
+            row = rows.get(resource)
+            if row is None:
+                self._rows.set_aside(resource, slot, sign * amount)
+            else:
+                requested[row, slot] += sign * amount
+        self.pod_count[slot] += sign
+        self._touch(slot)
+
+    def _relabel(self, slot: int, old: Node | None, new: Node | None) -> None:
+        if old is not None:
+            self.labels.remove(slot, old.metadata.labels)
+        if new is not None:
+            self.labels.add(slot, new.metadata.labels)
+        self.topologies.relabelled(slot, _labels(old), _labels(new))
+        self.relabelled.note(slot)
+        self.object_generation += 1
+
+    def _respec(self, slot: int, old: Node | None, new: Node | None) -> None:
+        bit = 1 << slot
+        if old is not None and old.spec.taints:
+            left = self.taints[old.spec.taints] & ~bit
+            if left:
+                self.taints[old.spec.taints] = left
+            else:
+                del self.taints[old.spec.taints]
+        if new is not None and new.spec.taints:
+            self.taints[new.spec.taints] = self.taints.get(new.spec.taints, EMPTY) | bit
+        if new is not None and new.spec.unschedulable:
+            self.unschedulable |= bit
+        else:
+            self.unschedulable &= ~bit
+        self.object_generation += 1
+
+    def _redeclare(self, slot: int, old: Node | None, new: Node | None) -> None:
+        if old is not None:
+            self.features.remove(slot, old.status.declared_features)
+        if new is not None:
+            self.features.add(slot, new.status.declared_features)
+
+    def _reallocate(self, slot: int, old: Node | None, new: Node | None) -> None:
+        before = allocatable(old.status.allocatable) if old is not None else {}
+        now = allocatable(new.status.allocatable) if new is not None else {}
+        before.pop(PODS, None)
+        self.allowed_pods[slot] = now.pop(PODS, 0)
+        self.allocatable[:, slot] = 0
+        for resource in now:
+            if resource not in before:
+                self._offered(resource)
+        for resource in before:
+            if resource not in now:
+                self._withdrawn(resource)
+        rows = self._rows.numbers
+        for resource, amount in now.items():
+            self.allocatable[rows[resource], slot] = amount
+        self._touch(slot)
+
+    def _offered(self, resource: str) -> None:
+        row, waiting = self._rows.offered(resource)
+        if row == self.allocatable.shape[0]:
+            self.allocatable = np.vstack((self.allocatable, np.zeros_like(self.allocatable)))
+            self.requested = np.vstack((self.requested, np.zeros_like(self.requested)))
+        for slot, amount in waiting.items():
+            self.requested[row, slot] = amount
+
+    def _withdrawn(self, resource: str) -> None:
+        row = self._rows.withdrawn(resource)
+        if row is None:
+            return
+        for slot in np.flatnonzero(self.requested[row]).tolist():
+            self._rows.set_aside(resource, slot, self.requested.item(row, slot))
+        self.requested[row] = 0
+
+    def _touch(self, slot: int) -> None:
+        self.note(slot)
+        self.stamps[slot] += 1
+
+    def _grow(self) -> None:
+        old = self.capacity
+        self.capacity = old * 2
+        wide = np.zeros((self.allocatable.shape[0], old), dtype=np.int64)
+        self.allocatable = np.hstack((self.allocatable, wide))
+        self.requested = np.hstack((self.requested, wide))
+        self.non_zero = np.hstack((self.non_zero, np.zeros((2, old), dtype=np.int64)))
+        self.pod_count = np.concatenate((self.pod_count, np.zeros(old, dtype=np.int64)))
+        self.allowed_pods = np.concatenate((self.allowed_pods, np.zeros(old, dtype=np.int64)))
+        self._objects += [None] * old
+        self._names += [""] * old
+        self.stamps += [0] * old
+        self._pods += [{} for _ in range(old)]
+        self._free = list(range(self.capacity - 1, old - 1, -1))
+        self.topologies.grow(self.capacity)
+
+
+def _labels(node: Node | None) -> Mapping[str, str]:
+    return {} if node is None else node.metadata.labels
+
+
+class NodeView:
+    """One node, for plugins in the one-node form and for explanations. Reads the columns when asked."""
+
+    __slots__ = ("_nodes", "slot")
+
+    def __init__(self, nodes: Nodes, slot: int) -> None:
+        self._nodes = nodes
+        self.slot = slot
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._nodes.name(self.slot)
+
+    @property
+    def node(self) -> Node:
+        """The Node object; raises LookupError for a node that is gone."""
+        node = self._nodes.node(self.slot)
+        if node is None:
+            raise LookupError(self.name)
+        return node
+
+    @property
+    def pods(self) -> Mapping[str, PodInfo]:
+        """Pods on the node by uid."""
+        return self._nodes.pods(self.slot)
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods count against `allowed_pods`."""
+        return int(self._nodes.pod_count[self.slot])
+
+    @property
+    def allowed_pods(self) -> int:
+        """`status.allocatable.pods`."""
+        return int(self._nodes.allowed_pods[self.slot])
+
+    def allocatable(self, resource: str) -> int:
+        """Milli-CPU for cpu, units otherwise."""
+        row = self._nodes.resources().get(resource)
+        return 0 if row is None else int(self._nodes.allocatable[row, self.slot])
+
+    def requested(self, resource: str) -> int:
+        """Sum over the pods on the node, assumed ones included."""
+        return self._nodes.requested_at(self.slot, resource)

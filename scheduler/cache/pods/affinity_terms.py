@@ -1,0 +1,166 @@
+"""What the pods on nodes say about other pods: their (anti-)affinity terms, by kind (docs/spec/core.md §5.9, §A.3).
+
+Equal terms of any number of pods are one group, so a Deployment of a thousand replicas costs as much as one pod; groups
+are filed by what they select, so a pod finds those that may concern it. Kept up to date by `Nodes`: assumed pods and
+trials count.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from scheduler.api.core_v1 import Affinity, PodAffinityTerm
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import Anchor, LabelSelector, anchors
+from scheduler.cache.nodes.topology import SlotCounts
+from scheduler.cache.pods.selector_counts import Filed
+from scheduler.core.caching import Interner
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class TermKind(enum.Enum):
+    """The four lists of a pod's rules about other pods."""
+
+    REQUIRED = "required affinity"
+    REQUIRED_ANTI = "required anti-affinity"
+    PREFERRED = "preferred affinity"
+    PREFERRED_ANTI = "preferred anti-affinity"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodTerm:
+    """One term with its namespaces worked out: those it names, else the pod's own if it has no namespaceSelector."""
+
+    kind: TermKind
+    weight: int
+    """1–100 for preferred terms, 0 for required ones."""
+    topology_key: str
+    selector: LabelSelector | None
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+    key: bytes
+    """Equal for equal terms."""
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        """Whether a pod is meant; `namespace_labels` are those of its namespace, as upstream looks at them."""
+        if self.selector is None:
+            return False
+        if namespace not in self.namespaces and (
+            self.namespace_selector is None or not self.namespace_selector.matches(namespace_labels)
+        ):
+            return False
+        return self.selector.matches(labels)
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """Where it is filed: under all namespaces if it selects them by label."""
+        return anchors(self.namespaces if self.namespace_selector is None else None, self.selector)
+
+
+def has_pod_affinity(affinity: Affinity | None) -> bool:
+    """Whether there may be any term at all, at the cost of an attribute for nearly every pod."""
+    return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+
+
+def pod_terms(pod: PodInfo) -> tuple[PodTerm, ...]:
+    """All terms of a pod, as it wrote them: required before preferred, affinity before anti-affinity.
+
+    The second pod of a Deployment costs a look-up.
+    """
+    affinity = pod.pod.spec.affinity
+    if affinity is None or not has_pod_affinity(affinity):
+        return ()
+    shape = (pod.pod.metadata.namespace, pod.placement_shape)
+    known = _read.get(shape)
+    if known is None:
+        known = _read.share(shape, tuple(_terms(pod.pod.metadata.namespace, affinity)))
+    return known
+
+
+_read: Final[Interner[tuple[str, bytes], tuple[PodTerm, ...]]] = Interner(4096)
+
+
+class TermGroup(SlotCounts):
+    """Where the pods are that carry one term."""
+
+    __slots__ = ("term",)
+
+    def __init__(self, term: PodTerm) -> None:
+        super().__init__()
+        self.term = term
+
+
+class PodTerms:
+    """All groups of all pods on nodes."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Changes when a group appears or vanishes, not when its counts change."""
+        self._groups: dict[bytes, TermGroup] = {}
+        self._filed: dict[TermKind, Filed[TermGroup]] = {kind: Filed() for kind in TermKind}
+
+    def any(self, kind: TermKind) -> bool:
+        """Whether any pod on a node has such a term."""
+        return bool(self._filed[kind])
+
+    def concerning(
+        self, kind: TermKind, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
+    ) -> list[TermGroup]:
+        """The groups whose term matches such a pod, each once. O(labels + groups filed under them)."""
+        filed = self._filed[kind].under(namespace, labels)
+        return [group for group in filed if group.term.matches(namespace, labels, namespace_labels)]
+
+    def add(self, slot: int, pod: PodInfo) -> None:
+        """A pod came to the slot; one without terms changes nothing."""
+        for term in pod_terms(pod):
+            group = self._groups.get(term.key)
+            if group is None:
+                group = self._groups[term.key] = TermGroup(term)
+                self._filed[term.kind].file(group, term.anchors)
+                self.generation += 1
+            group.add(slot)
+
+    def remove(self, slot: int, pod: PodInfo) -> None:
+        """The inverse of `add`; KeyError for a pod that was not added."""
+        for term in pod_terms(pod):
+            group = self._groups[term.key]
+            group.remove(slot)
+            if not group.counts:
+                self._drop(group)
+
+    def _drop(self, group: TermGroup) -> None:
+        term = group.term
+        del self._groups[term.key]
+        self._filed[term.kind].unfile(group, term.anchors)
+        self.generation += 1
+
+
+def _terms(namespace: str, affinity: Affinity) -> Iterator[PodTerm]:
+    rules = (
+        (affinity.pod_affinity, TermKind.REQUIRED, TermKind.PREFERRED),
+        (affinity.pod_anti_affinity, TermKind.REQUIRED_ANTI, TermKind.PREFERRED_ANTI),
+    )
+    for side, required, _ in rules:
+        for written in side.required if side is not None else ():
+            yield _term(namespace, written, required, 0)
+    for side, _, preferred in rules:
+        for wish in side.preferred if side is not None else ():
+            yield _term(namespace, wish.pod_affinity_term, preferred, wish.weight)
+
+
+def _term(namespace: str, written: PodAffinityTerm, kind: TermKind, weight: int) -> PodTerm:
+    named = written.namespaces
+    if not named and written.namespace_selector is None:
+        named = (namespace,)
+    key = _encode(
+        (kind.value, weight, written.topology_key, written.label_selector, sorted(named), written.namespace_selector)
+    )
+    return PodTerm(
+        kind, weight, written.topology_key, written.label_selector, frozenset(named), written.namespace_selector, key
+    )

@@ -1,0 +1,223 @@
+"""Things that select pods, filed so that a pod finds those which may mean it (`core.anchors`)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.selectors import Anchor, LabelSelector, anchors, probes
+from scheduler.cache.nodes.topology import SlotCounts
+
+T = TypeVar("T")
+
+
+class Filed(dict[Anchor, dict[T, None]], Generic[T]):
+    """Anchor → what is filed there, in the order of arrival. No anchor is kept for nothing."""
+
+    def file(self, thing: T, anchors: Iterable[Anchor]) -> None:
+        """It may select pods that look there."""
+        for anchor in anchors:
+            self.setdefault(anchor, {})[thing] = None
+
+    def unfile(self, thing: T, anchors: Iterable[Anchor]) -> None:
+        """The inverse, with the same anchors; KeyError if it is not there."""
+        for anchor in anchors:
+            here = self[anchor]
+            del here[thing]
+            if not here:
+                del self[anchor]
+
+    def under(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
+        """What may select such a pod, each once. O(labels + what is found); a look if nothing is filed at all."""
+        return [thing for anchor in probes(namespace, labels) for thing in self.get(anchor, ())] if self else []
+
+
+Term: TypeAlias = tuple[frozenset[str] | None, LabelSelector | None]
+"""Namespaces (None: all of them) and a selector (None selects nothing)."""
+
+_TALLIES_MAX: Final = 4096
+_ENTRIES_MAX: Final = 1_000_000
+"""Of all tallies and their sums together: some 150 MB. A tally that is asked for again is made again."""
+_TALLIES_MIN: Final = 64
+"""So many are kept whatever their size: one decision uses several."""
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Pods that every term finds. Made by `selection`; equal ones have equal keys."""
+
+    terms: tuple[Term, ...]
+    counts_terminating: bool
+    key: bytes
+
+    def finds(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is one of them. No terms find nobody."""
+        return bool(self.terms) and all(
+            (namespaces is None or namespace in namespaces) and selector is not None and selector.matches(labels)
+            for namespaces, selector in self.terms
+        )
+
+
+def selection(terms: Iterable[Term], *, counts_terminating: bool) -> Selection:
+    """A selection and its key; some 2 µs, so keep it per shape."""
+    terms = tuple(terms)
+    written = [(None if names is None else sorted(names), selector) for names, selector in terms]
+    return Selection(terms, counts_terminating, _encode((counts_terminating, written)))
+
+
+_ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
+
+
+class _Class:
+    """Pods that no selection can tell apart."""
+
+    __slots__ = ("counts", "labels", "namespace", "tallies", "terminating")
+
+    def __init__(self, namespace: str, labels: Mapping[str, str], *, terminating: bool) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.terminating = terminating
+        self.counts: dict[int, int] = {}
+        self.tallies: list[_Tally] = []
+
+
+class _Tally(SlotCounts):
+    """The pods that one selection finds."""
+
+    __slots__ = ("classes", "entries", "selection")
+
+    def __init__(self, found: Selection) -> None:
+        super().__init__()
+        self.selection = found
+        self.classes: set[_Class] = set()
+        self.entries = 0
+        """`size` when the tally was last asked for."""
+
+    @property
+    def size(self) -> int:
+        """Entries of the counts and of their sums; one sum is counted before it is made."""
+        sums = sum(each.size for each in self.domains.values())
+        return len(self.counts) + max(len(self.counts), sums)
+
+    def wants(self, pods: _Class) -> bool:
+        return (self.selection.counts_terminating or not pods.terminating) and self.selection.finds(
+            pods.namespace, pods.labels
+        )
+
+
+class Population:
+    """All pods on nodes by class, and the tallies in use. Changed by `Nodes` only."""
+
+    def __init__(self) -> None:
+        self._classes: dict[_ClassKey, _Class] = {}
+        self._by_namespace: dict[str, dict[_Class, None]] = {}
+        self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
+        self._filed: Filed[_Tally] = Filed()
+        self._entries = 0
+        """Of all tallies, each as it was when it was last asked for."""
+
+    def tally(self, wanted: Selection) -> SlotCounts:
+        """How many of these pods are on each slot. O(classes of its namespaces) the first time, a look-up then.
+
+        Take it again for each use: one that nobody asked for in a long time is no longer kept up.
+        """
+        tally = self._tallies.get(wanted.key)
+        if tally is None:
+            tally = self._begin(wanted)
+        else:
+            self._tallies.move_to_end(wanted.key)
+        size = tally.size
+        self._entries += size - tally.entries
+        tally.entries = size
+        while self._entries > _ENTRIES_MAX and len(self._tallies) > _TALLIES_MIN:
+            self._end(self._tallies.popitem(last=False)[1])
+        return tally
+
+    def add(self, slot: int, pod: PodInfo) -> None:
+        """A pod came to the slot. O(selections that find it)."""
+        key = _class_key(pod)
+        pods = self._classes.get(key)
+        if pods is None:
+            pods = self._appear(key, pod)
+        pods.counts[slot] = pods.counts.get(slot, 0) + 1
+        for tally in pods.tallies:
+            tally.add(slot)
+
+    def remove(self, slot: int, pod: PodInfo) -> None:
+        """The inverse of `add`; KeyError for a pod that was not added."""
+        key = _class_key(pod)
+        pods = self._classes[key]
+        left = pods.counts.pop(slot) - 1
+        if left:
+            pods.counts[slot] = left
+        for tally in pods.tallies:
+            tally.remove(slot)
+        if not pods.counts:
+            self._vanish(key, pods)
+
+    def _begin(self, wanted: Selection) -> _Tally:
+        tally = self._tallies[wanted.key] = _Tally(wanted)
+        if len(self._tallies) > _TALLIES_MAX:
+            self._end(self._tallies.popitem(last=False)[1])
+        self._filed.file(tally, self._anchors(wanted))
+        for pods in self._candidates(wanted):
+            if tally.wants(pods):
+                self._join(tally, pods)
+                for slot, count in pods.counts.items():
+                    tally.put(slot, count)
+        return tally
+
+    def _end(self, tally: _Tally) -> None:
+        self._entries -= tally.entries
+        self._filed.unfile(tally, self._anchors(tally.selection))
+        for pods in tally.classes:
+            pods.tallies.remove(tally)
+
+    def _appear(self, key: _ClassKey, pod: PodInfo) -> _Class:
+        metadata = pod.pod.metadata
+        pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
+        self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
+        for tally in self._filed.under(metadata.namespace, metadata.labels):
+            if tally.wants(pods):
+                self._join(tally, pods)
+        return pods
+
+    def _vanish(self, key: _ClassKey, pods: _Class) -> None:
+        del self._classes[key]
+        neighbours = self._by_namespace[pods.namespace]
+        del neighbours[pods]
+        if not neighbours:
+            del self._by_namespace[pods.namespace]
+        for tally in pods.tallies:
+            tally.classes.discard(pods)
+
+    def _candidates(self, wanted: Selection) -> Iterator[_Class]:
+        """Classes with an anchor of it, each once; all others of its namespaces cost a look-up of one label."""
+        for place, pair in self._anchors(wanted):
+            classes: Iterable[_Class] = self._classes.values() if place is None else self._by_namespace.get(place, ())
+            if pair is None:
+                yield from classes
+                continue
+            key, value = pair
+            yield from [pods for pods in classes if pods.labels.get(key) == value]
+
+    @staticmethod
+    def _anchors(wanted: Selection) -> tuple[Anchor, ...]:
+        return anchors(*wanted.terms[0]) if wanted.terms else ()
+
+    @staticmethod
+    def _join(tally: _Tally, pods: _Class) -> None:
+        if pods not in tally.classes:  # found under a second anchor
+            tally.classes.add(pods)
+            pods.tallies.append(tally)
+
+
+def _class_key(pod: PodInfo) -> _ClassKey:
+    metadata = pod.pod.metadata
+    return metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None

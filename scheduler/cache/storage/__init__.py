@@ -1,0 +1,1 @@
+"""Claims, volumes, storage classes, capacity and its reservations, attach limits."""

@@ -1,0 +1,438 @@
+"""What attach limits call a claim's volume: a driver and a handle (docs/spec/volumes.md §9.1)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.api.csi_translation import (
+    MIGRATABLE,
+    TRANSLATABLE,
+    TranslationError,
+    driver_of,
+    kind_of,
+    translate_volume,
+)
+from scheduler.api.storage_v1 import CSINode, CSISource, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
+from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.storage.assume_cache import AssumeCache
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes.nodes import Nodes
+
+
+class Named(NamedTuple):
+    """`name` is None for what is not counted. Equal names are one volume."""
+
+    name: CSISource | None
+    is_in_tree: bool = False
+    """Counted only where a CSINode is; nowhere else is there a limit, either."""
+    storage_class: str = ""
+    """The class that was asked because there is no volume; "" if none was."""
+
+
+_NOT_COUNTED: Final = Named(None)
+
+
+class VolumeNames:
+    """For one process: claims without a volume have names that nobody else gives."""
+
+    def __init__(self, volumes: AssumeCache[PersistentVolume], provisioner_of: Callable[[str], str]) -> None:
+        """`provisioner_of` returns the provisioner of a storage class by name, "" for a class that is not known."""
+        self._volumes = volumes
+        self._provisioner_of = provisioner_of
+        self._prefix = secrets.token_hex(16)
+
+    def of(self, claim: PersistentVolumeClaim) -> Named:
+        """By its volume; by its class while there is none."""
+        wanted = claim.spec.volume_name
+        volume = self._volumes.get_api(wanted) if wanted else None
+        return self._by_class(claim) if volume is None else _by_volume(volume)
+
+    def _by_class(self, claim: PersistentVolumeClaim) -> Named:
+        wanted = claim.storage_class
+        provisioner = self._provisioner_of(wanted) if wanted else ""
+        is_in_tree = provisioner in TRANSLATABLE
+        driver = driver_of(provisioner) if is_in_tree else provisioner
+        if not driver or (is_in_tree and provisioner not in MIGRATABLE):
+            return Named(None, storage_class=wanted)
+        return Named(CSISource(driver, f"{self._prefix}-{claim.key}"), is_in_tree, wanted)
+
+
+def _by_volume(volume: PersistentVolume) -> Named:
+    csi, is_in_tree = volume.spec.csi, False
+    if csi is None:
+        kind = kind_of(volume)
+        if kind is None or kind.plugin not in MIGRATABLE:
+            return _NOT_COUNTED
+        try:
+            csi, is_in_tree = translate_volume(volume).spec.csi, True
+        except TranslationError:
+            return _NOT_COUNTED
+    return Named(csi, is_in_tree) if csi is not None and csi.driver and csi.volume_handle else _NOT_COUNTED
+
+
+NO_LIMIT: Final = 2**62
+
+Column = npt.NDArray[np.int64]
+
+
+class _Driver:
+    """Its columns. `used` also counts where there is no limit."""
+
+    __slots__ = ("installed", "limits", "used")
+
+    def __init__(self, capacity: int) -> None:
+        self.used: Column = np.zeros(capacity, dtype=np.int64)
+        self.limits: Column = np.full(capacity, NO_LIMIT, dtype=np.int64)
+        self.installed: NodeSet = EMPTY
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs nowhere and nothing is attached."""
+        return not self.installed and not self.used.any()
+
+    def grow(self, capacity: int) -> None:
+        more = capacity - len(self.used)
+        self.used = np.concatenate((self.used, np.zeros(more, dtype=np.int64)))
+        self.limits = np.concatenate((self.limits, np.full(more, NO_LIMIT, dtype=np.int64)))
+
+
+class _Use:
+    """A claim that pods on some nodes use, and what was made of it."""
+
+    __slots__ = ("named", "slots", "volume")
+
+    def __init__(self, named: Named, volume: str) -> None:
+        self.named = named
+        self.volume = volume
+        self.slots: set[int] = set()
+
+
+class Attached:
+    """One per cluster. `catch_up` before reading. The mappings are live views of what watches have shown."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        *,
+        claims: AssumeCache[PersistentVolumeClaim],
+        volumes: AssumeCache[PersistentVolume],
+        provisioner_of: Callable[[str], str],
+        csi_nodes: Mapping[str, CSINode],
+        attachments: Mapping[str, VolumeAttachment],
+    ) -> None:
+        """`provisioner_of` returns the provisioner of a storage class by name, "" for a class that is not known."""
+        self._nodes = nodes
+        self._claims = claims
+        self._volumes = volumes
+        self._known_csi_nodes = csi_nodes
+        self._known_attachments = attachments
+        self.names = VolumeNames(volumes, provisioner_of)
+        self._capacity = nodes.capacity
+        self._drivers: dict[str, _Driver] = {}
+        self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
+        self._by_attachments: NodeMultiset[CSISource] = NodeMultiset()
+        self._moved: set[int] = set()
+        """Slots at which something has changed, for those who follow."""
+        self.version = 0
+        """Grows with everything that is told here, whether or not a node is concerned."""
+        self.with_csi_node: NodeSet = EMPTY
+        self._uses: dict[str, _Use] = {}
+        self._uses_of_volume: dict[str, set[str]] = {}
+        self._uses_of_class: dict[str, set[str]] = {}
+        self._disks: set[tuple[int, CSISource]] = set()
+        self._csi_nodes: dict[int, CSINode] = {}
+        self._attachments: dict[str, tuple[str, str]] = {}
+        """Attachment → its node's name and its volume's."""
+        self._attachments_of_volume: dict[str, set[str]] = {}
+        self._attachments_of_node: dict[str, set[str]] = {}
+        self._counted: dict[str, tuple[int, CSISource]] = {}
+        """Attachment → where and as what it counts; those that do not are not in it."""
+        self._shown: dict[int, str] = {}
+        self._positions = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Take in which nodes and pods came and went. Some comparisons if none did."""
+        nodes = self._nodes
+        now = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
+        if now == self._positions and nodes.capacity == self._capacity:
+            return
+        relabelled, claims, disks = self._positions
+        self._positions = now
+        self._fit()
+        slots = nodes.relabelled.changed_since(relabelled)
+        for slot in set(slots) if slots is not None else range(nodes.capacity):
+            self._show_node(slot)
+        uses = nodes.claim_users.changed_since(claims)
+        for slot, key in set(uses) if uses is not None else self._every_use():
+            self._look_at_use(slot, key)
+        changed = nodes.disk_users.changed_since(disks)
+        for slot, disk in set(changed) if changed is not None else self._disks | nodes.disk_users.everywhere():
+            self._look_at_disk(slot, disk)
+        self._moved.clear()  # whoever moves nodes and pods has said so
+
+    def name_in_use(self, claim_key: str) -> CSISource | None:
+        """The name of a claim's volume, remembered if a pod on a node uses it; None for what is not counted."""
+        use = self._uses.get(claim_key)
+        if use is not None:
+            return use.named.name
+        claim = self._claims.get_api(claim_key)
+        return None if claim is None else self.names.of(claim).name
+
+    def over(self, driver: str, more: int) -> NodeSet:
+        """Return the nodes that cannot take that number of additional volumes of this driver."""
+        known = self._drivers.get(driver)
+        return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
+
+    def installed(self, driver: str) -> NodeSet:
+        """Nodes that the driver has registered on."""
+        known = self._drivers.get(driver)
+        return EMPTY if known is None else known.installed
+
+    def room(self, driver: str, slot: int) -> int | None:
+        """How many more fit on a node, below 0 if there are too many already; None for any number."""
+        known = self._drivers.get(driver)
+        if known is None or (limit := known.limits.item(slot)) == NO_LIMIT:
+            return None
+        return limit - known.used.item(slot)
+
+    def used(self, driver: str, slot: int) -> int:
+        """How many are attached to a node."""
+        known = self._drivers.get(driver)
+        return 0 if known is None else known.used.item(slot)
+
+    def users(self, name: CSISource) -> NodeSet:
+        """Nodes with pods that use the volume."""
+        return self._by_pods.nodes(name)
+
+    def holders(self, name: CSISource) -> NodeSet:
+        """Nodes that the volume is attached to, by an attachment."""
+        return self._by_attachments.nodes(name)
+
+    def uses(self, name: CSISource, slot: int) -> int:
+        """By how many claims, and written out or not, pods on the node use it."""
+        return self._by_pods.count(slot, name)
+
+    def is_attached(self, name: CSISource, slot: int) -> bool:
+        """Whether an attachment says so of this node."""
+        return self._by_attachments.count(slot, name) > 0
+
+    # -- changing: told when the caches show it ------------------------------------------------------------------------
+
+    def changed(self, kind: str, key: str) -> None:
+        """An object of this kind and name came, changed or went. Other kinds do not matter."""
+        self._fit()
+        self.version += 1
+        match kind:
+            case "PersistentVolumeClaim":
+                self._claim_changed(key)
+            case "PersistentVolume":
+                self._volume_changed(key)
+            case "StorageClass":
+                for claim_key in tuple(self._uses_of_class.get(key, ())):
+                    self._name_again(claim_key)
+            case "CSINode":
+                slot = self._nodes.present_slot(key)
+                if slot is not None:
+                    self._show_csi_node(slot, self._known_csi_nodes.get(key))
+            case "VolumeAttachment":
+                self._attachment_changed(key)
+        for slot in self._moved:
+            self._nodes.touch(slot)
+        self._moved.clear()
+
+    def _claim_changed(self, key: str) -> None:
+        use = self._uses.get(key)
+        for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
+            self._look_at_use(slot, key)
+        self._name_again(key)
+
+    def _volume_changed(self, name: str) -> None:
+        for claim_key in tuple(self._uses_of_volume.get(name, ())):
+            self._name_again(claim_key)
+        for attachment in self._attachments_of_volume.get(name, ()):
+            self._count_again(attachment)
+
+    def _attachment_changed(self, key: str) -> None:
+        before = self._attachments.pop(key, None)
+        if before is not None:
+            _unfile(self._attachments_of_node, before[0], key)
+            _unfile(self._attachments_of_volume, before[1], key)
+        attachment = self._known_attachments.get(key)
+        if attachment is not None:
+            spec = attachment.spec
+            node, volume = self._attachments[key] = spec.node_name, spec.source.persistent_volume_name or ""
+            _file(self._attachments_of_node, node, key)
+            _file(self._attachments_of_volume, volume, key)
+        self._count_again(key)
+
+    # -- pods on nodes -------------------------------------------------------------------------------------------------
+
+    def _look_at_use(self, slot: int, key: str) -> None:
+        """Whether pods there use the claim now, and have a right to."""
+        claim = self._claims.get_api(key)
+        use = self._uses.get(key)
+        if claim is not None and self._nodes.claim_users.rightful(slot, claim) > 0:
+            if use is None:
+                use = self._uses[key] = _Use(self.names.of(claim), claim.spec.volume_name)
+                self._file_use(key, use)
+            if slot not in use.slots:
+                use.slots.add(slot)
+                self._take(use.named.name, slot, self._by_pods, self._by_attachments)
+        elif use is not None and slot in use.slots:
+            use.slots.discard(slot)
+            self._leave(use.named.name, slot, self._by_pods, self._by_attachments)
+            if not use.slots:
+                self._unfile_use(key, use)
+                del self._uses[key]
+
+    def _look_at_disk(self, slot: int, disk: CSISource) -> None:
+        is_used = self._nodes.disk_users.count(slot, disk) > 0
+        if is_used and (slot, disk) not in self._disks:
+            self._disks.add((slot, disk))
+            self._take(disk, slot, self._by_pods, self._by_attachments)
+        elif not is_used and (slot, disk) in self._disks:
+            self._disks.discard((slot, disk))
+            self._leave(disk, slot, self._by_pods, self._by_attachments)
+
+    def _every_use(self) -> set[tuple[int, str]]:
+        """All that are, and all that were."""
+        users = self._nodes.claim_users
+        known = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
+        return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+
+    def _name_again(self, key: str) -> None:
+        """A claim in use may be another volume now."""
+        use, claim = self._uses.get(key), self._claims.get_api(key)
+        if use is None or claim is None:
+            return
+        before = use.named.name
+        self._unfile_use(key, use)
+        use.named, use.volume = self.names.of(claim), claim.spec.volume_name
+        self._file_use(key, use)
+        if use.named.name != before:
+            for slot in use.slots:
+                self._leave(before, slot, self._by_pods, self._by_attachments)
+                self._take(use.named.name, slot, self._by_pods, self._by_attachments)
+
+    def _file_use(self, key: str, use: _Use) -> None:
+        _file(self._uses_of_volume, use.volume, key)
+        _file(self._uses_of_class, use.named.storage_class, key)
+
+    def _unfile_use(self, key: str, use: _Use) -> None:
+        _unfile(self._uses_of_volume, use.volume, key)
+        _unfile(self._uses_of_class, use.named.storage_class, key)
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _show_node(self, slot: int) -> None:
+        """A node came to this slot, or left it, or stayed: its limits and attachments."""
+        before = self._shown.pop(slot, "")
+        name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
+        if name:
+            self._shown[slot] = name
+        self._show_csi_node(slot, self._known_csi_nodes.get(name) if name else None)
+        for node_name in {before, name} - {""}:
+            for key in self._attachments_of_node.get(node_name, ()):
+                self._count_again(key)
+
+    def _show_csi_node(self, slot: int, csi_node: CSINode | None) -> None:
+        bit = 1 << slot
+        before = self._csi_nodes.pop(slot, None)
+        for driver in before.spec.drivers if before is not None else ():
+            known = self._driver(driver.name)
+            known.limits[slot] = NO_LIMIT
+            known.installed &= ~bit
+        self.with_csi_node &= ~bit
+        if csi_node is not None:
+            self._csi_nodes[slot] = csi_node
+            self.with_csi_node |= bit
+            for driver in csi_node.spec.drivers:
+                self._driver(driver.name).installed |= bit
+            for name, count in csi_node.limits.items():
+                self._driver(name).limits[slot] = count
+        for name in {driver.name for driver in before.spec.drivers} if before is not None else ():
+            self._forget_idle(name)
+        self._moved.add(slot)
+
+    def _count_again(self, key: str) -> None:
+        """An attachment, its volume or its node changed."""
+        before, now = self._counted.get(key), self._place_of(key)
+        if now == before:
+            return
+        if before is not None:
+            del self._counted[key]
+            self._leave(before[1], before[0], self._by_attachments, self._by_pods)
+        if now is not None:
+            self._counted[key] = now
+            self._take(now[1], now[0], self._by_attachments, self._by_pods)
+
+    def _place_of(self, key: str) -> tuple[int, CSISource] | None:
+        attachment = self._known_attachments.get(key)
+        if attachment is None or not attachment.spec.attacher:
+            return None
+        slot = self._nodes.present_slot(attachment.spec.node_name)
+        name = attachment.spec.source.persistent_volume_name
+        volume = self._volumes.get_api(name) if name is not None else None
+        if slot is None or volume is None or volume.spec.csi is None:
+            return None
+        return slot, CSISource(attachment.spec.attacher, volume.spec.csi.volume_handle)
+
+    # -- counts ----------------------------------------------------------------------------------------------------------
+
+    def _take(
+        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
+    ) -> None:
+        if name is None:
+            return
+        if mine.add(slot, name) and not others.count(slot, name):
+            self._driver(name.driver).used[slot] += 1
+        self._moved.add(slot)
+
+    def _leave(
+        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
+    ) -> None:
+        if name is None:
+            return
+        if mine.remove(slot, name) and not others.count(slot, name):
+            self._driver(name.driver).used[slot] -= 1
+            self._forget_idle(name.driver)
+        self._moved.add(slot)
+
+    def _driver(self, name: str) -> _Driver:
+        known = self._drivers.get(name)
+        if known is None:
+            known = self._drivers[name] = _Driver(self._capacity)
+        return known
+
+    def _forget_idle(self, name: str) -> None:
+        if self._drivers[name].is_idle:
+            del self._drivers[name]
+
+    def _fit(self) -> None:
+        if self._nodes.capacity != self._capacity:
+            self._capacity = self._nodes.capacity
+            for known in self._drivers.values():
+                known.grow(self._capacity)
+
+
+def _file(index: dict[str, set[str]], key: str, value: str) -> None:
+    if key:
+        index.setdefault(key, set()).add(value)
+
+
+def _unfile(index: dict[str, set[str]], key: str, value: str) -> None:
+    if key:
+        values = index[key]
+        values.discard(value)
+        if not values:
+            del index[key]

@@ -1,0 +1,542 @@
+"""Which storage classes draw from the same room (docs/spec/volumes.md §12.1 B-1).
+
+A driver publishes one CSIStorageCapacity per class and segment, and no object says whether two classes of the driver use
+one volume group or two. It is learned from what the driver publishes: when the room of one class falls by the volumes
+that were made for another class on the same nodes, the two share it. When it falls by less, they do not.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.api.storage_v1 import CSIStorageCapacity
+from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_selector
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes.nodes import Nodes
+
+LEARNED: Final = "learned"
+ALL: Final = "all"
+NONE: Final = "none"
+"""The values of `storagePoolSharing`."""
+
+_REMEMBERED_S: Final = 600.0
+"""Volumes that are older prove nothing: a driver publishes at least that often."""
+
+
+_UNTOLD: Final = 2**62
+"""Room of a pool that only tells its largest volume. Sums of sizes stay within int64."""
+
+
+class Pool:
+    """One capacity object, the nodes that can draw from it, and what is in flight."""
+
+    __slots__ = ("booked", "group", "in_flight", "key", "limit", "obj", "room")
+
+    def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
+        self.key = obj.key
+        self.group = group
+        self.booked = 0
+        """Bytes in flight of this pool's own class."""
+        self.in_flight = 0
+        """`booked`, and what is booked on the pools that share its room."""
+        self.obj = obj
+        limit, capacity = obj.limit, obj.capacity
+        self.limit = -1 if limit is None else limit.value
+        """The largest volume; -1 for an object that tells nothing."""
+        self.room = _UNTOLD if capacity is None else min(capacity.value, _UNTOLD)
+
+    @property
+    def spare(self) -> int:
+        """What is left, for a column: a pool that is more than full is just full, however much was asked of it."""
+        return max(self.room - self.in_flight, -1)
+
+    def takes(self, size: int, *, before: int = 0) -> bool:
+        """Whether a volume fits behind what is in flight and the `before` bytes of the same pod."""
+        taken = self.in_flight + before
+        return size <= self.limit and (taken == 0 or taken + size <= self.room)
+
+
+class SharedPools:
+    """The classes that share rooms, and the volumes that were made lately. Single owner: the scheduling loop."""
+
+    def __init__(self, provisioner_of: Callable[[str], str] = lambda _: "") -> None:
+        """`provisioner_of` returns the provisioner of a class by name, "" for a class that is not known."""
+        self._provisioner_of = provisioner_of
+        self.mode = LEARNED
+        self._learned: set[frozenset[str]] = set()
+        self._made: dict[str, deque[tuple[float, int]]] = {}
+        """Key of the capacity object → when volumes of its class were made from it, and their sizes."""
+        self._written_at: dict[str, float] = {}
+        """Key of the capacity object → when its room changed last."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any two classes may share."""
+        return self.mode == ALL or (self.mode == LEARNED and bool(self._learned))
+
+    def shares(self, storage_class: str, other: str) -> bool:
+        """Return whether two different classes draw from one room on the nodes that both serve."""
+        if storage_class == other or self.mode == NONE:
+            return False
+        if self.mode == LEARNED:
+            return frozenset((storage_class, other)) in self._learned
+        provisioner = self._provisioner_of(storage_class)
+        return bool(provisioner) and provisioner == self._provisioner_of(other)
+
+    def made(self, pool: Pool, size: int, now: float) -> None:
+        """Remember that a volume was made from the pool."""
+        made = self._made.setdefault(pool.key, deque())
+        made.append((now, size))
+        while now - made[0][0] > _REMEMBERED_S:
+            made.popleft()
+
+    def forget(self, key: str) -> None:
+        """The capacity object is gone."""
+        self._made.pop(key, None)
+        self._written_at.pop(key, None)
+
+    def learn(self, old: Pool, new: Pool, beside: list[Pool], *, now: float, grace_s: float) -> bool:
+        """Compare how far a pool's room fell with the volumes made since it changed last; return whether that taught us.
+
+        `beside` are the pools of other classes on the same nodes. A volume that came at most `grace_s` before this write,
+        or before the last one, may or may not be counted there; then nothing is learned.
+        """
+        written_at = self._written_at.get(new.key, -math.inf)
+        since = max(written_at - grace_s, now - _REMEMBERED_S)
+        self._written_at[new.key] = now
+        if old.obj.capacity is None or new.obj.capacity is None:
+            return False
+        driver = self._provisioner_of(new.obj.storage_class_name)
+        own = self._sizes(new.key, since)
+        others: dict[str, list[tuple[float, int]]] = {}
+        for pool in beside:
+            name = pool.obj.storage_class_name
+            if driver and self._provisioner_of(name) == driver and (made := self._sizes(pool.key, since)):
+                others.setdefault(name, []).extend(made)
+        times = [at for made in (own, *others.values()) for at, _ in made]
+        if not others or min(times) <= written_at or now - max(times) < grace_s:
+            return False
+        given = {name: sum(size for _, size in made) for name, made in others.items()}
+        return self._conclude(new.obj.storage_class_name, old.room - new.room - sum(size for _, size in own), given)
+
+    def _conclude(self, storage_class: str, fell: int, given: Mapping[str, int]) -> bool:
+        """By `fell` bytes more than its own volumes did the class's room shrink; other classes were given volumes."""
+        pairs = {frozenset((storage_class, name)) for name, size in given.items() if size}
+        before = set(self._learned)
+        if fell >= sum(given.values()):
+            self._learned |= pairs
+        elif 2 * fell < min(given.values()):
+            self._learned -= pairs
+        return self._learned != before
+
+    def _sizes(self, key: str, since: float) -> list[tuple[float, int]]:
+        return [(at, size) for at, size in self._made.get(key, ()) if at > since]
+
+
+class ClassPools:
+    """The pools of one class. A slot that several pools serve is judged pool by pool."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
+        self._nodes = nodes
+        self._groups = groups
+        self.pools: dict[str, Pool] = {}
+        self._at: dict[int, list[Pool]] = {}
+        self._by_group: dict[int, list[Pool]] = {}
+        self.limit: npt.NDArray[np.int64] = np.full(nodes.capacity, -1, dtype=np.int64)
+        self.spare: npt.NDArray[np.int64] = np.zeros(nodes.capacity, dtype=np.int64)
+        self.is_used = np.zeros(nodes.capacity, dtype=np.bool_)
+        self.crowded: NodeSet = EMPTY
+        self._position = groups.position
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def put(self, pool: Pool) -> None:
+        """A pool came, or replaces the one of its key."""
+        self.catch_up()
+        old = self.pools.get(pool.key)
+        if old is not None and old.group is pool.group:
+            pool.booked, pool.in_flight = old.booked, old.in_flight
+            self.pools[pool.key] = pool
+            _swap(self._by_group[pool.group.number], old, pool)
+            for slot in nodeset.each(pool.group.nodes):
+                _swap(self._at[slot], old, pool)
+                self._show(slot)
+            return
+        if old is not None:
+            self.remove(old.key)
+        self.pools[pool.key] = pool
+        self._by_group.setdefault(pool.group.number, []).append(pool)
+        for slot in nodeset.each(pool.group.nodes):
+            self._enter(slot, pool)
+
+    def remove(self, key: str) -> Pool | None:
+        """The pool is gone."""
+        self.catch_up()
+        pool = self.pools.pop(key, None)
+        if pool is None:
+            return None
+        self._by_group[pool.group.number].remove(pool)
+        if not self._by_group[pool.group.number]:
+            del self._by_group[pool.group.number]
+        for slot in nodeset.each(pool.group.nodes):
+            self._leave(slot, pool)
+        return pool
+
+    def set_in_flight(self, pool: Pool, size: int) -> None:
+        """Set how many bytes are in flight from the pool."""
+        self.catch_up()
+        pool.in_flight = size
+        nodes = pool.group.nodes
+        if nodes.bit_count() <= _FEW:
+            for slot in nodeset.each(nodes):
+                self._show(slot)
+        else:
+            mask = nodeset.to_mask(nodes, self._nodes.capacity)
+            self.spare[mask] = pool.spare
+            self.is_used[mask] = pool.in_flight > 0
+
+    def catch_up(self) -> None:
+        """Follow nodes that came, changed their labels or went."""
+        self._groups.catch_up()
+        if self._position == self._groups.position and len(self.limit) == self._nodes.capacity:
+            return
+        changes = self._groups.changed_since(self._position)
+        self._position = self._groups.position
+        if changes is None or len(self.limit) != self._nodes.capacity:
+            self._rebuild()
+            return
+        for group, slot in changes:
+            for pool in self._by_group.get(group.number, ()):
+                if not group.nodes >> slot & 1:
+                    self._leave(slot, pool)
+                elif pool not in self._at.get(slot, ()):
+                    self._enter(slot, pool)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def at(self, slot: int) -> Sequence[Pool]:
+        """The pools that a node can draw from, by key."""
+        self.catch_up()
+        return self._at.get(slot, ())
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, slot: int, pool: Pool) -> None:
+        bisect.insort(self._at.setdefault(slot, []), pool, key=_key)
+        self._show(slot)
+
+    def _leave(self, slot: int, pool: Pool) -> None:
+        here = self._at.get(slot)
+        if here is not None and pool in here:
+            here.remove(pool)
+            if not here:
+                del self._at[slot]
+            self._show(slot)
+
+    def _show(self, slot: int) -> None:
+        here = self._at.get(slot)
+        bit = 1 << slot
+        if here is not None and len(here) > 1:
+            self.crowded |= bit
+            return
+        self.crowded &= ~bit
+        if here is None:
+            self.limit[slot] = -1
+            return
+        pool = here[0]
+        self.limit[slot] = pool.limit
+        self.spare[slot] = pool.spare
+        self.is_used[slot] = pool.in_flight > 0
+
+    def _rebuild(self) -> None:
+        capacity = self._nodes.capacity
+        self.limit = np.full(capacity, -1, dtype=np.int64)
+        self.spare = np.zeros(capacity, dtype=np.int64)
+        self.is_used = np.zeros(capacity, dtype=np.bool_)
+        self.crowded = EMPTY
+        self._at = {}
+        for _, pool in sorted(self.pools.items()):
+            for slot in nodeset.each(pool.group.nodes):
+                self._at.setdefault(slot, []).append(pool)
+        for slot in self._at:
+            self._show(slot)
+
+
+_FEW: Final = 16
+
+
+def _key(pool: Pool) -> str:
+    return pool.key
+
+
+def _swap(pools: list[Pool], old: Pool, new: Pool) -> None:
+    pools[pools.index(old)] = new
+
+
+class Capacities:
+    """All classes. What follows the objects of a class is told through `ClassPools`."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups, sharing: SharedPools | None = None) -> None:
+        self._nodes = nodes
+        self._groups = groups
+        self.sharing = sharing if sharing is not None else SharedPools()
+        self._classes: dict[str, ClassPools] = {}
+        self._objects: dict[str, Pool] = {}
+        self._segments: dict[int, dict[str, Pool]] = {}
+        """Number of the node group → the pools of all classes that serve exactly these nodes, by key."""
+        self.is_served = True
+        """Whether the server has capacity objects at all; without, nobody is refused for want of space (§8 D5)."""
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._objects.values())
+
+    def of(self, storage_class: str) -> ClassPools | None:
+        """The pools of a class; None if it has none."""
+        return self._classes.get(storage_class)
+
+    def get(self, key: str) -> CSIStorageCapacity | None:
+        """The object as the watch has it."""
+        pool = self._objects.get(key)
+        return pool.obj if pool is not None else None
+
+    def pool(self, key: str) -> Pool | None:
+        """The pool of an object."""
+        return self._objects.get(key)
+
+    def put(self, obj: CSIStorageCapacity) -> Pool:
+        """An object came or changed. Its class never changes; if it does, it is another pool."""
+        old = self._objects.get(obj.key)
+        if old is not None and old.obj.storage_class_name != obj.storage_class_name:
+            self.remove(obj.key)
+            old = None
+        stays = old is not None and old.obj.node_topology == obj.node_topology
+        group = old.group if old is not None and stays else self._groups.acquire(where_selector(obj.node_topology))
+        pool = Pool(obj, group)
+        self._objects[obj.key] = pool
+        pools = self._classes.get(obj.storage_class_name)
+        if pools is None:
+            pools = self._classes[obj.storage_class_name] = ClassPools(self._nodes, self._groups)
+        pools.put(pool)
+        if old is not None and not stays:
+            self._leave_segment(old)
+            self._groups.release(old.group)
+        self._segments.setdefault(group.number, {})[pool.key] = pool
+        self._count(pool)
+        return pool
+
+    def remove(self, key: str) -> Pool | None:
+        """An object is gone; its pool, if there was one."""
+        pool = self._objects.pop(key, None)
+        if pool is None:
+            return None
+        storage_class = pool.obj.storage_class_name
+        pools = self._classes[storage_class]
+        pools.remove(key)
+        if not pools.pools:
+            del self._classes[storage_class]
+        self._leave_segment(pool)
+        self._groups.release(pool.group)
+        return pool
+
+    # -- what is in flight ---------------------------------------------------------------------------------------------
+
+    def book(self, pool: Pool, size: int) -> None:
+        """Count so many bytes more, or less, as in flight from the pool and from those that share its room."""
+        pool.booked += size
+        self._count(pool)
+        for other in self.sharing_with(pool):
+            self._count(other)
+
+    def sharing_with(self, pool: Pool) -> list[Pool]:
+        """The pools of other classes on the same nodes that draw from the same room. O(classes on these nodes)."""
+        if not self.sharing.is_any:
+            return []
+        name = pool.obj.storage_class_name
+        here = self._segments.get(pool.group.number, {})
+        return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+
+    def beside(self, pool: Pool) -> list[Pool]:
+        """The pools of all other classes on the same nodes. O(classes on these nodes)."""
+        here = self._segments.get(pool.group.number, {})
+        return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
+
+    def sharing_changed(self) -> set[str]:
+        """Count every pool again, and return the classes that have more room now. O(pools).
+
+        For when classes are known to share rooms, or not to, that were not before.
+        """
+        grown = set()
+        for pool in self._objects.values():
+            before = pool.in_flight
+            self._count(pool)
+            if pool.in_flight < before:
+                grown.add(pool.obj.storage_class_name)
+        return grown
+
+    def _count(self, pool: Pool) -> None:
+        size = pool.booked + sum(other.booked for other in self.sharing_with(pool))
+        pools = self._classes.get(pool.obj.storage_class_name)
+        if pools is not None and size != pool.in_flight:
+            pools.set_in_flight(pool, size)
+
+    def _leave_segment(self, pool: Pool) -> None:
+        here = self._segments[pool.group.number]
+        del here[pool.key]
+        if not here:
+            del self._segments[pool.group.number]
+        for other in self.sharing_with(pool):
+            self._count(other)
+
+
+_MOST_STEPS: Final = 2000
+"""Of the search for pools that take all claims of a pod. With three pools it tries every way to place seven claims."""
+
+
+class Drawing:
+    """Of one class. Together: each claim finds what those before it left; else each is judged alone against the limit.
+
+    Nothing is drawn for good; `cache.ledger` does that once a node is chosen.
+    """
+
+    def __init__(self, pools: ClassPools, *, together: bool) -> None:
+        self.pools = pools
+        self._together = together
+        self.drawn: npt.NDArray[np.int64] | None = None
+        self.sizes: dict[int, list[int]] = {}
+        self.taken_from: dict[int, list[Pool]] = {}
+        """Slot → the pools that the claims of these sizes come from, where nodes are looked at one by one."""
+        self.sharing: list[Drawing] = []
+
+    def share(self, other: Drawing) -> None:
+        """Draw from the same rooms as the drawing of another class."""
+        self.sharing.append(other)
+        other.sharing.append(self)
+
+    def next(self, size: int, nodes: NodeSet) -> NodeSet:
+        """The nodes that take one more volume of `size` bytes. O(nodes / 64), more where several pools serve a node."""
+        pools = self.pools
+        crowded = pools.crowded
+        for other in self.sharing:
+            crowded |= other.pools.crowded
+        simple = nodes & ~crowded
+        takes = EMPTY
+        if simple:
+            fits = pools.limit >= size
+            if self._together:
+                drawn = self._drawn_in_all()
+                if drawn is None:
+                    fits &= (pools.spare >= size) | ~pools.is_used
+                else:
+                    fits &= (pools.spare - drawn >= size) | ~(pools.is_used | (drawn > 0))
+            takes = nodeset.from_mask(fits) & simple
+            if self._together and takes:
+                if self.drawn is None:
+                    self.drawn = np.zeros(len(pools.limit), dtype=np.int64)
+                self.drawn[nodeset.to_mask(takes, len(pools.limit))] += size
+        for slot in nodeset.each(nodes & crowded):
+            if self.at(slot, size):
+                takes |= 1 << slot
+        return takes
+
+    def at(self, slot: int, size: int) -> bool:
+        """Whether one node takes one more volume: `pools_at` has its pool then, the one with most left if that will do."""
+        sizes, taken_from = self.sizes.setdefault(slot, []), self.taken_from.setdefault(slot, [])
+        best: Pool | None = None
+        most = -1
+        for pool in self.pools.at(slot):
+            before = self._before(slot, pool)
+            takes = pool.takes(size, before=before) if self._together else size <= pool.limit
+            left = pool.room - pool.in_flight - before
+            if takes and (best is None or left > most):
+                best, most = pool, left
+        if best is not None:
+            taken_from.append(best)
+        elif not self._together or not sizes or not self._placed_anew(slot, [*sizes, size]):
+            return False
+        sizes.append(size)
+        return True
+
+    def pools_at(self, slot: int) -> Sequence[Pool]:
+        """The pools that the volumes of one node come from, in the order in which `at` was called."""
+        return self.taken_from.get(slot, ())
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _drawn_in_all(self) -> npt.NDArray[np.int64] | None:
+        out = self.drawn
+        for other in self.sharing:
+            if other.drawn is not None:
+                out = other.drawn if out is None else out + other.drawn
+        return out
+
+    def _before(self, slot: int, pool: Pool) -> int:
+        """What claims of the pod have drawn from the room of this pool."""
+        out = 0
+        for drawing in (self, *self.sharing):
+            taken = list(zip(drawing.sizes.get(slot, ()), drawing.taken_from.get(slot, ())))
+            if drawing.drawn is not None:  # by `next`, before it was known that several pools serve the node
+                taken += [(int(drawing.drawn[slot]), other) for other in drawing.pools.at(slot)[:1]]
+            shares = drawing is not self
+            out += sum(size for size, other in taken if other is pool or (shares and other.group is pool.group))
+        return out
+
+    def _placed_anew(self, slot: int, sizes: list[int]) -> bool:
+        """Place all volumes again, the largest first, where each finding the pool with most left did not place them all."""
+        before = self.taken_from.pop(slot)
+        pools = list(self.pools.at(slot))
+        drawn = [self._before(slot, pool) for pool in pools]
+        order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        found = _Search(pools, drawn, [sizes[at] for at in order]).run()
+        if found is None:
+            self.taken_from[slot] = before
+            return False
+        placed = dict(zip(order, found))
+        self.taken_from[slot] = [pools[placed[at]] for at in range(len(sizes))]
+        return True
+
+
+class _Search:
+    """Depth first: which pool takes which volume, the largest volume first."""
+
+    def __init__(self, pools: list[Pool], drawn: list[int], sizes: list[int]) -> None:
+        self._pools = pools
+        self._drawn = drawn
+        self._sizes = sizes
+        self._steps = 0
+
+    def run(self) -> list[int] | None:
+        """Return the number of each volume's pool; None if there is no way, or none was found in time."""
+        placed: list[int] = []
+        return placed if self._place(placed) else None
+
+    def _place(self, placed: list[int]) -> bool:
+        at = len(placed)
+        if at == len(self._sizes):
+            return True
+        size = self._sizes[at]
+        is_same = at > 0 and self._sizes[at - 1] == size
+        for number in range(placed[-1] if is_same else 0, len(self._pools)):
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                return False
+            if self._pools[number].takes(size, before=self._drawn[number]):
+                self._drawn[number] += size
+                placed.append(number)
+                if self._place(placed):
+                    return True
+                placed.pop()
+                self._drawn[number] -= size
+        return False

@@ -1,0 +1,513 @@
+"""The free volumes of one class: on which nodes a claim finds one, and which it takes (docs/spec/volumes.md §3.3, §12.5).
+
+A volume is a row of columns: rank of its size, kind, node group, free or not. For each shape of claim the number of
+fitting free volumes per node is counted once, in NumPy, and then follows the log of rows that were taken, freed, added
+or removed: the next claim of a known shape costs nothing that grows with volumes or nodes. What a single node takes is
+looked up in lists sorted by size, one per group and kind.
+"""
+
+from __future__ import annotations
+
+import bisect
+import zlib
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.api.selectors import LabelSelector
+from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim
+from scheduler.cache.change_log import ChangeLog
+from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_affinity
+from scheduler.cache.storage.assume_cache import AssumeCache
+from scheduler.core import nodeset
+from scheduler.core.caching import BoundedCache, Interner, Numbers
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes.nodes import Nodes
+
+_SHAPES: Final = 1024
+_SPARE_GROUPS: Final = 1024
+_SPARE_SIZES: Final = 1024
+_NOT_COUNTED: Final = -1
+_FEW: Final = 6
+"""Up to so many rows plain integers are faster than arrays."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Kind(NamedTuple):
+    """What a volume is, apart from its size and place."""
+
+    volume_mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+
+
+class Wish(NamedTuple):
+    """What a claim asks of a volume, apart from its size (gates 4, 5, 10 and 13)."""
+
+    volume_mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+    selector: bytes
+    """Empty for none; else the selector, encoded, so that wishes can be compared."""
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a volume of this kind will do."""
+        return (
+            self.volume_mode == kind.volume_mode
+            and self.attributes_class == kind.attributes_class
+            and self.access_modes <= kind.access_modes
+        )
+
+
+def wish_of(claim: PersistentVolumeClaim) -> Wish:
+    """From the claim's spec, which never changes."""
+    spec = claim.spec
+    return Wish(
+        spec.volume_mode or FILESYSTEM,
+        spec.volume_attributes_class_name or "",
+        frozenset(spec.access_modes),
+        _encode(spec.selector) if spec.selector is not None else b"",
+    )
+
+
+class Row(NamedTuple):
+    """What a row stands for."""
+
+    name: str
+    group: NodeGroup
+    size: int
+    kind: int
+    labels: Mapping[str, str]
+
+
+class ClassShelves(ChangeLog[int]):
+    """The volumes of one class. The log has the rows that were taken or freed."""
+
+    log_max = 16_384
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups, *, capacity: int = 64) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.groups = groups
+        self.rank = np.zeros(capacity, dtype=np.int32)
+        """Place of the row's size among all sizes."""
+        self.kind = np.zeros(capacity, dtype=np.int32)
+        self.group = np.zeros(capacity, dtype=np.int32)
+        """The row's node group, as a number of `local_groups`."""
+        self.free = np.zeros(capacity, dtype=np.bool_)
+        self.rows: list[Row | None] = []
+        self.kinds: Numbers[Kind] = Numbers()
+        self.local_groups: Numbers[NodeGroup] = Numbers()
+        self._sizes: list[int] = []
+        self._vacant: list[int] = []
+        self._shelves: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
+        self._slots = np.zeros(0, dtype=np.int32)
+        self._slots_seen = (-1, -1)
+        self._fits: BoundedCache[tuple[Wish, int], Fits] = BoundedCache(_SHAPES)
+
+    # -- changing: PersistentVolumes only ------------------------------------------------------------------------------
+
+    def add(self, name: str, group: NodeGroup, size: int, *, kind: Kind, labels: Mapping[str, str]) -> int:
+        """A volume of `size` nano-bytes; taken until it is said to be free. Returns its row."""
+        if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
+            self._forget_groups()
+        if len(self._sizes) > 2 * len(self.rows) + _SPARE_SIZES:
+            self._forget_sizes()
+        row = self._vacant.pop() if self._vacant else len(self.rows)
+        if row == len(self.rows):
+            self.rows.append(None)
+            if row == len(self.rank):
+                self._grow()
+        number = self.kinds.of(kind)
+        self.rank[row], self.kind[row], self.group[row] = self._rank(size), number, self.local_groups.of(group)
+        self.rows[row] = Row(name, group, size, number, labels)
+        return row
+
+    def remove(self, row: int) -> None:
+        """The volume is gone, or is another one now."""
+        self.set_free(row, is_free=False)
+        self.rows[row] = None
+        self._vacant.append(row)
+
+    def set_free(self, row: int, *, is_free: bool) -> None:
+        """Whether claims may take it."""
+        if bool(self.free[row]) == is_free:
+            return
+        self.free[row] = is_free
+        known = self.rows[row]
+        assert known is not None
+        shelf = self._shelves.setdefault((known.group.number, known.kind), [])
+        entry = (known.size, known.name, row)
+        at = bisect.bisect_left(shelf, entry)
+        if is_free:
+            shelf.insert(at, entry)
+        else:
+            del shelf[at]
+            if not shelf:
+                del self._shelves[known.group.number, known.kind]
+        self.note(row)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row stands for anything."""
+        return len(self._vacant) == len(self.rows)
+
+    def fits(self, wish: Wish, size: int) -> Fits:
+        """How many free volumes of at least `size` each node has for this wish. Good until the next change."""
+        key = (wish, size)
+        known = self._fits.get(key)
+        if known is None:
+            known = self._fits.put(key, Fits(self, wish, size))
+        known.catch_up()
+        return known
+
+    def smallest(self, slot: int, claim: PersistentVolumeClaim, wish: Wish, *, besides: Container[str]) -> str | None:
+        """The smallest free volume that the claim can have on this node, but for some; None if there is none.
+
+        Of equally small ones a claim always gets the same, and different claims get different ones as far as may be.
+        """
+        request = claim.request
+        size = request.nano if request is not None else 0
+        best: tuple[int, str] | None = None
+        kinds = [number for number, kind in enumerate(self.kinds.contents) if wish.admits(kind)]
+        turn = zlib.crc32(claim.metadata.uid.encode())
+        for group in self.groups.of(slot):
+            for kind in kinds:
+                shelf = self._shelves.get((group.number, kind))
+                found = self._first(shelf, size, turn, wish=wish, besides=besides) if shelf else None
+                if found is not None and (best is None or found < best):
+                    best = found
+        return best[1] if best is not None else None
+
+    def threshold(self, size: int) -> int:
+        """The least rank of volumes that are large enough."""
+        return bisect.bisect_left(self._sizes, size)
+
+    def slots_of_groups(self) -> npt.NDArray[np.int32]:
+        """Of each local group its only slot, -1 if there are none or several."""
+        now = (self.groups.position, len(self.local_groups))
+        if now != self._slots_seen:
+            self._slots_seen = now
+            self._slots = np.array([group.slot for group in self.local_groups.contents], dtype=np.int32)
+        return self._slots
+
+    def _first(
+        self, shelf: list[tuple[int, str, int]], size: int, turn: int, *, wish: Wish, besides: Container[str]
+    ) -> tuple[int, str] | None:
+        """Among equally large ones the look begins at a place that depends on the claim."""
+        at = bisect.bisect_left(shelf, (size, "", -1))
+        while at < len(shelf):
+            here = shelf[at][0]
+            end = bisect.bisect_left(shelf, (here + 1, "", -1), at)
+            many = end - at
+            for step in range(many):
+                _, name, row = shelf[at + (turn + step) % many]
+                if name not in besides and self.is_selected(wish, row):
+                    return here, name
+            at = end
+        return None
+
+    def is_selected(self, wish: Wish, row: int) -> bool:
+        """Gate 10."""
+        known = self.rows[row]
+        return not wish.selector or (known is not None and selector_of(wish).matches(known.labels))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _rank(self, size: int) -> int:
+        at = bisect.bisect_left(self._sizes, size)
+        if at == len(self._sizes) or self._sizes[at] != size:
+            self._sizes.insert(at, size)
+            self.rank[self.rank >= at] += 1
+        return at
+
+    def _forget_groups(self) -> None:
+        """Numbers of groups that no row is in any more."""
+        self.local_groups = Numbers()
+        for row, known in enumerate(self.rows):
+            if known is not None:
+                self.group[row] = self.local_groups.of(known.group)
+        self._fits.clear()
+        self._slots_seen = (-1, -1)
+
+    def _forget_sizes(self) -> None:
+        """Those that no row has any more. Counts stay as they are: they are of rows, not of ranks."""
+        self._sizes = sorted({known.size for known in self.rows if known is not None})
+        for row, known in enumerate(self.rows):
+            if known is not None:
+                self.rank[row] = self.threshold(known.size)
+
+    def _grow(self) -> None:
+        more = len(self.rank)
+        self.rank = np.concatenate((self.rank, np.zeros(more, dtype=np.int32)))
+        self.kind = np.concatenate((self.kind, np.zeros(more, dtype=np.int32)))
+        self.group = np.concatenate((self.group, np.zeros(more, dtype=np.int32)))
+        self.free = np.concatenate((self.free, np.zeros(more, dtype=np.bool_)))
+
+
+_selectors: Final[Interner[bytes, LabelSelector]] = Interner(_SHAPES)
+_decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
+
+
+def selector_of(wish: Wish) -> LabelSelector:
+    """The wish's selector; ValueError if it cannot be used."""
+    known = _selectors.get(wish.selector)
+    if known is None:
+        known = _selectors.share(wish.selector, _decode(wish.selector))
+    return known
+
+
+class Fits:
+    """`counts` has a number per slot, `nodes` those that have any. For reading, after `catch_up`."""
+
+    __slots__ = (
+        "_counted",
+        "_kinds",
+        "_position",
+        "_seen",
+        "_shelves",
+        "_size",
+        "_threshold",
+        "_wish",
+        "counts",
+        "nodes",
+    )
+
+    def __init__(self, shelves: ClassShelves, wish: Wish, size: int) -> None:
+        self._shelves = shelves
+        self._wish = wish
+        self._size = size
+        self._seen = (-1, -1)
+        self._position = -1
+        self._counted = np.zeros(0, dtype=np.int32)
+        self._kinds: list[bool] = []
+        self._threshold = 0
+        self.counts = np.zeros(0, dtype=np.int32)
+        self.nodes: NodeSet = EMPTY
+
+    def catch_up(self) -> None:
+        """Apply the volumes that were taken and freed since; count again if nodes changed or the log does not reach back."""
+        shelves = self._shelves
+        shelves.groups.catch_up()
+        now = (shelves.groups.position, shelves.nodes.capacity)
+        if now == self._seen and shelves.position == self._position:
+            return
+        changed = shelves.changed_since(self._position) if now == self._seen else None
+        if changed is None or len(changed) > len(shelves.rows) // 8 + 8:
+            self._count_all()
+        else:
+            self._recount(list(dict.fromkeys(changed)))
+        self._seen, self._position = now, shelves.position
+
+    def _count_all(self) -> None:
+        shelves, size = self._shelves, len(self._shelves.rows)
+        self._threshold = shelves.threshold(self._size)
+        self._kinds = [self._wish.admits(kind) for kind in shelves.kinds.contents]
+        fit = shelves.free[:size] & (shelves.rank[:size] >= self._threshold)
+        if not all(self._kinds):
+            fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[:size]]
+        if self._wish.selector:
+            for row in np.flatnonzero(fit):
+                fit[row] = shelves.is_selected(self._wish, int(row))
+        self._counted = np.where(fit, shelves.group[:size], _NOT_COUNTED).astype(np.int32)
+        self.counts = _per_slot(shelves, shelves.group[:size][fit])
+        self.nodes = nodeset.from_mask(self.counts > 0)
+
+    def _recount(self, rows: list[int]) -> None:
+        shelves = self._shelves
+        self._threshold = shelves.threshold(self._size)
+        self._kinds += [self._wish.admits(kind) for kind in shelves.kinds.contents[len(self._kinds) :]]
+        if max(rows) >= len(self._counted):
+            more = np.full(len(shelves.rank) - len(self._counted), _NOT_COUNTED, dtype=np.int32)
+            self._counted = np.concatenate((self._counted, more))
+        if len(rows) > _FEW:
+            self._recount_many(np.array(rows, dtype=np.intp))
+            return
+        for row in rows:
+            now = int(shelves.group[row]) if self._is_fit(row) else _NOT_COUNTED
+            before = int(self._counted[row])
+            if now == before:
+                continue
+            self._counted[row] = now
+            if before != _NOT_COUNTED:
+                self._add(before, -1)
+            if now != _NOT_COUNTED:
+                self._add(now, 1)
+
+    def _is_fit(self, row: int) -> bool:
+        shelves = self._shelves
+        return bool(
+            shelves.free[row]
+            and shelves.rank[row] >= self._threshold
+            and self._kinds[shelves.kind[row]]
+            and shelves.is_selected(self._wish, row)
+        )
+
+    def _recount_many(self, rows: npt.NDArray[np.intp]) -> None:
+        shelves = self._shelves
+        fit = shelves.free[rows] & (shelves.rank[rows] >= self._threshold)
+        fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[rows]]
+        if self._wish.selector:
+            for at in np.flatnonzero(fit):
+                fit[at] = shelves.is_selected(self._wish, int(rows[at]))
+        now = np.where(fit, shelves.group[rows], _NOT_COUNTED)
+        before = self._counted[rows]
+        differs = now != before
+        self._counted[rows] = now
+        for locals_, by in ((before[differs], -1), (now[differs], 1)):
+            there = locals_[locals_ != _NOT_COUNTED]
+            slots = shelves.slots_of_groups()[there]
+            np.add.at(self.counts, slots[slots >= 0], by)
+            for group in there[slots < 0]:
+                nodes = shelves.local_groups.contents[group].nodes
+                if nodes:
+                    self.counts[nodeset.to_mask(nodes, len(self.counts))] += by
+        self.nodes = nodeset.from_mask(self.counts > 0)
+
+    def _add(self, local: int, by: int) -> None:
+        group = self._shelves.local_groups.contents[local]
+        if group.slot >= 0:
+            slot = group.slot
+            self.counts[slot] += by
+            if self.counts[slot] == 0:
+                self.nodes &= ~(1 << slot)
+            else:
+                self.nodes |= 1 << slot
+        elif group.nodes:
+            self.counts[nodeset.to_mask(group.nodes, len(self.counts))] += by
+            self.nodes = nodeset.from_mask(self.counts > 0)
+
+
+def together(fits: Sequence[Fits]) -> npt.NDArray[np.int32]:
+    """Per slot how many volumes there are that fit any of these; all of one class, and caught up. O(volumes) in NumPy."""
+    shelves = fits[0]._shelves  # noqa: SLF001 (it is one of its kind)
+    counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
+    for one in fits:
+        np.maximum(counted[: len(one._counted)], one._counted, out=counted[: len(one._counted)])  # noqa: SLF001
+    return _per_slot(shelves, counted[counted != _NOT_COUNTED])
+
+
+def _per_slot(shelves: ClassShelves, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """One entry per volume, its local group → how many volumes per slot."""
+    per_group = np.bincount(groups, minlength=len(shelves.local_groups))
+    slots, capacity = shelves.slots_of_groups(), shelves.nodes.capacity
+    single = (slots >= 0) & (per_group > 0)
+    counts = np.bincount(slots[single], weights=per_group[single], minlength=capacity).astype(np.int32)
+    for group in np.flatnonzero((slots < 0) & (per_group > 0)):
+        nodes = shelves.local_groups.contents[group].nodes
+        if nodes:
+            counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
+    return counts
+
+
+AVAILABLE: Final = "Available"
+
+
+class PersistentVolumes(AssumeCache[PersistentVolume]):
+    """All volumes as decisions see them: with our own pre-bindings on top."""
+
+    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
+        super().__init__("persistentvolumes")
+        self._nodes = nodes
+        self._groups = groups
+        self._classes: dict[str, ClassShelves] = {}
+        self._places: dict[str, tuple[ClassShelves, int]] = {}
+        self._where: dict[str, NodeGroup] = {}
+        self._meant_for: dict[str, dict[str, None]] = {}
+
+    def shelves(self, storage_class: str) -> ClassShelves | None:
+        """The volumes of a class; None if it has none that were ever free."""
+        return self._classes.get(storage_class)
+
+    def where(self, name: str) -> NodeGroup:
+        """Where a known volume can be used, by its node affinity. KeyError for an unknown one."""
+        self._groups.catch_up()
+        return self._where[name]
+
+    def meant_for(self, claim_key: str) -> list[PersistentVolume]:
+        """Volumes whose claimRef names this claim, of whatever uid, class and state; by name."""
+        names = self._meant_for.get(claim_key)
+        return [volume for name in sorted(names) if (volume := self.get(name)) is not None] if names else []
+
+    def _changed(self, before: PersistentVolume | None, now: PersistentVolume | None) -> None:
+        if before is not None and before.spec.claim_ref is not None:
+            self._unmean(before.spec.claim_ref.key, before.key)
+        if now is None:
+            assert before is not None
+            self._leave(before)
+            return
+        if now.spec.claim_ref is not None:
+            self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
+        if before is None or not _stays(before, now):
+            if before is not None:
+                self._leave(before)
+            self._where[now.key] = self._groups.acquire(where_affinity(now.required_nodes))
+        shelves, row = self._places.get(now.key) or (None, -1)
+        if shelves is not None:
+            shelves.set_free(row, is_free=is_free(now))
+        elif is_free(now):
+            self._enter(now)
+
+    def _enter(self, volume: PersistentVolume) -> None:
+        """A row of its class, from the first moment that it is free."""
+        shelves = self._classes.get(volume.storage_class)
+        if shelves is None:
+            shelves = self._classes[volume.storage_class] = ClassShelves(self._nodes, self._groups)
+        row = shelves.add(
+            volume.key,
+            self._where[volume.key],
+            volume.capacity.nano,
+            kind=_kind(volume),
+            labels=volume.metadata.labels,
+        )
+        shelves.set_free(row, is_free=True)
+        self._places[volume.key] = shelves, row
+
+    def _leave(self, volume: PersistentVolume) -> None:
+        shelves, row = self._places.pop(volume.key, (None, -1))
+        if shelves is not None:
+            shelves.remove(row)
+            if shelves.is_empty:
+                del self._classes[volume.storage_class]
+        self._groups.release(self._where.pop(volume.key))
+
+    def _unmean(self, claim_key: str, name: str) -> None:
+        names = self._meant_for[claim_key]
+        del names[name]
+        if not names:
+            del self._meant_for[claim_key]
+
+
+def is_free(volume: PersistentVolume) -> bool:
+    """Whether any claim may have it: gates 2, 6 and 9 for a claim that nothing was meant for (§3.3.2)."""
+    return (
+        volume.spec.claim_ref is None
+        and volume.status.phase == AVAILABLE
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def _kind(volume: PersistentVolume) -> Kind:
+    spec = volume.spec
+    return Kind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", frozenset(spec.access_modes))
+
+
+def _stays(before: PersistentVolume, now: PersistentVolume) -> bool:
+    """Whether its row stands for it as before; everything else is whether it is free."""
+    old, new = before.spec, now.spec
+    return (
+        before.storage_class == now.storage_class
+        and before.capacity.nano == now.capacity.nano
+        and old.access_modes == new.access_modes
+        and old.volume_mode == new.volume_mode
+        and old.volume_attributes_class_name == new.volume_attributes_class_name
+        and before.metadata.labels == now.metadata.labels
+        and old.node_affinity == new.node_affinity
+    )

@@ -1,0 +1,202 @@
+"""How to say that a volume, a claim or a class is not there; one that could not be read is named with what is wrong.
+
+The plain texts are those of upstream's listers: the singular, and no namespace (docs/spec/volumes.md §0.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from scheduler.api.decode import Broken
+from scheduler.api.storage_v1 import (
+    NO_PROVISIONER,
+    CSIDriver,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_topologies
+from scheduler.cache.storage.assume_cache import AssumeCache
+from scheduler.cache.storage.attach_limits import Attached
+from scheduler.cache.storage.capacity import Capacities, SharedPools
+from scheduler.cache.storage.capacity_reservations import Ledger
+from scheduler.cache.storage.persistent_volumes import PersistentVolumes
+from scheduler.core.clock import Clock
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.watchers import Watchers
+
+if TYPE_CHECKING:
+    from scheduler.cache.nodes.nodes import Nodes
+
+_CLASS = "StorageClass"
+
+
+def absent_claim(volumes: Volumes, key: str) -> str:
+    """Of the claim `namespace/name`, which is not known."""
+    return _absent(volumes, CLAIM, "persistentvolumeclaim", key)
+
+
+def absent_volume(volumes: Volumes, name: str) -> str:
+    """Of the volume of that name."""
+    return _absent(volumes, VOLUME, "persistentvolume", name)
+
+
+def absent_class(volumes: Volumes, name: str) -> str:
+    """Of the class of that name."""
+    return _absent(volumes, _CLASS, "storageclass.storage.k8s.io", name)
+
+
+def _absent(volumes: Volumes, kind: str, called: str, key: str) -> str:
+    name = key.rpartition("/")[2]
+    broken = volumes.broken.get((kind, key))
+    return f'{called} "{name}" not found' if broken is None else f'{called} "{name}" cannot be read: {broken.why}'
+
+
+CLAIM = "PersistentVolumeClaim"
+VOLUME = "PersistentVolume"
+VOLUME_FOR = "PersistentVolume for"
+"""The kind of news that a volume whose claimRef names a claim came, changed or went; the key is the claim's."""
+
+
+class KnownClass(NamedTuple):
+    """A storage class and the nodes that its allowedTopologies admit."""
+
+    obj: StorageClass
+    allowed: NodeGroup
+
+    @property
+    def is_static(self) -> bool:
+        """Whether nobody makes volumes of it."""
+        return self.obj.provisioner in {"", NO_PROVISIONER}
+
+
+class Claims(AssumeCache[PersistentVolumeClaim]):
+    """All claims as decisions see them: with our own selected nodes on top."""
+
+    def __init__(self, changed: Callable[[PersistentVolumeClaim | None, PersistentVolumeClaim | None], None]) -> None:
+        """`changed` is called at each change, with the claim before and now."""
+        super().__init__("persistentvolumeclaims")
+        self._follow = changed
+        self.unselected: dict[str, dict[str, None]] = {}
+        """Namespace → keys of its claims that have neither a volume nor a selected node."""
+
+    def _changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
+        self._follow(before, now)
+        if now is not None and not now.spec.volume_name and now.selected_node is None:
+            self.unselected.setdefault(now.metadata.namespace, {})[now.key] = None
+        elif before is not None and (keys := self.unselected.get(before.metadata.namespace)) is not None:
+            keys.pop(before.key, None)
+            if not keys:
+                del self.unselected[before.metadata.namespace]
+
+
+class Volumes:
+    """One per cluster."""
+
+    def __init__(self, nodes: Nodes, clock: Clock) -> None:
+        self._nodes = nodes
+        self.groups = NodeGroups(nodes)
+        self.claims = Claims(self._claim_changed)
+        self.volumes = PersistentVolumes(nodes, self.groups)
+        self.capacities = Capacities(nodes, self.groups, SharedPools(self._provisioner_of))
+        self.ledger = Ledger(nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock)
+        self.classes: dict[str, KnownClass] = {}
+        self.csi_nodes: dict[str, CSINode] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self.attachments: dict[str, VolumeAttachment] = {}
+        self.broken: dict[tuple[str, str], Broken] = {}
+        """Kind and key → what could not be read: it counts as absent, but can be named."""
+        self.holders: dict[tuple[str, str, str], dict[str, None]] = {}
+        """Kind, key and version of what is assumed → the pods, of whatever profile, that count on it."""
+        self.under_way: dict[str, dict[str, None]] = {}
+        """Claim → the pods whose plans work on it, from Reserve on."""
+        self.binding: dict[str, dict[str, None]] = {}
+        """Claim → the pods whose plans for it are being carried out, the first to begin first: that one writes."""
+        self.given_back: dict[tuple[str, str], None] = {}
+        """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
+        self.attached = Attached(
+            nodes,
+            claims=self.claims,
+            volumes=self.volumes,
+            provisioner_of=self._provisioner_of,
+            csi_nodes=self.csi_nodes,
+            attachments=self.attachments,
+        )
+        self._migrated: dict[str, NodeSet] = {}
+        self._migrated_seen: tuple[int, int] = (-1, -1)
+        self._csi_generation = 0
+        self._watchers = Watchers()
+        self.on_news: Callable[[str, str], None] = _ignored
+        """Called at each change, with kind and key, before those who wait for it."""
+
+    def bytes_in_flight(self) -> dict[str, int]:
+        """By class, those included of which nothing is on its way: for the gauge."""
+        made = (name for name, known in self.classes.items() if not known.is_static)
+        return dict.fromkeys(made, 0) | self.ledger.bytes_in_flight()
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def set_volume(self, volume: PersistentVolume) -> None:
+        """A volume as the watch has it."""
+        is_new = self.volumes.get_api(volume.key) is None
+        self.volumes.set(volume)
+        if volume.spec.claim_ref is not None:
+            self.ledger.volume_came(volume.spec.claim_ref.key, is_new=is_new)
+
+    def set_class(self, storage_class: StorageClass) -> None:
+        """A class came or changed."""
+        old = self.classes.get(storage_class.key)
+        group = self.groups.acquire(where_topologies(storage_class.allowed_topologies))
+        self.classes[storage_class.key] = KnownClass(storage_class, group)
+        if old is not None:
+            self.groups.release(old.allowed)
+
+    def remove_class(self, name: str) -> None:
+        """A class is gone."""
+        old = self.classes.pop(name, None)
+        if old is not None:
+            self.groups.release(old.allowed)
+
+    def set_csi_node(self, name: str, csi_node: CSINode | None) -> None:
+        """What CSI says about a node came, changed or went."""
+        if csi_node is None:
+            self.csi_nodes.pop(name, None)
+        else:
+            self.csi_nodes[name] = csi_node
+        self._csi_generation += 1
+
+    def migrated(self, plugin: str) -> NodeSet:
+        """Nodes on which CSI stands in for this in-tree plugin. O(nodes) after a change of nodes or CSINodes."""
+        seen = (self._csi_generation, self._nodes.relabelled.position)
+        if seen != self._migrated_seen:
+            self._migrated, self._migrated_seen = {}, seen
+            for name, csi_node in self.csi_nodes.items():
+                slot = self._nodes.present_slot(name)
+                for migrated in csi_node.migrated_plugins if slot is not None else ():
+                    self._migrated[migrated] = self._migrated.get(migrated, EMPTY) | 1 << (slot or 0)
+        return self._migrated.get(plugin, EMPTY)
+
+    def _claim_changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
+        self.ledger.claim_changed(before, now)
+
+    def _provisioner_of(self, storage_class: str) -> str:
+        known = self.classes.get(storage_class)
+        return known.obj.provisioner if known is not None else ""
+
+    # -- waiting for news ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[Hashable], callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back at each change of one of these, named `(kind, key)`; returns what ends that."""
+        return self._watchers.subscribe(topics, callback)
+
+    def tell(self, kind: str, key: str) -> None:
+        """Something of that name changed; the caches show it already."""
+        self.on_news(kind, key)
+        self._watchers.tell((kind, key))
+
+
+def _ignored(_kind: str, _key: str) -> None:
+    pass

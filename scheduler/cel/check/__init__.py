@@ -1,0 +1,1 @@
+"""Types, overloads and validation of a parsed expression."""

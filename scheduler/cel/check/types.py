@@ -1,0 +1,277 @@
+"""Types of the language, and how functions are declared (docs/spec/cel.md, KEP-2876)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from scheduler.cel.values import Value
+
+
+class Type(NamedTuple):
+    """`name` is cel-go's, as messages show it; parameters of list, map, optional_type and type follow.
+
+    A type parameter of an overload has a name that is one upper-case letter.
+    """
+
+    name: str
+    params: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.params:
+            return self.name
+        return f"{self.name}({', '.join(map(str, self.params))})"
+
+    @property
+    def is_parameter(self) -> bool:
+        return len(self.name) == 1 and self.name.isupper()
+
+
+DYN: Final = Type("dyn")
+ANY: Final = Type("any")
+BOOL: Final = Type("bool")
+INT: Final = Type("int")
+UINT: Final = Type("uint")
+DOUBLE: Final = Type("double")
+STRING: Final = Type("string")
+BYTES: Final = Type("bytes")
+NULL: Final = Type("null_type")
+TIMESTAMP: Final = Type("timestamp")
+DURATION: Final = Type("duration")
+QUANTITY: Final = Type("kubernetes.Quantity")
+SEMVER: Final = Type("kubernetes.Semver")
+URL: Final = Type("kubernetes.URL")
+IP: Final = Type("net.IP")
+CIDR: Final = Type("net.CIDR")
+FORMAT: Final = Type("kubernetes.NamedFormat")
+A: Final = Type("A")
+B: Final = Type("B")
+T: Final = Type("T")
+
+
+def list_of(element: Type) -> Type:
+    """`list(element)`."""
+    return Type("list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """`map(key, value)`."""
+    return Type("map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """`optional_type(value)`."""
+    return Type("optional_type", (value,))
+
+
+def type_of(value: Type) -> Type:
+    """`type(value)`: what `type(x)` and a type's name evaluate to."""
+    return Type("type", (value,))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overload:
+    """One way to call a function. Compared by identity.
+
+    `call` gets evaluated arguments (the target first, for a member) whose run-time types fit `params`; it raises
+    `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function that is called
+    with the arguments and then the result; None is 1.
+    """
+
+    id: str
+    name: str
+    params: tuple[Type, ...]
+    result: Type
+    call: Callable[..., Value]
+    member: bool = False
+    cost: Callable[..., int] | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectType:
+    """A type with named fields, such as that of `device`; its values are mappings from field to value that hold all."""
+
+    name: str
+    fields: Mapping[str, Type]
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """What an expression may name: variables, object types by name, functions."""
+
+    variables: Mapping[str, Type]
+    functions: Mapping[str, tuple[Overload, ...]]
+    """By name; member and global overloads together."""
+    objects: Mapping[str, ObjectType] = field(default_factory=dict)
+
+    def extended(self, variables: Mapping[str, Any], objects: tuple[ObjectType, ...] = ()) -> Env:
+        """This one, with more variables and object types."""
+        more = {each.name: each for each in objects}
+        return Env({**self.variables, **variables}, self.functions, {**self.objects, **more})
+
+
+ERROR: Final = Type("!error!")
+"""The type of what has been complained about already."""
+
+Bindings = Mapping[str, Type]
+"""What type variables stand for, by name."""
+
+_OPAQUE = frozenset({"optional_type", "net.IP", "net.CIDR"})
+_CONTAINERS = frozenset({"list", "map"}) | _OPAQUE
+_NEVER_NULL = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"})
+_DECLARED = {
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+    "any": "google.protobuf.Any",
+}
+_VARIABLE: Final = "_var"
+
+
+def variable(number: int) -> Type:
+    """A fresh type variable."""
+    return Type(f"{_VARIABLE}{number}")
+
+
+def is_variable(type_: Type) -> bool:
+    name = type_.name
+    return name.startswith(_VARIABLE) or (len(name) == 1 and name.isupper())
+
+
+@lru_cache(maxsize=128)
+def is_closed(type_: Type) -> bool:
+    """Whether there is no type variable in it. Remembered, as types may be nested some hundred levels deep."""
+    return not is_variable(type_) and all(map(is_closed, type_.params))
+
+
+def is_dyn(type_: Type) -> bool:
+    return type_.name in {"dyn", "any"}
+
+
+def is_dyn_or_error(type_: Type) -> bool:
+    return is_dyn(type_) or type_ == ERROR
+
+
+def is_struct(type_: Type) -> bool:
+    """Whether it is a type with fields, known or not: all names with a dot but those of opaque values."""
+    return "." in type_.name and type_.name not in _OPAQUE
+
+
+def unwrap_optional(type_: Type) -> tuple[Type, bool]:
+    """What is in an optional, and whether it was one."""
+    return (type_.params[0], True) if type_.name == "optional_type" else (type_, False)
+
+
+def shown(type_: Type) -> str:
+    """As the checker's messages write it."""
+    if type_.name == "null_type":
+        return "null"
+    if not type_.params:
+        return type_.name
+    return f"{type_.name}({', '.join(map(shown, type_.params))})"
+
+
+def declared(type_: Type) -> str:
+    """As the message about the result's type writes it."""
+    name = _DECLARED.get(type_.name, type_.name)
+    return f"{name}({', '.join(map(declared, type_.params))})" if type_.params else name
+
+
+def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
+    """The type with its variables replaced, as far as they are bound; the others by dyn if asked."""
+    while type_.name in bound:
+        type_ = bound[type_.name]
+    if is_variable(type_):
+        return DYN if to_dyn else type_
+    if not type_.params or is_closed(type_):
+        return type_
+    return Type(type_.name, tuple(substitute(bound, each, to_dyn=to_dyn) for each in type_.params))
+
+
+class _Attempt:
+    """Bindings to which others are added for a try. Copying them for each try would cost the square of the source."""
+
+    __slots__ = ("_bound", "added")
+
+    def __init__(self, bound: Bindings) -> None:
+        self._bound = bound
+        self.added: dict[str, Type] = {}
+
+    def get(self, name: str) -> Type | None:
+        found = self.added.get(name)
+        return self._bound.get(name) if found is None else found
+
+
+def assign(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+    """Return whether all of `given` fit `wanted`; if so, `bound` has what that takes, else it stays as it was."""
+    attempt = _Attempt(bound)
+    fits = _all_fit(attempt, given, wanted)
+    if fits and attempt.added:
+        bound.update(attempt.added)
+    return fits
+
+
+def more_general(one: Type, other: Type) -> Type:
+    """Of two types that unify, the one that says less."""
+    return one if _is_no_more_specific(one, other) else other
+
+
+def _all_fit(bound: _Attempt, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+    return len(given) == len(wanted) and all(_fits(bound, one, other) for one, other in zip(given, wanted))
+
+
+def _fits(bound: _Attempt, one: Type, other: Type) -> bool:
+    if is_variable(other):
+        fits, was_bound = _binds(bound, one, other)
+        if fits or was_bound:
+            return fits
+    if is_variable(one):
+        return _binds(bound, other, one)[0]
+    if is_dyn_or_error(one) or is_dyn_or_error(other):
+        return True
+    if "null_type" in {one.name, other.name}:
+        return one.name not in _NEVER_NULL and other.name not in _NEVER_NULL
+    if one.name != other.name:
+        return False
+    return one.name not in _CONTAINERS or _all_fit(bound, one.params, other.params)
+
+
+def _binds(bound: _Attempt, type_: Type, variable_: Type) -> tuple[bool, bool]:
+    """Whether the variable may stand for the type, and whether it stood for something before."""
+    if type_ == variable_:
+        return True, True
+    known = bound.get(variable_.name)
+    if known is None:
+        free = _is_free_of(bound, variable_, type_)
+        if free:
+            bound.added[variable_.name] = type_
+        return free, False
+    if type_ == known:
+        return True, True
+    if not _fits(bound, type_, known):
+        return False, True
+    general = more_general(type_, known)
+    if _is_free_of(bound, variable_, general):
+        bound.added[variable_.name] = general
+    return True, True
+
+
+def _is_free_of(bound: _Attempt, variable_: Type, within: Type) -> bool:
+    """Whether the variable does not occur in the type, also through what other variables stand for."""
+    if variable_ == within:
+        return False
+    if is_variable(within):
+        known = bound.get(within.name)
+        return known is None or _is_free_of(bound, variable_, known)
+    return is_closed(within) or all(_is_free_of(bound, variable_, each) for each in within.params)
+
+
+def _is_no_more_specific(one: Type, other: Type) -> bool:
+    if is_dyn(one) or is_variable(one):
+        return True
+    if is_dyn(other) or is_variable(other) or one.name != other.name:
+        return False
+    if one.name not in _CONTAINERS:
+        return one.name == "type" or one == other
+    return len(one.params) == len(other.params) and all(map(_is_no_more_specific, one.params, other.params))

@@ -1,0 +1,236 @@
+"""Variables, and what is selected from them: `a.b`, `a["b"]`, `a.?b`, `has(a.b)`.
+
+A chain of selections is one step, as in cel-go, because an optional in it makes all that follows optional, and because
+costs are counted per chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.cel.errors import EvalError, NoSuchKey
+from scheduler.cel.eval.running import Code, Failed, Run, go_type
+from scheduler.cel.go_format import double
+from scheduler.cel.values import NONE, Optional, UInt, Value, key, type_name
+
+MISSING: Final = object()
+"""What `find` finds where there is nothing."""
+_KEYS: Final = frozenset({str, int, bool, UInt, float})
+
+
+@dataclass(frozen=True, slots=True)
+class Qualifier:
+    """One selection. The key is a constant, or code that gives it."""
+
+    constant: Value = None
+    code: Code | None = None
+    is_optional: bool = False
+    is_test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Where a chain starts, and what is selected. `charge` is what the chain costs beyond one per selection."""
+
+    base: Code
+    qualifiers: tuple[Qualifier, ...] = ()
+    charge: int = 1
+
+    def qualified(self, qualifier: Qualifier) -> Attribute:
+        """The chain with one more selection."""
+        return Attribute(self.base, (*self.qualifiers, qualifier), self.charge - qualifier.is_test)
+
+    def resolved(self) -> Code:
+        """The code of the chain without its own charge, for a chain that is a part of something larger."""
+        if not self.qualifiers:
+            return self.base
+        if all(_is_plain(each) for each in self.qualifiers):
+            return _plain(self.base, tuple(each.constant for each in self.qualifiers))
+        return _general(self.base, self.qualifiers)
+
+    def charged(self) -> Code:
+        """The code of the chain on its own."""
+        resolved, charge = self.resolved(), self.charge
+        if charge == 0:
+            return resolved
+
+        def evaluate(run: Run) -> Value:
+            run.cost += charge
+            return resolved(run)
+
+        return evaluate
+
+
+def global_variable(name: str) -> Code:
+    """What the caller has bound to the name."""
+
+    def read(run: Run) -> Value:
+        try:
+            return run.bindings[name]
+        except KeyError:
+            raise EvalError(f"no such attribute(s): {name}") from None
+
+    return read
+
+
+def iteration_variable(slot: int) -> Code:
+    """What a loop is at."""
+    return lambda run: run.slots[slot]
+
+
+def accumulator(slot: int, init: Code, *, grows: bool) -> Code:
+    """What a loop has made so far. Its first value is computed when somebody looks, as upstream does.
+
+    `grows`: an empty list or map to begin with is a private one, that steps may add to in place.
+    """
+
+    def read(run: Run) -> Value:
+        value = run.slots[slot]
+        if value is UNSET:
+            try:
+                value = init(run)
+            except EvalError as error:
+                value = Failed(str(error))
+            if grows and not value and type(value) in _GROWN:
+                value = _GROWN[type(value)]()
+            run.slots[slot] = value
+        if type(value) is Failed:
+            raise EvalError(value.text)
+        return value
+
+    return read
+
+
+UNSET: Final = object()
+"""In the slot of an accumulator that nobody has looked at yet."""
+
+
+class Growing(list[Value]):
+    """A list that only its loop knows, until it is done."""
+
+    __slots__ = ()
+
+
+class GrowingMap(dict[Value, Value]):
+    """As `Growing`, of a map."""
+
+    __slots__ = ()
+
+
+_GROWN: Final[Mapping[type, type]] = {list: Growing, dict: GrowingMap}
+
+
+def grown(value: Value) -> Value:
+    """What a loop has made, for everybody."""
+    if type(value) is Growing:
+        return list(value)
+    return dict(value) if type(value) is GrowingMap else value
+
+
+def pick(holder: Value, name: Value) -> Value:
+    """`holder[name]`, or upstream's error."""
+    found = find(holder, name)
+    if found is not MISSING:
+        return found
+    if isinstance(holder, list | tuple):
+        raise EvalError(f"index out of bounds: {key_text(name)}")
+    raise NoSuchKey(f"no such key: {key_text(name)}")
+
+
+def key_text(name: Value) -> str:
+    """A key in an error's text."""
+    if isinstance(name, bool):
+        return "true" if name else "false"
+    if isinstance(name, float):
+        return double(name)
+    return str(name)
+
+
+def is_key(name: Value) -> bool:
+    """Whether anything may be selected by such a value."""
+    return type(name) in _KEYS
+
+
+def find(holder: Value, name: Value) -> Value:
+    """`holder[name]`, or MISSING."""
+    if not is_key(name):
+        raise EvalError(f"invalid qualifier type: {go_type(type_name(name))}")
+    if isinstance(holder, dict | Mapping):
+        try:
+            return holder[name if type(name) is str else key(name)]
+        except KeyError:
+            return MISSING
+    if isinstance(holder, list | tuple):
+        index = _index(name)
+        return holder[index] if 0 <= index < len(holder) else MISSING
+    return MISSING
+
+
+def _index(name: Value) -> int:
+    if isinstance(name, bool | str):
+        raise EvalError(f"unsupported index type '{type_name(name)}' in list")
+    is_lossless = name.is_integer() if isinstance(name, float) else name < 1 << 63
+    if not is_lossless:
+        raise EvalError(f"unsupported index value {key_text(name)} in list")
+    return int(name)
+
+
+def _is_plain(qualifier: Qualifier) -> bool:
+    return qualifier.code is None and not qualifier.is_optional and not qualifier.is_test
+
+
+def _plain(base: Code, names: tuple[Value, ...]) -> Code:
+    """Nothing but constant keys: nearly every chain of a device selector."""
+    as_general = tuple(Qualifier(each) for each in names)
+    keys = tuple(map(key, names))
+    count = len(names)
+
+    def resolve(run: Run) -> Value:
+        start = holder = base(run)
+        try:
+            for each in keys:
+                if not isinstance(holder, dict):
+                    return _walk(run, start, as_general)
+                holder = holder[each]
+        except KeyError:
+            return _walk(run, start, as_general)
+        run.cost += count
+        return holder
+
+    return resolve
+
+
+def _general(base: Code, qualifiers: tuple[Qualifier, ...]) -> Code:
+    return lambda run: _walk(run, base(run), qualifiers)
+
+
+def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
+    is_optional = isinstance(holder, Optional)
+    if is_optional:
+        if not holder.present:
+            return False if qualifiers[-1].is_test else NONE
+        holder = holder.value
+    for each in qualifiers:
+        is_optional = is_optional or each.is_optional
+        if not is_optional:
+            run.cost += 1
+        name = each.constant if each.code is None else each.code(run)
+        if each.is_test:
+            return _tested(run, holder, name, is_optional=is_optional)
+        if not is_optional:
+            holder = pick(holder, name)
+            continue
+        holder = find(holder, name)
+        if holder is MISSING:
+            return False if qualifiers[-1].is_test else NONE
+        run.cost += 1
+    return Optional(holder) if is_optional else holder
+
+
+def _tested(run: Run, holder: Value, name: Value, *, is_optional: bool) -> bool:
+    is_present = find(holder, name) is not MISSING
+    if is_optional and is_present:
+        run.cost += 1
+    return is_present

@@ -1,0 +1,247 @@
+"""Calling functions: which overload the arguments' run-time types pick, and what upstream says if none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from scheduler.cel.check.types import Overload, Type, is_dyn, is_variable
+from scheduler.cel.errors import EvalError
+from scheduler.cel.eval.attributes import Growing
+from scheduler.cel.eval.logic import NO_SUCH_OVERLOAD, Cost, both, call_cost
+from scheduler.cel.eval.running import Code, Run
+from scheduler.cel.go_format import scalar
+from scheduler.cel.values import UInt, Value, type_name, unkey
+
+_NUMBERS: Final = frozenset({"int", "uint", "double"})
+_TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
+_COMPARABLE: Final = _NUMBERS | _TIMES | {"bool", "string", "bytes"}
+_RECEIVERS: Final = _TIMES | {"string"}
+_BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
+    "_+_": _NUMBERS | _TIMES | {"string", "bytes", "list"},
+    "_-_": _NUMBERS | _TIMES,
+    "_*_": _NUMBERS,
+    "_/_": _NUMBERS,
+    "_%_": frozenset({"int", "uint"}),
+    "-_": frozenset({"int", "double", "bool"}),
+    "_<_": _COMPARABLE,
+    "_<=_": _COMPARABLE,
+    "_>_": _COMPARABLE,
+    "_>=_": _COMPARABLE,
+    "sort": frozenset({"list"}),
+    "@sortByAssociatedKeys": frozenset({"list"}),
+    "size": frozenset({"string", "bytes", "list", "map"}),
+    "matches": frozenset({"string"}),
+    "contains": frozenset(),
+    "startsWith": frozenset(),
+    "endsWith": frozenset(),
+    "@in": frozenset(),
+}
+"""Functions that upstream implements once for all their overloads, and the types that can do it at all.
+
+Which overload the checker found does not matter to these.
+"""
+_LONG: Final = 256
+"""Elements or characters. A call with more must be affordable before it is tried, as some are quadratic. And the clock is
+looked at before it, as some take a microsecond for each character."""
+_INVOCATIONS: Final = 4096
+"""More than there are overloads and choices of the checker among them."""
+_SIZED: Final = frozenset({list, str, bytes})
+_UNGUARDED: Final = frozenset({"flatten", "sort", "@sortByAssociatedKeys"})
+"""Functions that look at the elements of a list themselves, whatever their overloads say."""
+_NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
+"""Functions that do not name themselves when nothing fits."""
+_CLASSES: Final[Mapping[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "uint": UInt,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "null_type": type(None),
+}
+
+_Chosen: TypeAlias = tuple[Callable[..., Value], Cost]
+"""What an overload does, and what it costs."""
+_TELLING: Final = frozenset(_CLASSES.values())
+_Fits = Callable[[Value], bool]
+
+
+def call(
+    overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tuple[Code, ...], *, is_nameless: bool = False
+) -> Code:
+    """Code for a call. `known` are those of the overloads that the checker found possible.
+
+    `is_nameless`: upstream has a special form of this call, whose errors do not say which function it was.
+    """
+    name = known[0].name
+    invoke = _invocation(overloads, known, len(args), is_nameless=is_nameless)
+    if name == "cel.@mapInsert":
+        return _insertion(invoke, args)
+    if len(args) == 1:
+        return _unary(invoke, args[0])
+    if len(args) == 2 and not is_nameless and (len(known) == 1 or name in _BY_TRAIT):
+        return _binary(invoke, *args)
+    return _of_many(invoke, args)
+
+
+@lru_cache(maxsize=_INVOCATIONS)
+def _invocation(
+    overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
+) -> Invocation:
+    """What `call` does once there are arguments, `count` of them. Calls that look alike share one: it keeps no state of theirs."""
+    is_resolved = len(known) == 1
+    name = known[0].name
+    # What the checker found comes first: of two overloads with the same parameters its own has the cost.
+    candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
+    of_this_size = [each for each in candidates if len(each.params) == count]
+    return Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
+
+
+class Invocation:
+    """A function with those of its overloads that come into question."""
+
+    __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
+
+    def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
+        self._name = candidates[0].name
+        self._is_resolved = is_resolved
+        self._is_nameless = is_nameless
+        self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
+        self._chosen: dict[tuple[type, ...], _Chosen] = {}
+        """By the classes of the arguments, where these tell all."""
+        self._refused: dict[tuple[type, ...], str] = {}
+
+    def __call__(self, run: Run, *args: Value) -> Value:
+        chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
+        call, cost = chosen
+        if args and type(args[0]) in _SIZED and len(args[0]) > _LONG:
+            run.work(len(args[0]))
+            if not isinstance(cost, int):
+                run.afford(cost(*args, None))
+        try:
+            result = call(*args)
+        except EvalError:
+            run.cost += cost if isinstance(cost, int) else cost(*args, None)
+            raise
+        run.cost += cost if isinstance(cost, int) else cost(*args, result)
+        if run.cost > run.next_check:
+            run.check()
+        if type(result) in _SIZED:
+            run.made(result)
+        return result
+
+    def _choose(self, run: Run, args: Sequence[Value]) -> _Chosen:
+        classes = tuple(map(type, args))
+        if classes in self._refused:
+            run.cost += 1
+            raise EvalError(self._refused[classes])
+        for overload, fits in self._candidates:
+            if all(fit(each) for fit, each in zip(fits, args)):
+                chosen = self._prepared(overload)
+                if all(map(_tells, classes)):
+                    self._chosen[classes] = chosen
+                return chosen
+        if self._name in _UNGUARDED and isinstance(args[0], list | tuple):
+            return self._prepared(self._candidates[0][0])
+        run.cost += 1
+        text = self._unfit(args)
+        if all(map(_tells, classes)):
+            self._refused[classes] = text
+        raise EvalError(text)
+
+    def _prepared(self, overload: Overload) -> _Chosen:
+        return overload.call, call_cost(overload, is_resolved=self._is_resolved)
+
+    def _unfit(self, args: Sequence[Value]) -> str:
+        if self._is_nameless:
+            return NO_SUCH_OVERLOAD
+        able = _BY_TRAIT.get(self._name)
+        names = [type_name(each) for each in args]
+        if self._name == "flatten":
+            target = "map(dyn, dyn)" if names[0] == "map" else names[0]
+            return f"{NO_SUCH_OVERLOAD}: {target}.flatten({', '.join(names[1:])})"
+        if able is None:
+            return f"{NO_SUCH_OVERLOAD}: {self._name}({', '.join(names)})"
+        if names[0] in able or names[0] in _RECEIVERS:
+            return NO_SUCH_OVERLOAD
+        return f"{NO_SUCH_OVERLOAD}: {self._name}"
+
+
+def _unary(invoke: Invocation, argument: Code) -> Code:
+    def evaluate(run: Run) -> Value:
+        try:
+            value = argument(run)
+        except EvalError:
+            run.cost += 1
+            raise
+        return invoke(run, value)
+
+    return evaluate
+
+
+def _binary(invoke: Invocation, left: Code, right: Code) -> Code:
+    def evaluate(run: Run) -> Value:
+        one, other = both(run, left, right)
+        if type(one) is Growing:
+            run.cost += 1
+            one.extend(other)
+            return one
+        return invoke(run, one, other)
+
+    return evaluate
+
+
+def _of_many(invoke: Invocation, args: tuple[Code, ...]) -> Code:
+    """The first argument that fails ends it; nothing is paid for the call then, as upstream does not."""
+    return lambda run: invoke(run, *[each(run) for each in args])
+
+
+def _insertion(invoke: Invocation, args: tuple[Code, ...]) -> Code:
+    """Into the map that a loop makes, which nobody else has: a copy per entry would take time without end."""
+
+    def evaluate(run: Run) -> Value:
+        entries, *more = [each(run) for each in args]
+        for name, value in invoke(run, {}, *more).items():
+            if name in entries:
+                raise EvalError(f"insert failed: key {scalar(unkey(name))} already exists")
+            entries[name] = value
+        return entries
+
+    return evaluate
+
+
+def _fitting(param: Type) -> _Fits:
+    """Whether a value is of the type, as far as upstream looks: at the first element of a list or map."""
+    if is_dyn(param) or is_variable(param):
+        return _always
+    if param.name in _CLASSES:
+        class_ = _CLASSES[param.name]
+        return lambda value: type(value) is class_
+    if param.name == "list":
+        element = _fitting(param.params[0])
+        return lambda value: isinstance(value, list | tuple) and (not value or element(value[0]))
+    if param.name == "map":
+        return _map_fitting(_fitting(param.params[0]), _fitting(param.params[1]))
+    name = param.name
+    return lambda value: getattr(value, "cel_type", None) == name
+
+
+def _map_fitting(key: _Fits, held: _Fits) -> _Fits:
+    def fits(value: Value) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        first = next(iter(value.items()), None)
+        return first is None or (key(unkey(first[0])) and held(first[1]))
+
+    return fits
+
+
+def _tells(class_: type) -> bool:
+    """Whether all values of the class fit the same parameters."""
+    return class_ in _TELLING or (hasattr(class_, "cel_type") and not issubclass(class_, Mapping))
+
+
+def _always(_value: Value) -> bool:
+    return True

@@ -1,0 +1,434 @@
+"""What calls cost at run time, beyond what an overload says of itself: cel-go's run-time cost with Kubernetes' additions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.cel.check.types import Overload
+from scheduler.cel.errors import EvalError
+from scheduler.cel.eval.attributes import UNSET, grown, key_text
+from scheduler.cel.eval.running import Code, Failed, Run, go_type
+from scheduler.cel.values import (
+    Duration,
+    Optional,
+    Timestamp,
+    TypeValue,
+    UInt,
+    Value,
+    equal,
+    key,
+    same,
+    type_name,
+    unkey,
+)
+
+LIST_COST: Final = 10
+MAP_COST: Final = 30
+OBJECT_COST: Final = 40
+
+OF_ONE: Final = frozenset({int, float, bool, type(None), UInt, Timestamp, Duration, TypeValue})
+"""Classes whose values have no length."""
+_OF_LENGTH: Final = frozenset({str, bytes, list, tuple, dict})
+
+Cost: TypeAlias = int | Callable[..., int]
+"""A number, or what gives it for the arguments and the result."""
+
+_COSTED_BY_OVERLOAD: Final = frozenset(
+    {"startsWith", "endsWith", "contains", "matches", "string", "bytes", "strings.quote", "format", "_+_", "@in"}
+    | {"_<_", "_<=_", "_>_", "_>=_", "sort", "@sortByAssociatedKeys"}
+)
+"""Upstream knows their costs by overload: where it does not know which one it will be, they cost 1."""
+
+
+def size(value: Value) -> int:
+    """How large upstream takes a value to be: the length of what has one, else 1."""
+    class_ = type(value)
+    if class_ in OF_ONE:
+        return 1
+    if class_ in _OF_LENGTH:
+        return len(value)
+    if isinstance(value, list | tuple):
+        return len(value)
+    if isinstance(value, Mapping) and not hasattr(value, "cel_type"):
+        return len(value)
+    if isinstance(value, Optional) and value.present:
+        return size(value.value)
+    own = getattr(value, "cost_size", None)
+    return 1 if own is None else int(own)
+
+
+def call_cost(overload: Overload, *, is_resolved: bool) -> Cost:
+    """Of a call; `is_resolved` is whether the checker knew which overload it would be."""
+    if overload.cost is None or (not is_resolved and overload.name in _COSTED_BY_OVERLOAD):
+        return 1
+    return overload.cost
+
+
+NO_SUCH_OVERLOAD: Final = "no such overload"
+
+
+def junction(terms: tuple[Code, ...], *, decisive: bool) -> Code:
+    """`&&` if one false decides, `||` if one true does."""
+
+    def evaluate(run: Run) -> Value:
+        error: EvalError | None = None
+        for term in terms:
+            try:
+                value = term(run)
+            except EvalError as raised:
+                error = error or raised
+                continue
+            if value is decisive:
+                return decisive
+            if value is not (not decisive):
+                error = error or EvalError(NO_SUCH_OVERLOAD)
+        if error is not None:
+            raise error
+        return not decisive
+
+    return evaluate
+
+
+def conditional(condition: Code, truthy: Code, falsy: Code) -> Code:
+    """`condition ? truthy : falsy`: costs nothing itself."""
+
+    def evaluate(run: Run) -> Value:
+        chosen = condition(run)
+        if chosen is True:
+            return truthy(run)
+        if chosen is False:
+            return falsy(run)
+        raise EvalError(NO_SUCH_OVERLOAD)
+
+    return evaluate
+
+
+def equality(left: Code, right: Code) -> Code:
+    """`left == right`."""
+
+    def evaluate(run: Run) -> Value:
+        one, other = both(run, left, right, is_equality=True)
+        if type(one) is str and type(other) is str:
+            run.cost += -(-min(len(one), len(other)) // 10)
+            return one == other
+        run.cost += cost_of_equality(one, other, is_plain=True)
+        return equal(one, other)
+
+    return evaluate
+
+
+def inequality(left: Code, right: Code) -> Code:
+    """`left != right`: true also where the two cannot be compared."""
+
+    def evaluate(run: Run) -> Value:
+        one, other = both(run, left, right, is_equality=True)
+        run.cost += cost_of_equality(one, other, is_plain=False)
+        return not same(one, other)
+
+    return evaluate
+
+
+def both(run: Run, left: Code, right: Code, *, is_equality: bool = False) -> tuple[Value, Value]:
+    """Both operands. Both are evaluated, and paid, even if the first one fails."""
+    try:
+        one = left(run)
+    except EvalError:
+        other = _tried(run, right)  # charges the run: not in one step with the next line
+        run.cost += _is_paid(other, is_equality=is_equality)
+        raise
+    try:
+        other = right(run)
+    except EvalError:
+        run.cost += _is_paid(one, is_equality=is_equality)
+        raise
+    return one, other
+
+
+def _tried(run: Run, code: Code) -> Value:
+    try:
+        return code(run)
+    except EvalError:
+        return None
+
+
+def _is_paid(value: Value, *, is_equality: bool) -> bool:
+    """Whether a call costs one if this is its other operand. What is empty is equal or not for nothing."""
+    return not is_equality or size(value) > 0
+
+
+def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
+    """Of `==` if it is plain, else of `!=`."""
+    if type(one) is type(other) is list:
+        return -(-min(len(one), len(other)) // 10)
+    if type(one) in OF_ONE and type(other) in OF_ONE:
+        return 1
+    if is_plain and getattr(one, "cel_type", "").startswith(("kubernetes.", "net.")):
+        return 1
+    return -(-min(size(one), size(other)) // 10)
+
+
+def not_strictly_false(argument: Code) -> Code:
+    """False only for false: what keeps `all` and `exists` going after an error."""
+
+    def evaluate(run: Run) -> Value:
+        run.cost += 1
+        try:
+            return argument(run) is not False
+        except EvalError:
+            return True
+
+    return evaluate
+
+
+def negation(argument: Code) -> Code:
+    """`!argument`."""
+
+    def evaluate(run: Run) -> Value:
+        run.cost += 1
+        value = argument(run)
+        if value is True or value is False:
+            return not value
+        raise EvalError(NO_SUCH_OVERLOAD)
+
+    return evaluate
+
+
+def first_present(left: Code, right: Code, *, unwraps: bool) -> Code:
+    """`left.or(right)`, or `left.orValue(right)` if it unwraps. The right one is looked at only if needed."""
+
+    def evaluate(run: Run) -> Value:
+        value = left(run)
+        if not isinstance(value, Optional):
+            return value
+        if not value.present:
+            return right(run)
+        return value.value if unwraps else value
+
+    return evaluate
+
+
+class Loop(NamedTuple):
+    """What is looped over, and the slots of the loop's variables."""
+
+    over: Code
+    first: int
+    second: int | None = None
+
+
+class Parts(NamedTuple):
+    """What a loop does with them, and the slot of what it makes."""
+
+    accu: int
+    condition: Code
+    step: Code
+    result: Code
+
+
+def fold(loop: Loop, parts: Parts) -> Code:
+    """cel-go's loop: an error in a step is kept, and may be forgotten by a later one."""
+    accu, condition, step, result = parts
+    over, turns = loop.over, _turns(loop)
+
+    def evaluate(run: Run) -> Value:
+        slots = run.slots
+        items = over(run)
+        slots[accu] = UNSET
+        for _turn in turns(run, items):
+            if not _goes_on(condition, run):
+                break
+            try:
+                slots[accu] = step(run)
+            except EvalError as error:
+                slots[accu] = Failed(str(error))
+            run.looped()
+        return grown(result(run))
+
+    return evaluate
+
+
+def quantifier(loop: Loop, test: Code, *, decisive: bool) -> Code:
+    """`all` if one false decides, `exists` if one true does: as `fold`, without the detours and with the same costs."""
+    over, turns = loop.over, _turns(loop)
+    condition_cost = 3 if decisive else 2
+
+    def evaluate(run: Run) -> Value:
+        error: str | None = None
+        is_decided = False
+        for _turn in turns(run, over(run)):
+            run.cost += condition_cost
+            if is_decided:
+                break
+            run.cost += 1
+            try:
+                value = test(run)
+            except EvalError as raised:
+                error = error or str(raised)
+            else:
+                is_decided = value is decisive
+                if not is_decided and value is not (not decisive):
+                    error = error or NO_SUCH_OVERLOAD
+            run.looped()
+        run.cost += 1
+        if error is not None and not is_decided:
+            raise EvalError(error)
+        return decisive if is_decided else not decisive
+
+    return evaluate
+
+
+def binding(slot: int, result: Code) -> Code:
+    """`cel.bind`: the value is computed when it is first looked at, if ever."""
+
+    def evaluate(run: Run) -> Value:
+        run.slots[slot] = UNSET
+        return result(run)
+
+    return evaluate
+
+
+def _goes_on(condition: Code, run: Run) -> bool:
+    try:
+        return condition(run) is not False
+    except EvalError:
+        return True
+
+
+def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
+    """Sets the loop's variables, item by item."""
+    _, first, second = loop
+
+    def one(run: Run, items: Value) -> Iterable[None]:
+        slots = run.slots
+        for slots[first] in items_of(items):
+            yield
+
+    if second is None:
+        return one
+
+    def two(run: Run, items: Value) -> Iterable[None]:
+        slots = run.slots
+        for slots[first], slots[second] in pairs_of(items):
+            yield
+
+    return two
+
+
+def items_of(items: Value) -> Iterable[Value]:
+    """What a loop of one variable goes over."""
+    if not isinstance(items, list | tuple | Mapping) or hasattr(items, "cel_type"):
+        raise EvalError(f"got '{go_type(type_name(items))}', expected iterable type")
+    return map(unkey, items) if isinstance(items, Mapping) else items
+
+
+def pairs_of(items: Value) -> Iterable[tuple[Value, Value]]:
+    """What a loop of two variables goes over."""
+    if isinstance(items, Mapping):
+        return ((unkey(name), value) for name, value in items.items())
+    if isinstance(items, list | tuple):
+        return enumerate(items)
+    raise EvalError(f"unsupported comprehension range type: {go_type(type_name(items))}")
+
+
+_INTEGERS: Final = frozenset({int, UInt})
+_SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
+
+
+def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
+    """`[a, ?b]`."""
+
+    def evaluate(run: Run) -> Value:
+        made: list[Value] = []
+        try:
+            for index, element in enumerate(elements):
+                value = element(run)
+                if index not in optional:
+                    made.append(value)
+                elif not isinstance(value, Optional):
+                    text = f"cannot initialize optional list element from non-optional value {key_text(value)}"
+                    raise EvalError(text)
+                elif value.present:
+                    made.append(value.value)
+        finally:
+            run.cost += LIST_COST
+        return made
+
+    return evaluate
+
+
+def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) -> Code:
+    """`{k: v, ?k: v}`."""
+
+    def evaluate(run: Run) -> Value:
+        made: dict[Value, Value] = {}
+        try:
+            for index, (name_code, value_code) in enumerate(entries):
+                name = name_code(run)
+                value = value_code(run)
+                if index in optional:
+                    if not isinstance(value, Optional):
+                        start = f"cannot initialize optional entry '{key_text(name)}'"
+                        raise EvalError(f"{start} from non-optional value {key_text(value)}")
+                    if not value.present:
+                        made.pop(key_of(name), None)
+                        continue
+                    value = value.value
+                made[key_of(name)] = value
+        finally:
+            run.cost += MAP_COST
+        return made
+
+    return evaluate
+
+
+def key_of(name: Value) -> Value:
+    """As `key`, with upstream's error."""
+    try:
+        return key(name)
+    except TypeError:
+        raise EvalError(f"unsupported key type: {go_type(type_name(name))}") from None
+
+
+def unbuildable(type_name: str, values: Sequence[Code]) -> Code:
+    """`a.B{f: v}`: types with fields are only to be read, which upstream finds out at run time."""
+
+    def evaluate(run: Run) -> Value:
+        try:
+            for value in values:
+                value(run)
+        finally:
+            run.cost += OBJECT_COST
+        raise EvalError(f"unknown type '{type_name.removeprefix('.')}'")
+
+    return evaluate
+
+
+def is_searchable(members: Sequence[Value]) -> bool:
+    """Whether upstream makes a set of such a literal, so that looking into it is free."""
+    return all(type(each) in _SEARCHABLE for each in members)
+
+
+def member_of(element: Code, literal: Sequence[Value]) -> Code:
+    """`element in literal`, of a searchable literal. It is free, so it must not be a search.
+
+    As `contains`, to which an integer and a double are the same if the integer's nearest double is.
+    """
+    strings = frozenset(each for each in literal if type(each) is str)
+    bools = frozenset(each for each in literal if type(each) is bool)
+    integers = frozenset(int(each) for each in literal if type(each) in _INTEGERS)
+    doubles = frozenset(each for each in literal if type(each) is float and not math.isnan(each))
+    nearest = doubles | frozenset(map(float, integers))
+
+    def evaluate(run: Run) -> Value:
+        value = element(run)
+        class_ = type(value)
+        if class_ is str:
+            return value in strings
+        if class_ is bool:
+            return value in bools
+        if class_ in _INTEGERS:
+            return value in integers or float(value) in doubles
+        return class_ is float and value in nearest
+
+    return evaluate

@@ -1,0 +1,236 @@
+"""A checked tree to code: one closure per step, with cel-go's errors and costs.
+
+What is constant is computed here once, where upstream does so too, since it then costs nothing at run time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from scheduler.cel.check.checker import Checked, Variable
+from scheduler.cel.check.types import DYN, Env, Type, declared
+from scheduler.cel.errors import CompileError, EvalError
+from scheduler.cel.eval import logic
+from scheduler.cel.eval.attributes import Attribute, Qualifier, accumulator, global_variable, is_key, iteration_variable
+from scheduler.cel.eval.calls import call
+from scheduler.cel.eval.logic import (
+    Loop,
+    Parts,
+    binding,
+    built_list,
+    built_map,
+    fold,
+    is_searchable,
+    member_of,
+    quantifier,
+    unbuildable,
+)
+from scheduler.cel.eval.running import Code, Run, go_type
+from scheduler.cel.libraries.regex import pattern_of
+from scheduler.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
+from scheduler.cel.values import TypeValue, Value, type_name
+
+_CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "dyn", "duration", "int", "string", "timestamp", "type", "uint"}
+)
+_TAKE_PATTERN: Final = frozenset({"find", "findAll", "matches"})
+
+
+class NotInstantiable(CompileError):
+    """Well typed, but a constant in it cannot be computed. The text follows `program instantiation failed: `."""
+
+    result: Type = DYN
+    """The type that it would have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Code for a node, and what whoever uses it may do better if it knows."""
+
+    code: Code
+    attribute: Attribute | None = None
+    is_constant: bool = False
+    value: Value = None
+
+    @property
+    def as_part(self) -> Code:
+        """The code for a place where a chain of selections does not pay for itself."""
+        return self.code if self.attribute is None else self.attribute.resolved()
+
+
+def plan(checked: Checked, env: Env) -> tuple[Code, int]:
+    """The code of the whole expression, and how many slots for variables it needs. Raises NotInstantiable."""
+    planner = _Planner(checked, env)
+    try:
+        return planner.plan(checked.root).code, len(planner.slots)
+    except NotInstantiable as error:
+        error.result = checked.result
+        raise
+
+
+def _constant(value: Value) -> Plan:
+    return Plan(lambda _run: value, is_constant=True, value=value)
+
+
+def _chain(attribute: Attribute) -> Plan:
+    return Plan(attribute.charged(), attribute)
+
+
+@dataclass(slots=True)
+class _Planner:
+    checked: Checked
+    env: Env
+    slots: dict[Variable, Code] = field(default_factory=dict)
+    """How the variables of macros are read, in the order of their slots."""
+
+    def plan(self, node: Node) -> Plan:
+        match node:
+            case Literal():
+                return _constant(node.value)
+            case Ident():
+                return self._variable(self.checked.variables[node])
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case ListExpr():
+                return self._list(node)
+            case MapExpr():
+                return self._map(node)
+            case Comprehension():
+                return self._comprehension(node)
+            case StructExpr():
+                return Plan(unbuildable(node.type_name, [self.plan(value).code for _, value in node.entries]))
+
+    def _variable(self, variable: Variable) -> Plan:
+        if variable.names_type:
+            return _constant(TypeValue(declared(variable.type.params[0]).partition("(")[0]))
+        if variable.is_local:
+            return _chain(Attribute(self.slots[variable]))
+        return _chain(Attribute(global_variable(variable.name)))
+
+    # --- selections ---
+
+    def _select(self, node: Select) -> Plan:
+        named = self.checked.variables.get(node)
+        if named is not None:
+            return self._variable(named)
+        qualifier = Qualifier(node.field, is_optional=node.optional, is_test=node.test)
+        return self._qualified(node.operand, qualifier)
+
+    def _index(self, node: Call, *, is_optional: bool) -> Plan:
+        index = self.plan(node.args[1])
+        if index.is_constant:
+            if not is_key(index.value):
+                raise NotInstantiable(f"invalid qualifier type: {go_type(type_name(index.value))}")
+            return self._qualified(node.args[0], Qualifier(index.value, is_optional=is_optional))
+        return self._qualified(node.args[0], Qualifier(code=index.as_part, is_optional=is_optional))
+
+    def _qualified(self, operand: Node, qualifier: Qualifier) -> Plan:
+        holder = self.plan(operand)
+        attribute = holder.attribute or Attribute(holder.code)
+        return _chain(attribute.qualified(qualifier))
+
+    # --- calls ---
+
+    def _call(self, node: Call) -> Plan:
+        name = node.function
+        if node.target is None and (special := self._operator(node)) is not None:
+            return special
+        args = list(map(self.plan, node.args))
+        if node.target is not None and node not in self.checked.qualified:
+            args.insert(0, self.plan(node.target))
+        known = self.checked.calls[node]
+        if name in {"or", "orValue"} and len(args) == 2 and known[0].id.startswith("optional_or"):
+            return Plan(logic.first_present(args[0].code, args[1].code, unwraps=name == "orValue"))
+        if name == "@in" and [each.id for each in known] == ["in_list"] and args[1].is_constant:
+            if not args[1].value:
+                return _constant(value=False)
+            if is_searchable(args[1].value):
+                return Plan(member_of(args[0].code, args[1].value))
+        # Upstream compiles a pattern that is a constant text when it makes the program.
+        is_pattern = len(args) > 1 and known[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
+        if is_pattern:
+            self._compiled(args[1].value)
+        codes = tuple(each.code for each in args)
+        planned = Plan(call(self.env.functions[known[0].name], known, codes, is_nameless=is_pattern))
+        if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
+            return self._folded(planned.code)
+        return planned
+
+    def _operator(self, node: Call) -> Plan | None:
+        """Those that are not called like functions."""
+        match node.function:
+            case "_&&_" | "_||_":
+                return self._junction(node)
+            case "_?_:_":
+                return self._conditional(node)
+            case "_==_" | "_!=_":
+                return self._equality(node)
+            case "_[_]" | "_[?_]":
+                return self._index(node, is_optional=node.function == "_[?_]")
+            case "!_":
+                return Plan(logic.negation(self.plan(node.args[0]).code))
+            case "@not_strictly_false":
+                return Plan(logic.not_strictly_false(self.plan(node.args[0]).code))
+        return None
+
+    @staticmethod
+    def _compiled(pattern: Value) -> None:
+        try:
+            pattern_of(pattern)
+        except EvalError as error:
+            raise NotInstantiable(str(error)) from None
+
+    def _folded(self, code: Code) -> Plan:
+        try:
+            return _constant(code(Run({}, 0)))
+        except EvalError as error:
+            raise NotInstantiable(str(error)) from None
+
+    def _junction(self, node: Call) -> Plan:
+        terms = tuple(self.plan(each).code for each in node.args)
+        return Plan(logic.junction(terms, decisive=node.function == "_||_"))
+
+    def _conditional(self, node: Call) -> Plan:
+        condition, truthy, falsy = map(self.plan, node.args)
+        code = logic.conditional(condition.code, truthy.as_part, falsy.as_part)
+        return _chain(Attribute(code, charge=0))
+
+    def _equality(self, node: Call) -> Plan:
+        left, right = (self.plan(each).code for each in node.args)
+        return Plan(logic.equality(left, right) if node.function == "_==_" else logic.inequality(left, right))
+
+    # --- literals ---
+
+    def _list(self, node: ListExpr) -> Plan:
+        parts = list(map(self.plan, node.elements))
+        code = built_list([each.code for each in parts], node.optional)
+        return self._folded(code) if all(each.is_constant for each in parts) else Plan(code)
+
+    def _map(self, node: MapExpr) -> Plan:
+        parts = [(self.plan(key), self.plan(value)) for key, value in node.entries]
+        code = built_map([(key.code, value.code) for key, value in parts], node.optional)
+        is_constant = all(key.is_constant and value.is_constant for key, value in parts)
+        return self._folded(code) if is_constant else Plan(code)
+
+    # --- macros ---
+
+    def _comprehension(self, node: Comprehension) -> Plan:
+        accu, *items = self.checked.scopes[node]
+        over = self.plan(node.iter_range)
+        init = self.plan(node.accu_init)
+        slot = len(self.slots)
+        self.slots[accu] = accumulator(slot, init.code, grows=node.macro != "bind")
+        if node.macro == "bind":
+            return Plan(binding(slot, self.plan(node.result).code))
+        for number, each in enumerate(items, slot + 1):
+            self.slots[each] = iteration_variable(number)
+        second = slot + 2 if len(items) == 2 else None
+        loop = Loop(over.code, slot + 1, second)
+        if node.macro in {"all", "exists"} and isinstance(node.loop_step, Call):
+            test = self.plan(node.loop_step.args[1]).code
+            return Plan(quantifier(loop, test, decisive=node.macro == "exists"))
+        parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
+        return Plan(fold(loop, Parts(slot, *parts)))

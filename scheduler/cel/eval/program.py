@@ -1,0 +1,188 @@
+"""How many bytes a compiled expression keeps alive, measured by following its references.
+
+What all expressions share does not count: overloads, invocations, the environment, modules, classes and the code of this
+package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, NamedTuple
+
+from scheduler.cel.check.checker import check
+from scheduler.cel.check.types import Env, ObjectType, Overload, Type
+from scheduler.cel.check.validators import validate
+from scheduler.cel.errors import CompileError, CostExceeded
+from scheduler.cel.eval.calls import Invocation
+from scheduler.cel.eval.plan import plan
+from scheduler.cel.eval.running import COST_LIMIT, DEADLINE_NANOS, Code, Run, current
+from scheduler.cel.syntax.ast import depth
+from scheduler.cel.syntax.parser import parse
+from scheduler.cel.values import Value
+
+_COLLECTED: Final = 16
+"""Bytes that the garbage collector adds to a container."""
+_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
+_SHARED: Final = (Env, Invocation, ModuleType, ObjectType, Overload, Type, type, BuiltinFunctionType)
+
+
+def footprint(*roots: Any) -> int:
+    """Bytes of all that these objects hold. Some hundred nanoseconds per object."""
+    seen: set[int] = set()
+    pending = list(roots)
+    total = 0
+    while pending:
+        each = pending.pop()
+        if id(each) in seen or isinstance(each, _SHARED):
+            continue
+        seen.add(id(each))
+        total += sys.getsizeof(each)
+        if type(each) not in _PLAIN:
+            total += _COLLECTED
+            pending.extend(_held(each))
+    return total
+
+
+def _held(each: Any) -> Iterator[Any]:
+    match each:
+        case FunctionType():
+            yield from each.__closure__ or ()
+            yield from each.__defaults__ or ()
+        case CellType():
+            try:
+                yield each.cell_contents
+            except ValueError:  # empty
+                return
+        case MethodType():
+            yield each.__self__
+        case list() | tuple() | set() | frozenset():
+            yield from each
+        case Mapping():
+            yield from each.keys()
+            yield from each.values()
+        case _:
+            yield from vars(each).values() if hasattr(each, "__dict__") else ()
+            for class_ in type(each).__mro__:
+                slots = getattr(class_, "__slots__", ())
+                yield from (getattr(each, name) for name in slots if hasattr(each, name))
+
+
+_FRAMES_PER_LEVEL: Final = 6
+_SHALLOW: Final = 40
+"""Levels that fit whatever the stack already holds."""
+_CHEAP: Final = 2000
+"""Cost of an evaluation on the event loop."""
+_CHEAP_NANOS: Final = 5_000_000
+"""Processor time of an evaluation on the event loop."""
+TOO_DEEP: Final = "ERROR: <input>:-1:0: max recursion depth exceeded"
+"""Upstream's text for an expression that is nested too deeply."""
+
+
+class TooCostly(Exception):
+    """The evaluation takes too long for the event loop: call `Program.evaluate` in another thread."""
+
+
+class Outcome(NamedTuple):
+    """A value, and what it cost to compute it."""
+
+    value: Value
+    cost: int
+
+
+class Program:
+    """A compiled expression."""
+
+    __slots__ = ("_code", "_levels", "_limit", "_slots", "is_costly", "result")
+
+    def __init__(self, code: Code, result: Type, *, slots: int, levels: int, limit: int) -> None:
+        self._code = code
+        self._slots = slots
+        self._levels = levels
+        self._limit = limit
+        self.is_costly = False
+        """Whether an evaluation was too costly for the event loop: it does not begin the next ones."""
+        self.result = result
+        """The type that the value will have; dyn if that is known only at run time."""
+
+    @property
+    def footprint(self) -> int:
+        """Bytes that the program keeps alive."""
+        return footprint(self._code)
+
+    def evaluate(self, bindings: Mapping[str, Value]) -> Value:
+        """The value. Raises EvalError, and CostExceeded beyond the cost limit or 50 ms of processor time."""
+        return self._run(bindings, self._limit, DEADLINE_NANOS).value
+
+    def evaluate_cheaply(self, bindings: Mapping[str, Value]) -> Value:
+        """As `evaluate`, for the event loop: raises TooCostly instead of taking more than some milliseconds."""
+        if self.is_costly:
+            raise TooCostly
+        try:
+            return self._run(bindings, min(_CHEAP, self._limit), _CHEAP_NANOS).value
+        except CostExceeded:
+            self.is_costly = True
+            raise TooCostly from None
+
+    def measure(self, bindings: Mapping[str, Value]) -> Outcome:
+        """As `evaluate`, with the cost."""
+        return self._run(bindings, self._limit, DEADLINE_NANOS)
+
+    def _run(self, bindings: Mapping[str, Value], limit: int, nanos: int) -> Outcome:
+        run = current.run = Run(bindings, self._slots, limit=limit, nanos=nanos)
+        try:
+            if self._levels <= _SHALLOW:
+                value = self._code(run)
+            else:
+                with _stack_for(self._levels):
+                    value = self._code(run)
+        finally:
+            current.run = None
+        run.settle()
+        return Outcome(value, run.cost)
+
+
+def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:
+    """Raises CompileError with the text that follows `compilation failed: `, or NotInstantiable."""
+    root = parse(source)
+    levels = depth(root)
+    try:
+        with _stack_for(levels):
+            checked = check(root, source, env)
+            validate(checked)
+            code, slots = plan(checked, env)
+    except RecursionError:
+        raise CompileError(TOO_DEEP) from None
+    return Program(code, checked.result, slots=slots, levels=levels, limit=cost_limit)
+
+
+class _Stack:
+    """Python's limit of nested calls, raised while expressions that need more are at work, in whichever threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0
+
+    @contextlib.contextmanager
+    def of(self, levels: int) -> Iterator[None]:
+        """Let Python nest calls deep enough for so many levels of the tree."""
+        with self._lock:
+            limit = sys.getrecursionlimit()
+            if not self._users:
+                self._before = limit
+            self._users += 1
+            sys.setrecursionlimit(max(limit, self._before + levels * _FRAMES_PER_LEVEL))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    sys.setrecursionlimit(self._before)
+
+
+_stack_for = _Stack().of

@@ -1,0 +1,135 @@
+"""What the parser makes of a text: macros are expanded, so eight kinds of nodes are all that is left.
+
+Nodes are compared by identity and hashable: the checker keeps its types beside the tree, by node. `at` is the offset
+in the source, in code points, for messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from scheduler.cel.values import Value
+
+
+@dataclass(eq=False, slots=True)
+class Literal:
+    """null, bool, int, uint, double, string or bytes."""
+
+    value: Value
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Ident:
+    """A variable. A leading dot is kept: `.x` is x of the environment even inside a comprehension over x."""
+
+    name: str
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Select:
+    """`operand.field`; with `test` it is `has(operand.field)`; with `optional` it is `operand.?field`."""
+
+    operand: Node
+    field: str
+    test: bool = False
+    optional: bool = False
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `frames.OPERATORS`.
+
+    `_&&_`, `_||_`, `_?_:_`, `_==_`, `!_`, `-_`, `_[_]`, `_[?_]`, `@in` …
+    """
+
+    function: str
+    args: tuple[Node, ...]
+    target: Node | None = None
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class ListExpr:
+    """`[a, ?b]`; `optional` holds the positions that carry a question mark."""
+
+    elements: tuple[Node, ...]
+    optional: frozenset[int] = frozenset()
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class MapExpr:
+    """`{k: v, ?k: v}`."""
+
+    entries: tuple[tuple[Node, Node], ...]
+    optional: frozenset[int] = frozenset()
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class StructExpr:
+    """`a.b.C{f: v}`: parsed so that the checker can say that the type is not known."""
+
+    type_name: str
+    entries: tuple[tuple[str, Node], ...]
+    at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Comprehension:
+    """cel-go's fold. `iter_var2` is "" but for the two-variable macros; `accu_var` cannot be written by users.
+
+    accu = accu_init; for iter_var[, iter_var2] in iter_range: if not loop_condition: break; accu = loop_step; then result.
+    With one variable it runs over a list's elements or a map's keys; with two over (index, element) or (key, value).
+    `cel.bind(x, init, body)` is a fold over an empty list whose accu_var is x.
+    """
+
+    iter_range: Node
+    iter_var: str
+    iter_var2: str
+    accu_var: str
+    accu_init: Node
+    loop_condition: Node
+    loop_step: Node
+    result: Node
+    at: int = 0
+    macro: str = ""
+    """`all`, `exists`, `map`, `bind` …: which macro it was, for a compiler that knows a shorter way."""
+
+
+Node: TypeAlias = Literal | Ident | Select | Call | ListExpr | MapExpr | StructExpr | Comprehension
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes right under this one, in the order of the source as far as there is one."""
+    match node:
+        case Select():
+            return (node.operand,)
+        case Call():
+            return node.args if node.target is None else (node.target, *node.args)
+        case ListExpr():
+            return node.elements
+        case MapExpr():
+            return tuple(each for entry in node.entries for each in entry)
+        case StructExpr():
+            return tuple(value for _, value in node.entries)
+        case Comprehension():
+            loop = (node.iter_range, node.accu_init, node.loop_condition, node.loop_step)
+            return (*loop, node.result)
+        case _:
+            return ()
+
+
+def depth(root: Node) -> int:
+    """How many levels the tree has."""
+    deepest = 0
+    pending = [(root, 1)]
+    while pending:
+        node, level = pending.pop()
+        deepest = max(deepest, level)
+        pending += ((each, level + 1) for each in children(node))
+    return deepest

@@ -1,0 +1,242 @@
+"""The command line: `kubestow run | simulate | check-config | version`, with kube-scheduler's flags for `run`.
+
+Flags may be written as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). What a command needs is
+imported when it runs, so that `check-config` does not wait for an event loop. Exit codes: 0 done, 1 refused or failed,
+2 wrong usage, or manifests that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from scheduler import __version__
+from scheduler.cli.flags import ELECTION, parser
+from scheduler.config.errors import PluginError
+from scheduler.config.load import gates_on
+from scheduler.config.run_options import RunOptions, SecureServing
+from scheduler.config.types import FEATURE_GATES, GATES_ON
+
+if TYPE_CHECKING:
+    from scheduler.config.errors import ConfigErrors
+    from scheduler.config.types import Configuration
+    from scheduler.framework.profile import Profile
+
+
+class Refused(Exception):
+    """The command cannot be carried out. The message is for the user; it may have several lines."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Wrong usage leaves by SystemExit(2), as argparse does."""
+    arguments = parser().parse_args(argv)
+    _have_home()
+    commands = {"run": _run, "simulate": _simulate, "check-config": _check_config, "version": _version}
+    try:
+        return commands[arguments.command](arguments)
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    except PluginError as wrong:
+        print(f"kubestow: {wrong}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _have_home() -> None:
+    """Libraries want to know the home directory when they are imported, and a uid that nobody knows has none."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
+
+
+# -- run -------------------------------------------------------------------------------------------------------------------
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = _options(arguments)
+    if arguments.write_config_to:
+        _write_config(arguments.write_config_to, options.config)
+        return 0
+    import structlog
+
+    from scheduler.metrics import logs
+
+    logs.setup(arguments.logging_format, arguments.v)
+    log = structlog.get_logger("scheduler.cli.main")
+    for name in arguments.feature_gates.keys() - FEATURE_GATES.keys():
+        log.warning("feature gate is not known and changes nothing", gate=name)
+    from scheduler.config.errors import ConfigErrors
+    from scheduler.daemon.app import run_daemon
+    from scheduler.kube.client_config import SettingsError
+    from scheduler.server.serving import CannotListen, CertificateError, LookupFailed
+
+    try:
+        if arguments.loop == "asyncio":
+            import asyncio
+
+            return asyncio.run(run_daemon(options))
+        import uvloop
+
+        return uvloop.run(run_daemon(options))
+    except ConfigErrors as wrong:
+        _refuse(arguments.config or "kubestow", wrong)
+    except (CannotListen, CertificateError, LookupFailed, SettingsError) as wrong:
+        raise Refused(f"kubestow: {wrong}") from wrong
+
+
+def _options(arguments: argparse.Namespace) -> RunOptions:
+    try:
+        gates = gates_on(arguments.feature_gates)
+    except ValueError as wrong:
+        raise Refused(f"--feature-gates: {wrong}") from None
+    config = _configuration(arguments, gates=gates)
+    client = config.client_connection
+    if arguments.kube_api_qps is not None:
+        client = dataclasses.replace(client, qps=arguments.kube_api_qps)
+    if arguments.kube_api_burst is not None:
+        client = dataclasses.replace(client, burst=arguments.kube_api_burst)
+    return RunOptions(
+        config=dataclasses.replace(config, client_connection=client),
+        kubeconfig=arguments.kubeconfig or client.kubeconfig,
+        master=arguments.master,
+        port=arguments.plain_port or None,
+        secure=_secure(arguments),
+        drain_timeout_s=arguments.drain_timeout,
+        csi_storage_capacity_api_version=arguments.csi_storage_capacity_api_version,
+        max_in_unschedulable_s=arguments.pod_max_in_unschedulable_pods_duration,
+        scheduler_profiles=arguments.scheduler_profiles,
+        is_forced=arguments.force,
+    )
+
+
+def _secure(arguments: argparse.Namespace) -> SecureServing | None:
+    if not arguments.secure_port:
+        return None
+    if bool(arguments.tls_cert_file) != bool(arguments.tls_private_key_file):
+        raise Refused("--tls-cert-file and --tls-private-key-file: give both, or neither")
+    return SecureServing(
+        host=arguments.bind_address,
+        port=arguments.secure_port,
+        cert_file=arguments.tls_cert_file,
+        key_file=arguments.tls_private_key_file,
+        min_tls=arguments.tls_min_version,
+        authentication_kubeconfig=arguments.authentication_kubeconfig,
+        authorization_kubeconfig=arguments.authorization_kubeconfig,
+        client_ca_file=arguments.client_ca_file,
+        skips_lookup=arguments.authentication_skip_lookup,
+        tolerates_lookup_failure=arguments.authentication_tolerate_lookup_failure,
+        token_ttl_s=arguments.authentication_token_webhook_cache_ttl,
+        allowed_ttl_s=arguments.authorization_webhook_cache_authorized_ttl,
+        denied_ttl_s=arguments.authorization_webhook_cache_unauthorized_ttl,
+        always_allow_paths=arguments.authorization_always_allow_paths,
+    )
+
+
+def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GATES_ON) -> Configuration:
+    """The file's configuration or the default one, with the flags of leader election. Raises Refused, a line per mistake."""
+    from scheduler.config import load
+    from scheduler.config.errors import ConfigErrors
+
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    election = {name.removeprefix(ELECTION): given[name] for name in given if name.startswith(ELECTION)}
+    try:
+        if not arguments.config:
+            return load.default(election, feature_gates=gates)
+        return load.load(
+            arguments.config,
+            allow_default_scheduler=arguments.allow_default_scheduler,
+            feature_gates=gates,
+            leader_election=election,
+        )
+    except ConfigErrors as wrong:
+        _refuse(arguments.config or "flags", wrong)
+
+
+def _refuse(file: str, wrong: ConfigErrors) -> NoReturn:
+    raise Refused(
+        "\n".join(f"{file}: {error.message if error.path == file else error}" for error in wrong.errors)
+    ) from None
+
+
+def _write_config(path: str, configuration: Configuration) -> None:
+    from scheduler.config.document import write_document
+    from scheduler.config.dump import to_document
+
+    try:
+        Path(path).write_text(write_document(to_document(configuration)), encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"--write-config-to: {path}: {error.strerror}") from error
+
+
+# -- the other commands ----------------------------------------------------------------------------------------------------
+
+
+def _check_config(arguments: argparse.Namespace) -> int:
+    arguments.config = arguments.file
+    configuration = _configuration(arguments)
+    profiles = _profiles(configuration, arguments.file)
+    print(f"{arguments.file}: ok")
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for name, profile in profiles.items():
+        table = Table("point", "plugins, in order", title=f"profile {name}", title_justify="left")
+        for point, plugins in profile.plugins().items():
+            table.add_row(point, ", ".join(plugins))
+        console.print(table)
+        if profile.absent:
+            console.print(f"not in this version, and left out: {', '.join(profile.absent)}")
+    for path in configuration.ignored:
+        console.print(f"accepted without effect: {path}", markup=False, highlight=False)
+    return 0
+
+
+def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
+    from scheduler.config.errors import ConfigErrors
+    from scheduler.scheduler import build_profiles
+
+    try:
+        return build_profiles(configuration)
+    except ConfigErrors as wrong:
+        _refuse(file, wrong)
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from scheduler.config.types import LeaderElection
+    from scheduler.daemon.app import Daemon
+    from scheduler.metrics import logs
+    from scheduler.testing import simulate
+
+    configuration = _configuration(arguments)
+    _profiles(
+        configuration, arguments.config or "kubestow"
+    )  # what is wrong with them is said before anything is started
+    logs.setup("text", arguments.v)
+
+    def daemon(master: str) -> simulate.Daemon:
+        unlimited = dataclasses.replace(configuration.client_connection, qps=-1.0)
+        config = dataclasses.replace(configuration, client_connection=unlimited, leader_election=LeaderElection())
+        return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
+
+    rules = simulate.Rules(
+        scheduler_names=tuple(profile.scheduler_name for profile in configuration.profiles),
+        keeps_scheduler_names=arguments.keep_scheduler_names,
+        expect_pending=tuple(name for text in arguments.expect_pending for name in text.split(",")),
+        timeout_s=arguments.timeout,
+    )
+    asked = simulate.Asked(tuple(arguments.files), arguments.output, rules)
+    return simulate.main(asked, daemon)
+
+
+def _version(_: argparse.Namespace) -> int:
+    print(f"kubestow {__version__} (Python {sys.version.split()[0]}, at kube-scheduler v1.36's behaviour)")
+    return 0

@@ -1,0 +1,1 @@
+"""What kube-scheduler has no counterpart for: stale volume bindings, kubelet rejections, derived nominations."""

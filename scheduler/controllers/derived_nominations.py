@@ -1,0 +1,420 @@
+"""The nodes that the claims of a pending pod leave it, from the API objects alone (docs/adr/0012).
+
+A claim without a volume is tied by its selected node, or by a volume whose claimRef names it; a bound claim by the node
+affinity of its volume; a resource claim by the node selector of its allocation. Assumptions of ours do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from scheduler.api.core_v1 import NodeSelector, Pod, PodResourceClaim
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.devices.manager import may_be_devices
+from scheduler.cache.nodes.node_groups import NodeGroup, Where, matching_selector
+from scheduler.cache.storage.volumes import CLAIM, VOLUME, VOLUME_FOR
+from scheduler.context import Shared
+from scheduler.core.cooperative import TURN_S
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.interface import CycleState
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError
+from scheduler.plugins.dra.claims import Unresolved, claim_name
+from scheduler.plugins.volumebinding.check_bindings import Reach as VolumeReach
+from scheduler.plugins.volumebinding.pod_volumes import VolumeError
+from scheduler.queueing.types import Place
+
+Topic: TypeAlias = tuple[str, str]
+"""Kind and key, as `Volumes.tell` names a change."""
+NODE: Final = "Node"
+RESOURCE_CLAIM: Final = "ResourceClaim"
+
+
+class Tie(NamedTuple):
+    """One claim and the nodes that it leaves. `is_selection`: by its selected node only, so that it can be taken back."""
+
+    claim: PersistentVolumeClaim | ResourceClaim
+    nodes: NodeSet
+    is_selection: bool = False
+
+    @property
+    def name(self) -> str:
+        """Kind and name, for messages."""
+        kind = "claim" if isinstance(self.claim, PersistentVolumeClaim) else "resource claim"
+        return f'{kind} "{self.claim.metadata.name}"'
+
+
+@dataclass(slots=True)
+class Reach:
+    """The ties of one pod, and the objects whose changes may change them."""
+
+    ties: list[Tie] = field(default_factory=list)
+    is_complete: bool = True
+    """Whether all claims of the pod exist."""
+    topics: dict[Topic, None] = field(default_factory=dict)
+    """The claims, volumes, resource claims and nodes that it depends on."""
+    volumes: dict[str, None] = field(default_factory=dict)
+    """Names of volumes whose node affinity is a tie: it follows the labels of nodes."""
+    selectors: list[Where] = field(default_factory=list)
+    """Label rules of allocated devices: they follow the labels of nodes as well."""
+
+    def nodes(self, present: NodeSet) -> NodeSet:
+        """The nodes that all ties leave."""
+        for tie in self.ties:
+            present &= tie.nodes
+        return present
+
+
+def has_claims(pod: PodInfo) -> bool:
+    """Whether any claim can ever tie the pod."""
+    return bool(pod.claims or pod.pod.spec.resource_claims) or any(map(may_be_devices, pod.requests))
+
+
+class Ties:
+    """Reads the cache. A pod costs a few look-ups per claim, however many claims, volumes and nodes there are."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._nodes = cluster.nodes
+        self._volumes = cluster.volumes
+        self._devices = cluster.devices
+        self._volume_reach = VolumeReach(cluster.nodes, cluster.volumes)
+
+    def of(self, pod: PodInfo) -> Reach:
+        """The ties of a pod without a node."""
+        reach = Reach()
+        for key in dict.fromkeys(use.key for use in pod.claims):
+            self._add_claim(reach, key)
+        for entry in pod.pod.spec.resource_claims:
+            self._add_entry(reach, pod.pod, entry)
+        if any(map(may_be_devices, pod.requests)):
+            reach.topics[RESOURCE_CLAIM, pod.uid] = None  # claims that a scheduler made for the pod are told by its uid
+            for made in self._devices.claims.all_made_for(pod.pod):
+                self._add_resource_claim(reach, made)
+        return reach
+
+    # -- volumes -------------------------------------------------------------------------------------------------------
+
+    def _add_claim(self, reach: Reach, key: str) -> None:
+        reach.topics[CLAIM, key] = None
+        claim = self._volumes.claims.get_api(key)
+        if claim is None:
+            reach.is_complete = False
+            return
+        if claim.spec.volume_name:
+            reach.topics[VOLUME, claim.spec.volume_name] = None
+            volume = self._volumes.volumes.get_api(claim.spec.volume_name)
+            if volume is None:
+                reach.is_complete = False
+            else:
+                self._add_volumes(reach, claim, [volume])
+            return
+        reach.topics[VOLUME_FOR, key] = None
+        meant = [
+            volume
+            for each in self._volumes.volumes.meant_for(key)
+            if (volume := self._volumes.volumes.get_api(each.key)) is not None and is_for(volume, claim)
+        ]
+        if meant:
+            reach.topics.update(((VOLUME, volume.key), None) for volume in meant)
+            self._add_volumes(reach, claim, meant)
+        elif claim.selected_node:
+            reach.topics[NODE, claim.selected_node] = None
+            slot = self._nodes.present_slot(claim.selected_node)
+            reach.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
+
+    def _add_volumes(self, reach: Reach, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+        nodes = EMPTY
+        for volume in volumes:
+            if volume.required_nodes is None:
+                return
+            reach.volumes[volume.key] = None
+            nodes |= self._usable_on(volume)
+        reach.ties.append(Tie(claim, nodes))
+
+    def _usable_on(self, volume: PersistentVolume) -> NodeSet:
+        """All nodes for a volume that cannot be translated: Filter says so, and does not blame the nodes."""
+        try:
+            return self._volume_reach.nodes_of(volume, self._nodes.present)
+        except VolumeError:
+            return self._nodes.present
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    def _add_entry(self, reach: Reach, pod: Pod, entry: PodResourceClaim) -> None:
+        try:
+            name, _ = claim_name(pod, entry)
+        except Unresolved:
+            reach.is_complete = False
+            return
+        key = f"{pod.metadata.namespace}/{name}"
+        if name is not None and (RESOURCE_CLAIM, key) not in reach.topics:
+            reach.topics[RESOURCE_CLAIM, key] = None
+            self._add_resource_claim(reach, self._devices.claims.get(key))
+
+    def _add_resource_claim(self, reach: Reach, claim: ResourceClaim | None) -> None:
+        if claim is None:
+            reach.is_complete = False
+            return
+        selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
+        if selector is None:
+            return
+        for name in _named(selector):
+            reach.topics[NODE, name] = None
+        where = tuple(term.match_expressions for term in selector.node_selector_terms if term.match_expressions)
+        if where:
+            reach.selectors.append(where)
+        reach.ties.append(Tie(claim, matching_selector(self._nodes, selector)))
+
+
+def _named(selector: NodeSelector) -> Iterable[str]:
+    """Node names that the selector's field requirements list."""
+    for term in selector.node_selector_terms:
+        for requirement in term.match_fields:
+            yield from requirement.values
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A pending pod of ours that has claims."""
+
+    info: PodInfo
+    topics: tuple[Topic, ...] = ()
+    """The objects whose changes concern it."""
+    selectors: tuple[Where, ...] = ()
+    acquired: list[NodeGroup] = field(default_factory=list)
+    """The groups of these selectors."""
+    groups: list[NodeGroup] = field(default_factory=list)
+    """The label rules that its ties follow, the acquired ones included."""
+    checked_at: int | None = None
+    """The slot where it was last found to fit, or not to."""
+    fits: bool = False
+    leaving: frozenset[str] = frozenset()
+    """Uids of the pods that were terminating there then."""
+
+
+class DerivedNominations:
+    """Kept up to date by changes of pods, claims, volumes, nodes and the queue. Single owner: the scheduling loop."""
+
+    def __init__(self, shared: Shared, *, profiles: Mapping[str, Profile], runners: Mapping[str, Runner]) -> None:
+        """`profiles` and `runners` are those in force."""
+        self._cluster = shared.cluster
+        self._nodes = shared.cluster.nodes
+        self._groups = shared.cluster.volumes.groups
+        self._queue = shared.queue
+        self._pending = shared.pending
+        self._clock = shared.clock
+        self._profiles = profiles
+        self._runners = runners
+        self._errors = shared.errors
+        self._ties = Ties(shared.cluster)
+        self._uids: dict[str, str] = {}
+        """Key → uid, of pods with an entry."""
+        self._entries: dict[str, _Entry] = {}
+        self._dirty: dict[str, None] = {}
+        """Uids of pods to look at."""
+        self._by_topic: dict[Topic, dict[str, None]] = {}
+        self._by_group: dict[NodeGroup, dict[str, None]] = {}
+        self._group_position = self._groups.position
+        self._checked: dict[int, dict[str, None]] = {}
+        """Slot → uids of the pods that were found to fit there, or not to."""
+        self._node_position = self._nodes.position
+        shared.cluster.volumes.on_news = self._news
+        shared.cluster.devices.on_news = partial(self._news, RESOURCE_CLAIM)
+
+    def tick(self) -> None:
+        """Bring the nominations up to date. O(pods concerned by what changed since the last call).
+
+        Filters are asked for pods that have been tried before; when that takes long, the rest waits for the next call.
+        """
+        for key in self._pending.take_changed():
+            self._pod_changed(key)
+        if self._by_group or self._checked:
+            self._follow_nodes()
+        if moved := self._queue.take_moved():
+            self._dirty.update(dict.fromkeys(moved))
+        if not self._dirty:
+            return
+        dirty, self._dirty = self._dirty, {}
+        ends_at = self._clock.now() + TURN_S
+        for uid in dirty:
+            entry, queued = self._entries.get(uid), self._queue.record_of(uid)
+            if entry is None:
+                continue
+            if queued is not None and queued.attempts and self._clock.now() > ends_at:
+                self._dirty[uid] = None
+                continue
+            try:
+                self._look_at(entry)
+            except Exception as error:  # noqa: BLE001 (costs this pod its nomination, never the loop)
+                self._errors.record("timers", error, "nomination could not be derived", pod=entry.info.key)
+                self._end(entry)
+
+    # -- what changed --------------------------------------------------------------------------------------------------
+
+    def _pod_changed(self, key: str) -> None:
+        info = self._pending.get(key)
+        known = self._uids.get(key)
+        if known is not None and (info is None or info.uid != known):
+            self._drop(key, known)
+        if info is None or not has_claims(info):
+            return
+        entry = self._entries.get(info.uid)
+        if entry is None:
+            self._uids[key] = info.uid
+            self._entries[info.uid] = _Entry(info)
+            self._queue.follow(info.uid, is_followed=True)
+        else:
+            entry.info = info
+        self._dirty[info.uid] = None
+
+    def _drop(self, key: str, uid: str) -> None:
+        """The pod is bound or gone; the queue has ended its nomination."""
+        del self._uids[key]
+        entry = self._entries.pop(uid)
+        self._dirty.pop(uid, None)
+        self._queue.follow(uid, is_followed=False)
+        self._uncheck(entry)
+        self._unfile(entry)
+
+    def _follow_nodes(self) -> None:
+        """Labels of nodes decide where volumes and devices can be used; columns, whether a checked pod still fits."""
+        self._groups.catch_up()
+        changed = self._groups.changed_since(self._group_position)
+        self._group_position = self._groups.position
+        for group in self._by_group if changed is None else dict.fromkeys(group for group, _ in changed):
+            self._dirty.update(self._by_group.get(group, {}))
+        touched = self._nodes.changed_since(self._node_position) if self._checked else ()
+        self._node_position = self._nodes.position
+        for slot in list(self._checked) if touched is None else dict.fromkeys(touched):
+            if slot in self._checked:
+                self._node_touched(slot)
+
+    def _node_touched(self, slot: int) -> None:
+        """Pods that fitted may fit no more; pods that did not may once those that began to terminate have left."""
+        leaving = self._leaving(slot).keys()
+        for uid in self._checked[slot]:
+            entry = self._entries[uid]
+            if entry.fits or not leaving <= entry.leaving:
+                self._dirty[uid] = None
+
+    # -- one pod -------------------------------------------------------------------------------------------------------
+
+    def _look_at(self, entry: _Entry) -> None:
+        info = entry.info
+        self._uncheck(entry)
+        if self._cluster.get(info.uid) is not None:
+            return  # assumed: if its binding fails, it comes back through the queue
+        if not self._derives(info):
+            self._unfile(entry)
+            self._end(entry)
+            return
+        reach = self._ties.of(info)
+        self._file(entry, reach)
+        nodes = reach.nodes(self._nodes.present)
+        is_tied = reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
+        self._queue.put_first(info.uid, is_first=is_tied)
+        slot = nodes.bit_length() - 1
+        if is_tied and self._holds(entry, slot):
+            left = self._queue.nominator.derive(info, self._nodes.name(slot))
+        else:
+            left = self._queue.nominator.end_derived(info)
+        if left:
+            self._queue.nomination_ended(info, left, wakes_itself=False)
+
+    def _derives(self, info: PodInfo) -> bool:
+        return (
+            self._profiles[info.pod.spec.scheduler_name].derives_nominations
+            and info.pod.metadata.deletion_timestamp is None
+        )
+
+    def _holds(self, entry: _Entry, slot: int) -> bool:
+        """Whether the pod holds room there: it is untried, and so tried before others, or it would fit."""
+        queued = self._queue.record_of(entry.info.uid)
+        if queued is None or queued.place is Place.GATED:
+            return False
+        if not queued.attempts:
+            return True
+        leaving = self._leaving(slot)
+        entry.fits = self._fits(entry.info, slot, leaving.values())
+        entry.leaving = frozenset(leaving)
+        entry.checked_at = slot
+        self._checked.setdefault(slot, {})[entry.info.uid] = None
+        return entry.fits
+
+    def _leaving(self, slot: int) -> dict[str, PodInfo]:
+        """The pods that are terminating on the node, by uid."""
+        pods = self._nodes.pods(slot).items()
+        return {uid: other for uid, other in pods if other.pod.metadata.deletion_timestamp is not None}
+
+    def _fits(self, info: PodInfo, slot: int, leaving: Iterable[PodInfo]) -> bool:
+        """Whether the filters pass on the node once these pods have left."""
+        runner, state = self._runners[info.pod.spec.scheduler_name], CycleState()
+        try:
+            with self._cluster.devices.use.still():
+                before = runner.pre_filter(state, info)
+                if before.rejection is not None or not before.nodes >> slot & 1:
+                    return False
+                with runner.what_if(state, info).on(slot) as scene:
+                    for other in leaving:
+                        scene.remove(other)
+                    return scene.verdict() is None
+        except AttemptError:
+            return False
+
+    def _end(self, entry: _Entry) -> None:
+        self._queue.put_first(entry.info.uid, is_first=False)
+        left = self._queue.nominator.end_derived(entry.info)
+        if left:
+            self._queue.nomination_ended(entry.info, left, wakes_itself=False)
+
+    def _uncheck(self, entry: _Entry) -> None:
+        slot, entry.checked_at = entry.checked_at, None
+        if slot is not None:
+            _remove(self._checked, slot, entry.info.uid)
+
+    # -- what concerns whom --------------------------------------------------------------------------------------------
+
+    def _news(self, kind: str, key: str) -> None:
+        """An object changed."""
+        self._dirty.update(self._by_topic.get((kind, key), {}))
+
+    def _file(self, entry: _Entry, reach: Reach) -> None:
+        """Find the pod by the objects and label rules that its ties depend on now."""
+        uid, where = entry.info.uid, self._cluster.volumes.volumes.where
+        topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]
+        if (topics, selectors, groups) == (entry.topics, entry.selectors, entry.groups[: len(groups)]):
+            return
+        self._unfile(entry)
+        entry.topics, entry.selectors = topics, selectors
+        entry.acquired = [self._groups.acquire(selector) for selector in selectors]
+        entry.groups = groups + entry.acquired
+        for topic in entry.topics:
+            self._by_topic.setdefault(topic, {})[uid] = None
+        for group in entry.groups:
+            self._by_group.setdefault(group, {})[uid] = None
+
+    def _unfile(self, entry: _Entry) -> None:
+        for topic in entry.topics:
+            _remove(self._by_topic, topic, entry.info.uid)
+        for group in dict.fromkeys(entry.groups):
+            _remove(self._by_group, group, entry.info.uid)
+        for group in entry.acquired:
+            self._groups.release(group)
+        entry.topics, entry.selectors, entry.groups, entry.acquired = (), (), [], []
+
+
+def _remove(index: dict[T, dict[str, None]], key: T, uid: str) -> None:
+    here = index[key]
+    del here[uid]
+    if not here:
+        del index[key]

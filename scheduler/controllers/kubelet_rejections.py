@@ -1,0 +1,118 @@
+"""Pods of ours that a kubelet refused after we had bound them (docs/spec/core.md §2.6).
+
+Two schedulers may fill a node together and neither sees the other's last pod in time; then the kubelet fails the later
+one for good. Such pods are counted and said, and their node is held back for half a minute: other nodes are preferred
+while any other takes the pod. That is all: the pod's controller makes a new one.
+
+What is remembered is bounded: bindings of the last minute, and not more than some thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import structlog
+
+from scheduler.api.core_v1 import FailedPod
+from scheduler.api.decode import Delta
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.cluster import Cluster
+from scheduler.core.clock import Clock
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.metrics.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+
+REMEMBERED_S: Final = 60.0
+"""A pod that fails later than this after its binding had been admitted."""
+HELD_BACK_S: Final = 30.0
+MOST_REMEMBERED: Final = 20_000
+
+_REASONS: Final = frozenset(
+    {
+        "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods",
+        "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
+        "AppArmor", "EmptyPodSharedPoolError", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown",
+        "PodFeatureUnsupported", "PodLevelResourcesNotSupported", "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch", "SMTAlignmentError", "SupplementalGroupsPolicyNotSupported",
+        "SysctlForbidden", "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType",
+        "UnknownReason", "VolumeAttachmentLimitExceeded",
+    }
+)  # fmt: skip
+"""What a kubelet 1.36 gives when it does not admit a pod. Not `Evicted`: pods that ran are evicted with that too."""
+_OUT_OF: Final = "OutOf"
+_OUT_OF_EXTENDED: Final = "OutOfExtendedResources"
+"""One label for all extended resources, as in the kubelet's own metric."""
+
+
+class _Sent(NamedTuple):
+    node_name: str
+    profile: str
+    at: float
+
+
+class Refusals:
+    """Remembers what we bound, and looks for it among the failed pods that the watch shows."""
+
+    def __init__(self, cluster: Cluster, *, clock: Clock, metrics: Metrics, most: int = MOST_REMEMBERED) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._metrics = metrics
+        self._most = most
+        self._sent: dict[str, _Sent] = {}
+        """By uid, oldest first."""
+        self._held_back: dict[str, float] = {}
+        """Node name → until when, the earliest first."""
+
+    def sent(self, info: PodInfo) -> None:
+        """A Binding is about to leave: from now on its kubelet may refuse the pod. Constant cost."""
+        now = self._clock.now()
+        self._sent.pop(info.uid, None)
+        self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, now)
+        while len(self._sent) > self._most or now - next(iter(self._sent.values())).at > REMEMBERED_S:
+            del self._sent[next(iter(self._sent))]
+
+    def failed(self, deltas: Iterable[Delta[FailedPod]]) -> None:
+        """One batch of pods that failed. What we did not bind just now costs a look and counts for nothing."""
+        for delta in deltas:
+            if isinstance(delta.new, FailedPod):
+                sent = self._sent.pop(delta.new.metadata.uid, None)
+                if sent is not None:
+                    self._failed(delta.new, sent)
+
+    def held_back(self) -> NodeSet:
+        """Nodes that refused a pod of ours within the last half minute, those that are gone left out."""
+        if not self._held_back:
+            return EMPTY
+        now = self._clock.now()
+        for name in [name for name, until in self._held_back.items() if until <= now]:
+            del self._held_back[name]
+        nodes = EMPTY
+        for name in self._held_back:
+            slot = self._cluster.nodes.present_slot(name)
+            nodes |= EMPTY if slot is None else 1 << slot
+        return nodes
+
+    def _failed(self, pod: FailedPod, sent: _Sent) -> None:
+        reason, now = pod.status.reason, self._clock.now()
+        label = _label(reason)
+        if not label or pod.spec.node_name != sent.node_name or now - sent.at > REMEMBERED_S:
+            return
+        self._held_back.pop(sent.node_name, None)
+        self._held_back[sent.node_name] = now + HELD_BACK_S
+        self._metrics.admission_rejection(label, sent.profile)
+        _log.warning(
+            "pod refused by its kubelet",
+            pod=pod.key,
+            node=sent.node_name,
+            reason=reason,
+            after_s=round(now - sent.at, 3),
+        )
+
+
+def _label(reason: str) -> str:
+    """A label that cannot grow without bounds; "" for a pod that failed of something else."""
+    if reason in _REASONS:
+        return reason
+    return _OUT_OF_EXTENDED if reason.startswith(_OUT_OF) else ""

@@ -1,0 +1,244 @@
+"""Half-done bindings that nobody else would finish or name (docs/spec/volumes.md §12.1 B-6, B-6b).
+
+A selected node that is gone keeps its claim waiting for ever, unless who wrote it takes it back: we do, for those that we
+wrote. So we do where nothing but selected nodes of ours ties a pod to nodes that refuse it. And a pod that its own claims
+tie to nodes which do not take it is told which claims tie it where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.context import Shared
+from scheduler.controllers.derived_nominations import Tie, Ties, has_claims
+from scheduler.core import nodeset
+from scheduler.core.errors import ApiError, Conflict
+from scheduler.core.nodeset import NodeSet
+from scheduler.framework.status import Diagnosis
+from scheduler.framework.wait import ended_within
+
+_log = structlog.get_logger(__name__)
+
+GONE_S: Final = 3.0
+"""A node that is replaced under its own name is missing for a moment."""
+AGAIN_S: Final = 30.0
+"""After a failure, or when somebody else wrote it."""
+TRIES: Final = 3
+"""So often a clearing is decided anew at once because something else was written to the claim in between."""
+TIED_S: Final = 60.0
+"""So long a pod may be refused where its volumes are before its user is told, and selected nodes of ours are taken back."""
+FEW_NODES: Final = 3
+FIELD_MANAGER: Final = "kubestow"
+
+
+class StaleVolumes:
+    """Looks once a second at what is selected, and at pods that found no node."""
+
+    def __init__(self, shared: Shared, *, names: tuple[str, ...]) -> None:
+        """`names` are the profiles that want this; the first stands in events on claims. None: nothing is done."""
+        self._cluster = shared.cluster
+        self._volumes = shared.cluster.volumes
+        self._ties = Ties(shared.cluster)
+        self._nodes = shared.cluster.nodes
+        self._writer = shared.writer
+        self._recorder = shared.recorder
+        self._clock = shared.clock
+        self._pending = shared.pending
+        self._names = names
+        self._controller = names[0] if names else ""
+        self._look_at = 0.0
+        self._missing_since: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+        self._tied_since: dict[str, tuple[PodInfo, float]] = {}
+        self._refused_until: dict[str, float] = {}
+        """By uid of the pod: its selected nodes have been looked at, and are left alone until then."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def serve(self, names: tuple[str, ...]) -> None:
+        """Do it for these profiles from now on; what was begun ends."""
+        self._controller = names[0] if names else self._controller
+        self._names = names
+
+    async def drain(self, limit_s: float) -> None:
+        """What was begun ends, or is cancelled between its steps."""
+        await ended_within(self._tasks.values(), limit_s, self._clock)
+        for task in self._tasks.values():
+            task.cancel()
+
+    # -- selected nodes that are gone ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Begin to clear what has been stale for a while. O(claims in flight), once a second."""
+        now = self._clock.now()
+        if not self._names or now < self._look_at:
+            return
+        self._look_at = now + 1.0
+        for pod, _ in list(self._tied_since.values()):
+            waiting = self._pending.get(pod.key)
+            if waiting is None or waiting.uid != pod.uid:
+                self._forget_tied(pod.uid)
+        stale = {claim.metadata.uid: claim for claim in self._on_missing_nodes()}
+        for uid in self._missing_since.keys() - stale.keys():
+            del self._missing_since[uid]
+            self._not_before.pop(uid, None)
+        for uid, claim in stale.items():
+            since = self._missing_since.setdefault(uid, now)
+            if now - since >= GONE_S and now >= self._not_before.get(uid, 0.0):
+                self._not_before[uid] = now + AGAIN_S
+                node_name = claim.selected_node or ""
+                note = f'node "{node_name}" is gone: another one can be selected'
+                self._begin(claim, note, is_useless=partial(self._is_gone, node_name))
+        for pod, since in self._tied_since.values():
+            if now - since >= TIED_S:
+                self._take_back(pod)
+
+    def _take_back(self, pod: PodInfo) -> None:
+        """Clear the selected nodes of a pod that nothing else ties to nodes which refuse it. Again after `TIED_S`.
+
+        A volume that is being made there all the same is given to the claim, which is as before then.
+        """
+        now = self._clock.now()
+        if now < self._refused_until.get(pod.uid, 0.0) or not self._is_waiting(pod):
+            return
+        reach = self._ties.of(pod)
+        is_ours_to_change = reach.is_complete and all(tie.is_selection and tie.nodes for tie in reach.ties)
+        if not is_ours_to_change or any(self._has_leaving(tie.nodes) for tie in reach.ties):
+            return
+        self._refused_until[pod.uid] = now + TIED_S
+        for tie in reach.ties:
+            if isinstance(tie.claim, PersistentVolumeClaim):
+                note = f'node "{tie.claim.selected_node}" does not take pod "{pod.key}": another one can be selected'
+                self._begin(tie.claim, note, is_useless=partial(self._is_waiting, pod))
+
+    def _is_waiting(self, pod: PodInfo) -> bool:
+        """Whether this very pod has no node, assumed ones included."""
+        newest = self._pending.get(pod.key)
+        return newest is not None and newest.uid == pod.uid and self._cluster.get(pod.uid) is None
+
+    def _has_leaving(self, nodes: NodeSet) -> bool:
+        """Whether a pod is terminating there, and may leave room."""
+        return any(
+            other.pod.metadata.deletion_timestamp is not None
+            for slot in nodeset.each(nodes)
+            for other in self._nodes.pods(slot).values()
+        )
+
+    def _begin(self, claim: PersistentVolumeClaim, note: str, *, is_useless: Callable[[], bool]) -> None:
+        uid = claim.metadata.uid
+        if uid not in self._tasks:
+            task = asyncio.ensure_future(self._clear(claim, note, is_useless))
+            self._tasks[uid] = task
+            task.add_done_callback(partial(self._ended, uid))
+
+    def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
+        self._tasks.pop(uid, None)
+
+    def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
+        for entry in self._volumes.ledger:
+            if entry.node_name and self._is_gone(entry.node_name):
+                claim = self._volumes.claims.get_api(entry.claim.key)
+                if claim is not None and claim.selected_node == entry.node_name and not claim.spec.volume_name:
+                    yield claim
+
+    def _is_gone(self, node_name: str) -> bool:
+        """Not so a node that is there and cannot be read."""
+        return self._nodes.present_slot(node_name) is None and ("Node", node_name) not in self._volumes.broken
+
+    async def _clear(self, claim: PersistentVolumeClaim, note: str, is_useless: Callable[[], bool]) -> None:
+        """Whose it is, and whether it still says so, is read from the server: nothing is undone that others wrote."""
+        node_name = claim.selected_node
+        try:
+            is_cleared = await self._cleared(claim, is_useless)
+        except ApiError as error:
+            _log.warning("selected node could not be cleared", claim=claim.key, node=node_name, error=error.message)
+            return
+        if is_cleared:
+            _log.info("selected node cleared", claim=claim.key, node=node_name)
+            self._tell(claim, "SelectedNodeCleared", note)
+
+    async def _cleared(self, claim: PersistentVolumeClaim, is_useless: Callable[[], bool]) -> bool:
+        for _ in range(TRIES - 1):
+            try:
+                return await self._clear_once(claim, is_useless)
+            except Conflict:
+                continue
+        return await self._clear_once(claim, is_useless)
+
+    async def _clear_once(self, claim: PersistentVolumeClaim, is_useless: Callable[[], bool]) -> bool:
+        metadata, node_name = claim.metadata, claim.selected_node
+        now = await self._writer.read_claim(metadata.namespace, metadata.name)
+        if isinstance(now, Broken) or now is None or now.metadata.uid != metadata.uid:
+            return False
+        if not is_useless() or now.spec.volume_name or now.selected_node != node_name:
+            return False
+        owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
+        if owner != FIELD_MANAGER:
+            self._tell(claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "nobody known"}')
+            return False
+        await self._writer.clear_selected_node(now)
+        return True
+
+    def _tell(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
+        self._recorder.event(
+            claim,
+            controller=self._controller,
+            type_="Warning",
+            reason=reason,
+            action="Provisioning",
+            note=note,
+        )
+
+    # -- pods that their volumes tie to nodes which do not take them ------------------------------------------------------
+
+    def unfit(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
+        """A pod found no node. One that its volumes have tied to a few for a while learns why those do not take it."""
+        is_wanted = has_claims(pod) and pod.pod.spec.scheduler_name in self._names
+        ties = [tie for tie in self._ties.of(pod).ties if tie.nodes != self._nodes.present] if is_wanted else []
+        if not ties:
+            self._forget_tied(pod.uid)
+            return
+        _, since = self._tied_since.setdefault(pod.uid, (pod, self._clock.now()))
+        common = self._nodes.present
+        for tie in ties:
+            common &= tie.nodes
+        if common and (common.bit_count() > FEW_NODES or self._clock.now() - since < TIED_S):
+            return
+        where = ", ".join(f"{tie.name} on {self._named(tie.nodes)}" for tie in ties)
+        if common:
+            reasons = sorted({text for no, out in diagnosis.groups.items() if out & common for text in no.reasons})
+            note = f"volumes tie the pod to {self._named(common)}: {'; '.join(reasons)} ({where})"
+        else:
+            note = f"volumes of the pod cannot be used together on any node: {where}"
+        concerned: list[Pod | PersistentVolumeClaim] = [pod.pod, *_claims(ties)]
+        for about in concerned:
+            self._recorder.event(
+                about,
+                controller=pod.pod.spec.scheduler_name,
+                type_="Warning",
+                reason="VolumesTieToNodes",
+                action="Scheduling",
+                note=note,
+            )
+
+    def _forget_tied(self, uid: str) -> None:
+        self._tied_since.pop(uid, None)
+        self._refused_until.pop(uid, None)
+
+    def _named(self, nodes: NodeSet) -> str:
+        names = [self._nodes.name(slot) for slot in nodeset.each(nodes)][: FEW_NODES + 1]
+        if not names:
+            return "no node that exists"
+        return f"{', '.join(names[:FEW_NODES])}{' and others' if len(names) > FEW_NODES else ''}"
+
+
+def _claims(ties: Iterable[Tie]) -> Iterable[PersistentVolumeClaim]:
+    return (tie.claim for tie in ties if isinstance(tie.claim, PersistentVolumeClaim))

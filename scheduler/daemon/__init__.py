@@ -1,0 +1,1 @@
+"""One process: connections, informers, leader election, endpoints, supervision."""

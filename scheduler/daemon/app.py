@@ -1,0 +1,415 @@
+"""The composition root: every object is made once, here, and started and drained in order.
+
+Start: connect, ask what is served, mirror it, stand for election with a complete picture, decide only while leading.
+Stop: pop nothing more, let bindings and evictions finish within the drain time, then what is to be written on pods, events
+and what plugins give back, give the lease back, close. A daemon belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from scheduler.api.core_v1 import FailedPod
+from scheduler.api.decode import Broken, Delta
+from scheduler.binding import PodWatch
+from scheduler.config.run_options import RunOptions
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.daemon.introspection import Showing
+from scheduler.daemon.leader_election import Leadership
+from scheduler.daemon.profile_changes import ProfileChanges, Way, kinds_read, writes_of
+from scheduler.daemon.supervision import Supervisor
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.events import EventRecorder
+from scheduler.kube.informers import Mirrors
+from scheduler.kube.leader_election import LeaseLost, OtherLeases
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.reflector import Reflector
+from scheduler.kube.resources import CAPACITY, POD, RESOURCE_CLAIM, Discovery, KindSpec, Served, failed_pods
+from scheduler.kube.self_check import LeaseName, SelfCheck
+from scheduler.kube.transport import HttpTransport
+from scheduler.kube.wire import Transport
+from scheduler.kube.writes.api_writer import ApiWriter
+from scheduler.kube.writes.resource_claims import NEWEST
+from scheduler.metrics.metrics import Metrics
+from scheduler.scheduler import Decisions
+from scheduler.server.serving import Serving
+
+_log = structlog.get_logger(__name__)
+
+_LAG_EVERY_S: Final = 1.0
+_FLUSH_S: Final = 5.0
+_LOOK_WITHIN_S: Final = 5.0
+"""Wishes that take longer to be read are met later."""
+_HURRIED: Final = 130
+_GC_BEFORE: Final = gc.get_threshold()
+GC_THRESHOLD: Final = (20_000, 20, 20)
+"""Cached objects are frozen and hold no cycles: the collector need not look for any every 700 allocations."""
+
+
+class Daemon:
+    """`start`, then `wait`, then `stop`."""
+
+    def __init__(
+        self, options: RunOptions, *, clock: Clock | None = None, take_signals: Callable[[], None] | None = None
+    ) -> None:
+        """`take_signals` puts the process's signal handlers in place, whenever a library has put its own there."""
+        self._options = options
+        self._take_signals = take_signals or _leave_signals
+        self._clock = clock or SystemClock()
+        self._errors = UnforeseenErrors(self._clock)
+        self._parts: Supervisor | None = None
+        self._is_composed = False
+        self._is_synced = False
+        self._is_stopping = False
+        self._serving: Serving | None = None
+        self._transport: Transport | None = None
+        self._scheduling: asyncio.Task[None] | None = None
+        self._election: asyncio.Task[None] | None = None
+        self.metrics = Metrics()
+        self.port = self.secure_port = 0
+        """Where the endpoints listen: plain HTTP on this machine, and HTTPS; 0 when there are none."""
+
+    async def start(self) -> None:
+        """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
+        gc.set_threshold(*GC_THRESHOLD)
+        connection = self._options.config.client_connection
+        self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
+        self._spawn = parts.spawn
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        kubeconfig = self._options.kubeconfig or connection.kubeconfig
+        settings = await load_settings(kubeconfig or None, self._options.master or None)
+        self._transport = transport = HttpTransport(
+            settings, clock=self._clock, on_answer=self.metrics.traffic.answered
+        )
+        throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
+        self._leadership = self._leadership_over(transport.apart())
+        self._writer = writer = ApiWriter(
+            transport,
+            throttle,
+            self._clock,
+            may_write=self._leadership.may_write,
+            claims_version=self._claims_version,
+        )
+        self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
+        self.decisions = Decisions(
+            self._options,
+            writer=writer,
+            recorder=self._recorder,
+            clock=self._clock,
+            metrics=self.metrics,
+            errors=self._errors,
+            pod_watch=PodWatch(self._pods_version, self._pods_disconnected_s),
+        )
+        self._is_composed = True
+        profiles = self.decisions.profiles
+        kinds = kinds_read(profiles.values(), self._options)
+        self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)])
+        self.mirrors = Mirrors(kinds, self._discovery, self._clock)
+        election = self._options.config.leader_election
+        lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
+        writes = writes_of(profiles.values(), self._options)
+        self._check = check = SelfCheck(
+            transport, self._clock, self._discovery, kinds=kinds, writes=writes, lease=lease
+        )
+        changes = ProfileChanges(
+            self._options,
+            self.decisions,
+            self.mirrors,
+            check,
+            spawn=self._spawn,
+            reflect=partial(self._reflect, transport),
+        )
+        way = Way(transport, settings, throttle, self._take_signals)
+        self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self._leadership.may_write)
+        showing = Showing(
+            self._options,
+            self.decisions,
+            self.mirrors,
+            self._leadership,
+            check,
+            self._recorder,
+            self.metrics,
+            self._clock,
+            throttle=throttle,
+            is_synced=lambda: self._is_synced,
+            is_stopping=lambda: self._is_stopping,
+            shell=self._shell,
+            errors=self._errors,
+        )
+        showing.bind_metrics()
+        self._serving = Serving(self._options, showing.sources(), transport, self._clock)
+        await self._serving.start()
+        self.port, self.secure_port = self._serving.port, self._serving.secure_port
+        self._spawn("certificates", self._serving.run)
+        if self._options.config.delay_cache_until_active:
+            self._stand()
+        self._spawn("discovery", partial(self._mirror, transport))
+        if self._options.scheduler_profiles:
+            self._spawn("scheduler-profiles", self._shell.run)
+        self._spawn("event-recorder", self._recorder.run)
+        self._spawn("event-loop-lag", self._measure_lag)
+        self._scheduling = self._spawn("scheduling-loop", self._schedule)
+
+    async def wait(self) -> None:
+        """Block until the lease is lost or a part of the daemon cannot run any more; that error is raised."""
+        assert self._parts is not None
+        await self._parts.wait()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What `wait` raises; None while the daemon can go on."""
+        return self._parts.failure if self._parts is not None else None
+
+    async def stop(self, drain_timeout_s: float | None = None) -> None:
+        """Drain and close. Safe to call twice, and after a `start` that failed or was cancelled."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        limit_s = self._options.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
+        if self._is_composed:
+            await self._drain(limit_s)
+            await self._step_down()
+        if self._parts is not None:
+            await self._parts.stop()
+        if self._serving is not None:
+            await self._serving.stop()
+        if self._transport is not None:
+            await self._transport.close()
+        loop = asyncio.get_running_loop()
+        if loop.get_exception_handler() == self._unhandled:
+            loop.set_exception_handler(None)
+        gc.unfreeze()
+        gc.set_threshold(*_GC_BEFORE)
+
+    def idle(self) -> bool:
+        """Synced, and nothing to do right now."""
+        return self._is_synced and self.decisions.is_idle()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _leadership_over(self, transport: HttpTransport) -> Leadership:
+        """With connections of its own, which it replaces when one does not answer."""
+        election = self._options.config.leader_election
+        names = {profile.scheduler_name for profile in self._options.config.profiles}
+        own = (election.resource_namespace, election.resource_name) if election.leader_elect else None
+        others = OtherLeases(transport, self._clock, names, own, self._options.is_forced)
+        return Leadership(election, transport, self._clock, self._errors, others=others, reconnect=transport.reconnect)
+
+    async def _drain(self, limit_s: float) -> None:
+        decisions = self.decisions
+        decisions.loop.stop()
+        if self._scheduling is not None and self._is_synced:
+            await asyncio.wait([self._scheduling])
+        listening = asyncio.ensure_future(self._listen())
+        try:
+            bindings, preemptions, _, _ = await asyncio.gather(
+                decisions.binder.drain(limit_s),
+                decisions.evictions.drain(limit_s),
+                decisions.stale.drain(limit_s),
+                decisions.node_name_pods.drain(limit_s),
+            )
+        finally:
+            listening.cancel()
+        if self._leadership.may_write():  # else nothing may be told of what was cancelled
+            decisions.inbox.apply()
+        decisions.queue.close()
+        _log.info("drained", bindings_cancelled=bindings, preemptions_cut_short=preemptions)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await asyncio.gather(self._tell_the_rest(), self._give_back_the_rest())
+        decisions.patches.give_up()
+
+    async def _tell_the_rest(self) -> None:
+        await self.decisions.patches.drain()
+        await self._recorder.flush(_FLUSH_S)
+
+    async def _give_back_the_rest(self) -> None:
+        if self._leadership.may_write():
+            await self.decisions.drain_plugins()
+
+    async def _listen(self) -> None:
+        """What bindings wait for is told by watches, and the loop that took it in has ended."""
+        inbox = self.decisions.inbox
+        while True:
+            await inbox.wait()
+            if not self._leadership.may_write():
+                return
+            inbox.apply()
+
+    def _stand(self) -> None:
+        """Stand for election: with a complete picture, as upstream, so that whoever leads can decide at once."""
+        controller = self._options.config.profiles[0].scheduler_name
+        campaign = partial(self._leadership.run, self._writer, controller, self._lead)
+        self._election = self._spawn("leader-election", campaign)
+
+    def _lead(self) -> None:
+        self._shell.wake()
+        self.decisions.inbox.put(self._tell_of_broken_pods)
+
+    def _tell_of_broken_pods(self) -> None:
+        """While standing by nothing could be said about them."""
+        pods = self.mirrors.reflectors.get(POD.name)
+        for pod in pods.store if pods is not None else ():
+            if isinstance(pod, Broken):
+                self.decisions.intake.report_broken(pod)
+
+    async def _step_down(self) -> None:
+        """After everything is written: the next leader begins at once."""
+        if self._election is not None:
+            self._election.cancel()
+            await asyncio.gather(self._election, return_exceptions=True)
+        is_quiet = not self.decisions.binder and not self.decisions.evictions
+        await self._leadership.resign(gives_back=is_quiet)
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record the errors of callbacks and of tasks that no code waits for; a peer that went away is none."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            self._errors.record("event-loop", error, context["message"])
+        else:
+            loop.default_exception_handler(context)
+
+    async def _mirror(self, transport: Transport) -> None:
+        if self._options.config.delay_cache_until_active:
+            await self._leadership.begun.wait()
+        await self._discovery.run(partial(self._reflect, transport))
+
+    def _reflect(self, transport: Transport, spec: KindSpec, served: Served) -> None:
+        """A kind was found on the server: mirror it from now on."""
+        reflector: Reflector[Any] = Reflector(
+            spec,
+            served,
+            decoder=spec.decoder(),
+            transport=transport,
+            on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
+            clock=self._clock,
+            chance=self.decisions.chance,
+            locate=partial(self._discovery.locate, spec),
+            on_served=self._on_capacity if spec.name == CAPACITY.name else _all_the_same,
+        )
+        self.mirrors.add(reflector)
+        self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
+
+    def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
+        self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
+
+    def _on_capacity(self, is_served: bool) -> None:
+        self.decisions.inbox.put(partial(self.decisions.intake.storage.capacity_served, is_served))
+
+    def _on_failed(self, deltas: list[Delta[FailedPod]]) -> None:
+        self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
+
+    def _pods_version(self) -> str:
+        return self.mirrors.pods_version()
+
+    def _pods_disconnected_s(self) -> float:
+        return self.mirrors.pods_disconnected_s()
+
+    def _claims_version(self) -> str:
+        """In which the server has claims for devices, by what it said last."""
+        served = self._discovery.served.get(RESOURCE_CLAIM.name)
+        return served.version if served is not None else NEWEST
+
+    async def _schedule(self) -> None:
+        await self.mirrors.complete()
+        if self._options.scheduler_profiles:  # who decides should do so by what is wished for
+            await self._shell.looked_within(_LOOK_WITHIN_S)
+        if CAPACITY.name not in self.mirrors.reflectors:
+            self._on_capacity(False)
+        self.decisions.inbox.apply()
+        gc.collect()
+        gc.freeze()
+        self._is_synced = True
+        named = Counter(info.pod.spec.scheduler_name for info in self.decisions.shared.pending)
+        waiting = {name: named[name] for name in self.decisions.profiles}
+        _log.info("synced", **self.decisions.cluster.sizes(), pending=sum(waiting.values()), by_profile=waiting)
+        if self._election is None and not self._is_stopping:
+            self._stand()
+        await self.decisions.loop.run(self._leadership.may_write)
+
+    async def _measure_lag(self) -> None:
+        while True:
+            due = self._clock.now() + _LAG_EVERY_S
+            await self._clock.sleep(_LAG_EVERY_S)
+            self.metrics.loop_lag(max(0.0, self._clock.now() - due))
+
+
+def _leave_signals() -> None:
+    """Nobody in this process wants them."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+
+
+def _all_the_same(_is_served: bool) -> None:
+    """A kind that is not served any more looks empty, or as it was last, and that is all."""
+
+
+async def run_daemon(options: RunOptions) -> int:
+    """Run until SIGTERM or SIGINT (drains; a second one stops at once) or a failure; the process's exit code.
+
+    Raises what `Daemon.start` raises: no way to an API server, a port that is taken, a configuration that is wrong.
+    """
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def signalled() -> None:
+        if asked.is_set():
+            os._exit(_HURRIED)  # nothing is flushed and nothing awaited: that is what a second signal asks for
+        asked.set()
+
+    def take_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signalled)
+
+    take_signals()
+    daemon = Daemon(options, take_signals=take_signals)
+    stopping = asyncio.ensure_future(asked.wait())
+    try:
+        if not await _unless(stopping, daemon.start()):
+            return 0
+        for path in options.config.ignored:
+            _log.warning("configuration field has no effect", field=path)
+        _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port, secure_port=daemon.secure_port)
+        try:
+            await _unless(stopping, daemon.wait())
+        except LeaseLost as lost:
+            _log.error("leader election lost", why=str(lost))
+            await daemon.stop(0)
+            return 1
+        except Exception as error:  # noqa: BLE001 (the edge of the process: said, and turned into an exit code)
+            _log.error("a part of the daemon failed", exc_info=error)
+            await daemon.stop(0)
+            return 1
+        _log.info("stopping")
+        return 0
+    finally:
+        stopping.cancel()
+        await daemon.stop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _unless(stopping: asyncio.Future[Any], step: Coroutine[Any, Any, None]) -> bool:
+    """Run the step to its end; False if it was cancelled because `stopping` came first. Raises what the step raises."""
+    running = asyncio.ensure_future(step)
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        await running
+        return True
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return False

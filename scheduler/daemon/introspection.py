@@ -1,0 +1,136 @@
+"""What a daemon lets be seen of itself: gauges of its parts, its health, its configuration, its insides.
+
+Only wires things together: paths and formats are those of `server.endpoints`, names of metrics those of `metrics.metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from scheduler.config.dump import to_document
+from scheduler.config.run_options import RunOptions
+from scheduler.core.clock import Clock
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.daemon.leader_election import Leadership
+from scheduler.kube.events import EventRecorder
+from scheduler.kube.informers import Mirrors
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, SelfCheck
+from scheduler.metrics.metrics import Metrics
+from scheduler.profiles.kopf_watch import Shell
+from scheduler.scheduler import Decisions
+from scheduler.server.cache_dump import cache_page
+from scheduler.server.endpoints import Check, Checks, Remark, Sources
+
+PROFILES: Final = "scheduler-profiles"
+UNFORESEEN: Final = "unforeseen-errors"
+BINDINGS: Final = "bindings"
+HEARTBEAT_S: Final = 60.0
+"""/livez fails when the loop has not come around for this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """The parts of one daemon that are looked at."""
+
+    options: RunOptions
+    decisions: Decisions
+    mirrors: Mirrors
+    leadership: Leadership
+    self_check: SelfCheck
+    recorder: EventRecorder
+    metrics: Metrics
+    clock: Clock
+    throttle: Throttle
+    is_synced: Callable[[], bool]
+    """Whether the first picture is complete."""
+    is_stopping: Callable[[], bool]
+    shell: Shell
+    errors: UnforeseenErrors
+
+    def bind_metrics(self) -> None:
+        """Let a scrape read the parts. Once."""
+        decisions, shown = self.decisions, self.metrics.sources
+        cluster, queue, binder = decisions.cluster, decisions.queue, decisions.binder
+        ledger, stats = cluster.volumes.ledger, self.recorder.stats
+        self.metrics.expect(decisions.profiles)
+        shown.pending, shown.inflight_events = queue.counts, queue.in_flight_events
+        shown.cache, shown.healed = cluster.sizes, lambda: cluster.healed
+        shown.bindings_in_flight = binder.__len__
+        shown.assumed_oldest_s = lambda: {"binding": binder.oldest_s(), "bound": cluster.unconfirmed_s()}
+        shown.may_write = self.leadership.may_write
+        shown.lease = self.leadership.lease if self.leadership.is_elected else ""
+        shown.missing = lambda: self.self_check.findings
+        shown.bytes_in_flight = cluster.volumes.bytes_in_flight
+        shown.in_flight_oldest_s, shown.in_flight_expired = ledger.oldest_s, lambda: ledger.expired
+        shown.ledger_drift = ledger.drift_bytes
+        shown.capacity_version, shown.device_kinds = self.mirrors.capacity_version, self.mirrors.device_kinds
+        shown.devices_in_use = cluster.devices.use.counts
+        shown.compiled_selector_bytes = lambda: cluster.devices.compiled_bytes
+        shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
+        shown.synced = self._synced
+        shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}
+        shown.unforeseen_errors = lambda: self.errors.counts
+        shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
+
+    def sources(self) -> Sources:
+        """For the endpoints."""
+        decisions = self.decisions
+        return Sources(
+            livez=lambda: {"scheduling-loop": self._heartbeat, **self.leadership.livez()},
+            readyz=self._readyz,
+            metrics=self.metrics.render,
+            sample=self.metrics.sample,
+            configz=self._configz,
+            debug_queue=lambda: {"counts": decisions.queue.counts, "entries": decisions.queue.entries},
+            debug_cache=partial(cache_page, decisions.cluster),
+            debug_pod=decisions.shown,
+            on_error=partial(self.errors.record, "endpoint"),
+        )
+
+    def _readyz(self) -> Checks:
+        """Made anew for each request: a change of profiles may bring kinds that were not mirrored before."""
+        mirrored = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
+        return {
+            **mirrored,
+            **self.leadership.readyz(),
+            PERMISSIONS: self._with_minor(self.self_check.permissions, PERMISSIONS),
+            KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
+            PROFILES: self._profiles,
+            UNFORESEEN: lambda: self.errors.down() or Remark(self.errors.recent()) or None,
+            BINDINGS: lambda: Remark(self.decisions.binder.remark()) or None,
+            "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
+            "shutdown": lambda: "shutting down" if self.is_stopping() else None,
+        }
+
+    def _configz(self) -> object:
+        """What is in force now."""
+        resolved = {name: profile.resolved for name, profile in self.decisions.profiles.items()}
+        return to_document(self.decisions.reloading.configuration, resolved=resolved)
+
+    def _profiles(self) -> Remark | None:
+        """What keeps SchedulerProfiles from being in force; no pod waits for that."""
+        wrong = filter(None, (self.shell.remark(), *self.decisions.reloading.remarks()))
+        return Remark("; ".join(wrong)) or None
+
+    def _synced(self) -> Mapping[str, int]:
+        """Nothing is mirrored, and nothing amiss, on a standby that waits for its turn to begin with that."""
+        waits = self.options.config.delay_cache_until_active and not self.leadership.begun.is_set()
+        return {} if waits else self.mirrors.synced()
+
+    def _heartbeat(self) -> str | None:
+        silent_s = self.clock.now() - self.decisions.loop.beat
+        if self.is_synced() and silent_s > HEARTBEAT_S:
+            return f"the scheduling loop has not come around for {silent_s:.0f} s"
+        return None
+
+    def _with_minor(self, check: Check, name: str) -> Check:
+        """What is missing and does not matter for readiness is told as well."""
+        return lambda: check() or Remark(self.self_check.minor(name)) or None
+
+    def _kind_lag(self, kind: str) -> str | None:
+        lag = self.mirrors.lag(kind)
+        return lag and (lag.why if lag.matters else Remark(lag.why))

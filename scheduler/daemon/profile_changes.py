@@ -1,0 +1,133 @@
+"""What profiles need of a cluster, kinds to be mirrored and permissions, and how that grows when they change.
+
+Puts together the shell, the objects it watches and what they change; made by `app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
+from scheduler.config.run_options import RunOptions
+from scheduler.core.clock import Clock
+from scheduler.daemon.supervision import Run
+from scheduler.framework.profile import Profile
+from scheduler.kube.client_config import Settings
+from scheduler.kube.informers import Mirrors
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.resources import KindSpec, Served, watched, with_capacity, with_taint_rules
+from scheduler.kube.self_check import SelfCheck
+from scheduler.kube.transport import HttpTransport, Lender
+from scheduler.kube.writes.api_writer import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EVICTION_RULES,
+    OTHER_LEASE_RULES,
+    VOLUME_RULES,
+    WRITES,
+    Rule,
+)
+from scheduler.kube.writes.profiles import ProfileWriter
+from scheduler.metrics.metrics import Metrics
+from scheduler.preemption import PLUGIN as PREEMPTION
+from scheduler.profiles.kopf_watch import Shell
+from scheduler.profiles.objects import ProfileObjects
+from scheduler.scheduler import Decisions
+from scheduler.server.serving import rules
+
+_SELF_CHECK = "self-check"
+
+
+def kinds_read(profiles: Iterable[Profile], options: RunOptions) -> tuple[KindSpec, ...]:
+    """What must be mirrored for these profiles."""
+    reads = {kind for profile in profiles for kind in profile.reads}
+    kinds = with_capacity(watched(reads), options.csi_storage_capacity_api_version)
+    return with_taint_rules(kinds, options.config.feature_gates)
+
+
+def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[Rule, ...]:
+    """What the enabled plugins may have to write, and what the endpoints must ask."""
+    evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
+    binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
+    return (
+        *WRITES,
+        *OTHER_LEASE_RULES,
+        *rules(options.secure),
+        *(EVICTION_RULES if evicts else ()),
+        *((*VOLUME_RULES, *CLAIM_EVENT_RULES) if VolumeBindingArgs.plugin in binding else ()),
+        *(DEVICE_RULES if DynamicResourcesArgs.plugin in binding else ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """To the API server, and what a guest in this process must leave alone."""
+
+    transport: HttpTransport
+    settings: Settings
+    throttle: Throttle
+    reclaim_signals: Callable[[], None]
+
+
+class ProfileChanges:
+    """One per daemon. Asks for permissions from the start."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        decisions: Decisions,
+        mirrors: Mirrors,
+        check: SelfCheck,
+        *,
+        spawn: Callable[[str, Run], asyncio.Task[None]],
+        reflect: Callable[[KindSpec, Served], None],
+    ) -> None:
+        """`spawn` runs a part of the daemon, `reflect` mirrors a kind."""
+        self._options = options
+        self._decisions = decisions
+        self._mirrors = mirrors
+        self._check = check
+        self._spawn = spawn
+        self._reflect = reflect
+        self._late: dict[str, asyncio.Task[None]] = {}
+        self._checking = spawn(_SELF_CHECK, check.run)
+        decisions.reloading.missing = self._missing
+        decisions.reloading.on_change = self._ask
+
+    def shell(self, way: Way, clock: Clock, *, metrics: Metrics, may_write: Callable[[], bool]) -> Shell:
+        """What watches the objects that profiles are changed by."""
+        reloading, inbox = self._decisions.reloading, self._decisions.inbox
+        objects = ProfileObjects(
+            way.transport,
+            ProfileWriter(way.transport, way.throttle, clock, may_write=may_write),
+            clock,
+            names=frozenset(self._decisions.profiles),
+            wish=lambda wishes: inbox.put(partial(reloading.reconcile, wishes)),
+            verdicts=lambda: reloading.verdicts,
+        )
+        reloading.on_verdict = objects.wake
+        lender = partial(Lender, way.settings, way.transport)
+        return Shell(way.transport, lender, objects, clock, metrics=metrics.shell, reclaim_signals=way.reclaim_signals)
+
+    def _missing(self, profile: Profile) -> tuple[str, ...]:
+        """Kinds whose picture is not complete; from now on they are mirrored, and then the wishes looked at again."""
+        late = self._mirrors.late(kinds_read([profile], self._options))
+        for spec in late:
+            if spec.name not in self._late:
+                self._late[spec.name] = self._spawn("discovery", partial(self._mirror, spec))
+        return tuple(self._mirrors.why_late(spec) for spec in late)
+
+    async def _mirror(self, spec: KindSpec) -> None:
+        async for _ in self._mirrors.more(spec, self._reflect):  # shown, or not yet: then it is told why
+            self._decisions.inbox.put(self._decisions.reloading.again)
+        await self._mirrors.find(self._reflect)
+
+    def _ask(self) -> None:
+        """Other plugins may need other permissions."""
+        profiles = self._decisions.profiles.values()
+        self._check.change(kinds=kinds_read(profiles, self._options), writes=writes_of(profiles, self._options))
+        if self._checking.done():
+            self._checking = self._spawn(_SELF_CHECK, self._check.run)

@@ -1,0 +1,140 @@
+"""Deltas of claims, volumes, classes, drivers and capacity → cache, then waits, then the pods that they may help.
+
+Called through `intake`; the caches show a change before anybody is told of it (docs/spec/volumes.md §1.2, §7). An object
+that could not be read is logged once, counts as absent, and can be named by whom it concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from scheduler.api.decode import Delta
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.storage.volumes import CLAIM, VOLUME, VOLUME_FOR
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.eventhandlers.workloads import Seen, action_of, seen
+
+Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
+CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
+"""Ours: what was in flight from capacity objects of a class is not any more; `new` is the class's name."""
+VOLUME_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER, "VolumeGivenBack")
+CLAIM_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER, "ClaimGivenBack")
+"""Ours: what a plan had assumed of it will never be written. The pod of the plan may have left before."""
+
+
+class Storage:
+    """The kinds that volumes are decided by. `move` wakes the pods that an event can help."""
+
+    def __init__(self, cluster: Cluster, move: Move) -> None:
+        self._volumes = cluster.volumes
+        self._move = move
+
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        """Kind → what to do with one change of it."""
+        return {
+            "PersistentVolumeClaim": self._claim,
+            "PersistentVolume": self._volume,
+            "StorageClass": self._class,
+            "CSINode": self._csi_node,
+            "CSIDriver": self._driver,
+            "CSIStorageCapacity": self._capacity,
+            "VolumeAttachment": self._attachment,
+        }
+
+    def tick(self) -> None:
+        """Once per turn of the loop: what is too old in the ledger goes, and who waits for what is free now hears of it."""
+        given_back, self._volumes.given_back = self._volumes.given_back, {}
+        for kind, key in given_back:
+            self._tell_given_back(kind, key)
+        ledger = self._volumes.ledger
+        ledger.catch_up()
+        while ledger.freed:
+            self._move(CAPACITY_FREED, None, ledger.freed.pop())
+
+    def capacity_served(self, is_served: bool) -> None:
+        """The server has capacity objects, or has none any more: then nobody waits for room (docs/spec/volumes.md §8 D5)."""
+        self._volumes.capacities.is_served = is_served
+        if not is_served:
+            for storage_class in self._volumes.classes:
+                self._move(CAPACITY_FREED, None, storage_class)
+
+    # -- one kind each -------------------------------------------------------------------------------------------------
+
+    def _claim(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        if new is None:
+            self._volumes.claims.remove(key)
+        else:
+            self._volumes.claims.set(new)
+        self._told(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", change)
+
+    def _volume(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        if new is None:
+            self._volumes.volumes.remove(key)
+        else:
+            self._volumes.set_volume(new)
+        for volume in (change.old, new):
+            if volume is not None and volume.spec.claim_ref is not None:
+                self._volumes.tell(VOLUME_FOR, volume.spec.claim_ref.key)
+        self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
+        ref = new.spec.claim_ref if new is not None else None
+        if ref is not None:  # a binding may have seen its claim bound before this volume
+            self._volumes.tell(CLAIM, ref.key)
+
+    def _class(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        if new is None:
+            self._volumes.remove_class(key)
+        else:
+            self._volumes.set_class(new)
+        self._told(Resource.STORAGE_CLASS, "StorageClass", change)
+
+    def _csi_node(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        self._volumes.set_csi_node(key, new)
+        self._told(Resource.CSI_NODE, "CSINode", change)
+
+    def _driver(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        if new is None:
+            self._volumes.drivers.pop(key, None)
+        else:
+            self._volumes.drivers[key] = new
+        self._told(Resource.CSI_DRIVER, "CSIDriver", change)
+
+    def _capacity(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        capacities = self._volumes.capacities
+        old = capacities.pool(key)
+        if new is None:
+            capacities.remove(key)
+            if old is not None:
+                self._volumes.ledger.pool_changed(old, None)
+        else:
+            self._volumes.ledger.pool_changed(old, capacities.put(new))
+        self._told(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", change)
+
+    def _attachment(self, delta: Delta[Any]) -> None:
+        key, _, new = change = seen(delta, self._volumes.broken)
+        if new is None:
+            self._volumes.attachments.pop(key, None)
+        else:
+            self._volumes.attachments[key] = new
+        self._told(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", change)
+
+    def _tell_given_back(self, kind: str, key: str) -> None:
+        is_volume = kind == VOLUME
+        now = self._volumes.volumes.get_api(key) if is_volume else self._volumes.claims.get_api(key)
+        if now is not None:
+            self._move(VOLUME_GIVEN_BACK if is_volume else CLAIM_GIVEN_BACK, now, now)
+
+    def _told(self, resource: Resource, kind: str, change: Seen) -> None:
+        """Waits first: a binding that ends frees nothing, a pod that is woken may need what it wrote."""
+        action = action_of(change.old, change.new)
+        if action is None:
+            return
+        self._volumes.attached.changed(kind, change.key)
+        self._volumes.tell(kind, change.key)
+        self._move(ClusterEvent(resource, action), change.old, change.new)

@@ -1,0 +1,370 @@
+"""Runs a profile's plugins at the points of one attempt, and combines their answers as upstream does.
+
+The table of combinations is docs/spec/core.md §3.2; filtering with nominated pods §3.5; scoring §3.6.
+Errors of a plugin leave as `AttemptError`, which costs the pod one attempt. What may take long is a generator, which
+yields wherever the event loop may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.cluster import Cluster
+from scheduler.core import nodeset
+from scheduler.core.clock import Clock
+from scheduler.core.cooperative import Work, answered
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.core.nodeset import EMPTY, NodeSet, Slots
+from scheduler.framework.dry_run import Ahead, Nominations, Simulation
+from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, PrepareReservePlugin, Scores
+from scheduler.framework.profile import BoundFilter, BoundScore, Profile
+from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
+from scheduler.metrics.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class PreFiltered:
+    """What PreFilter left. `rejection` ends the search; `absent` is the verdict on nodes it narrowed away."""
+
+    nodes: NodeSet
+    rejection: Rejection | None = None
+    absent: Rejection | None = None
+    restricting: tuple[str, ...] = ()
+    """Plugins that narrowed the nodes: they count as having rejected the pod."""
+
+
+@dataclass(slots=True)
+class Scored:
+    """Totals as a full-length column, whom they are about, and each plugin's weighted part, for the record."""
+
+    total: Scores
+    slots: Slots
+    parts: dict[str, Scores]
+
+
+class Runner:
+    """One profile on one cluster."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        nominations: Nominations,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        errors: UnforeseenErrors | None = None,
+    ) -> None:
+        self._errors = errors or UnforeseenErrors()
+        self.profile = profile
+        self._clock = clock
+        self._metrics = metrics
+        self.cluster = cluster
+        self._nodes = cluster.nodes
+        self.ahead = Ahead(profile, cluster, nominations, clock=clock, check_node=self.check_node)
+        self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
+        self._last_nodes: NodeSet = EMPTY
+        self._last_slots: Slots = nodeset.slots(EMPTY, 1)
+        self.exact = profile.parity
+        """Verify every node before scoring (parity)."""
+
+    # -- PreFilter ---------------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo) -> PreFiltered:
+        """All PreFilter plugins in order; node restrictions are intersected."""
+        everything = self._nodes.present
+        names: frozenset[str] | None = None
+        restricting: list[str] = []
+        remembered: Rejection | None = None
+        for plugin in self.profile.pre_filter:
+            began = self._clock.now() if state.is_sampled else 0.0
+            answer = plugin.pre_filter(state, pod, everything)
+            self._asked(state, plugin.name, "PreFilter", began, _code(answer))
+            match answer:
+                case None:
+                    continue
+                case Skip():
+                    state.skip_filter.add(plugin.name)
+                case Rejection(code=Code.UNRESOLVABLE | Code.PENDING):
+                    return PreFiltered(EMPTY, answer)
+                case Rejection(code=Code.UNSCHEDULABLE):
+                    remembered = answer
+                case Rejection():
+                    raise AttemptError(
+                        f'running PreFilter plugin "{plugin.name}": {answer.message}', plugin=plugin.name
+                    )
+                case Narrow(node_names=allowed):
+                    names = allowed if names is None else names & allowed
+                    restricting.append(plugin.name)
+                    if not names:
+                        return PreFiltered(EMPTY, _nowhere(restricting), restricting=tuple(restricting))
+        if remembered is not None:
+            return PreFiltered(EMPTY, remembered)
+        if names is None:
+            return PreFiltered(everything)
+        return PreFiltered(
+            self._nodes.by_name(names), absent=narrowed_away(restricting), restricting=tuple(restricting)
+        )
+
+    # -- Filter ------------------------------------------------------------------------------------------------------
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool) -> Work[tuple[NodeSet, Groups]]:
+        """The nodes that pass, and who refused the others. `exact` runs Verify right behind its plugin's Filter.
+
+        Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
+        """
+        groups: Groups = {}
+        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = yield from self._passing(state, pod, nodes, groups, exact=exact)
+        return nodes, groups
+
+    def _ahead_aside(
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
+    ) -> Work[NodeSet]:
+        """The nodes on which the pod fits beside those nominated there."""
+        refused = yield from self.ahead.refusing(
+            state,
+            pod,
+            nodes,
+            groups,
+            one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact),
+        )
+        return nodes & ~refused
+
+    def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
+        """The exact answer of every deferred plugin for one node."""
+        deferred = [bound for bound in self.profile.filter if bound.verify is not None]
+        deferred = [each for each in deferred if each.name not in state.skip_filter and not each.is_exact(state, pod)]
+        return (yield from self._verified(deferred, state, pod, slot)) if deferred else None
+
+    def _verified(
+        self, deferred: Iterable[BoundFilter], state: CycleState, pod: PodInfo, slot: int
+    ) -> Work[Rejection | None]:
+        for bound in deferred:
+            assert bound.verify is not None
+            no = yield from answered(bound.verify(state, pod, slot))
+            if no is not None:
+                return _checked(no, bound)
+        return None
+
+    def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
+        """Filter and Verify for one node against the cache as it is now."""
+        passed, groups = yield from self.filter(state, pod, 1 << slot, exact=True)
+        return None if passed else next(iter(groups))
+
+    def what_if(self, state: CycleState, pod: PodInfo) -> Simulation:
+        """Return the dry run of a pod whose PreFilter has run."""
+        return Simulation(self.ahead, state, pod)
+
+    def nominated_to(self, pod: PodInfo) -> str:
+        """Return the node that the pod is nominated to, or ""."""
+        return self.ahead.nominated_to(pod)
+
+    def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
+        """Let plugins find what they will reserve on the node."""
+        for plugin in self._preparing:
+            yield from plugin.prepare_reserve(state, pod, slot)
+
+    def _passing(
+        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
+    ) -> Work[NodeSet]:
+        """The filters in order."""
+        deferred: list[BoundFilter] = []
+        for bound in self.profile.filter:
+            if not nodes:
+                break
+            if bound.name in state.skip_filter:
+                continue
+            began = self._clock.now() if state.is_sampled else 0.0
+            answer = bound.filter(state, pod, nodes)
+            refused = answer if type(answer) is dict else (yield from answered(answer))
+            self._filtered(state, bound, began, refused)
+            if refused and (first := _first_error(refused)):
+                refused, nodes = yield from self._past_errors(
+                    bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
+                )
+            for rejection, out in refused.items():
+                if out:
+                    groups[rejection] = groups.get(rejection, EMPTY) | out
+                    nodes &= ~out
+            if bound.verify is None or bound.is_exact(state, pod):
+                continue
+            if not exact:
+                deferred.append(bound)
+                continue
+            found = yield from self._verified_each(bound, state, pod, nodes)
+            for no, out in found.items():
+                groups[no] = groups.get(no, EMPTY) | out
+                nodes &= ~out
+        return nodes
+
+    def _past_errors(  # noqa: PLR0913 (an attempt, and what is known of it)
+        self,
+        bound: BoundFilter,
+        deferred: Sequence[BoundFilter],
+        state: CycleState,
+        pod: PodInfo,
+        *,
+        refused: Groups,
+        first: NodeSet,
+        nodes: NodeSet,
+        groups: Groups,
+    ) -> Work[tuple[Groups, NodeSet]]:
+        """What the filter refuses, and of which nodes. Raises AttemptError if it fails on a candidate (§3.3 step 6).
+
+        `first` is the first node on which it failed. One that Verify of a plugin before it refuses is no candidate:
+        upstream does not come to the filter there.
+        """
+        while first:
+            no = yield from self._verified(deferred, state, pod, first.bit_length() - 1)
+            if no is None:
+                for failure, out in refused.items():
+                    if out & first:
+                        _checked(failure, bound)
+                return refused, nodes
+            groups[no] = groups.get(no, EMPTY) | first
+            nodes &= ~first
+            if not nodes:
+                return {}, nodes
+            began = self._clock.now() if state.is_sampled else 0.0
+            refused = yield from answered(bound.filter(state, pod, nodes))
+            self._filtered(state, bound, began, refused)
+            first = _first_error(refused)
+        return refused, nodes
+
+    def _verified_each(self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
+        refused: Groups = {}
+        for slot in nodeset.each(nodes):
+            no = yield from self._verified((bound,), state, pod, slot)
+            if no is not None:
+                refused[no] = refused.get(no, EMPTY) | 1 << slot
+            yield
+        return refused
+
+    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
+        """The same with preemption's eyes: where an eviction would change a filter's mind, nodes are not out for good."""
+        relenting = {bound.name: bound.relents for bound in self.profile.filter if bound.relents is not None}
+        out: Groups = {}
+        for no, nodes in refused.items():
+            relents = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
+            helped = (yield from relents(state, pod, no, nodes)) & nodes if relents is not None else EMPTY
+            for rejection, part in ((no, nodes & ~helped), (replace(no, code=Code.UNSCHEDULABLE), helped)):
+                if part:
+                    out[rejection] = out.get(rejection, EMPTY) | part
+            yield  # plugins may name every node in words of its own
+        return out
+
+    # -- Reserve -----------------------------------------------------------------------------------------------------
+
+    def unreserve(self, state: CycleState, pod: PodInfo) -> None:
+        """Every Reserve plugin in reverse, also those never asked; one that fails is logged and stops no other."""
+        for plugin in reversed(self.profile.reserve):
+            try:
+                plugin.unreserve(state, pod, pod.node_name)
+            except Exception as error:  # noqa: BLE001 (the rest of the undo must happen, or the place is lost for good)
+                about = {"plugin": plugin.name, "pod": pod.key, "node": pod.node_name}
+                self._errors.record("binding", error, "unreserve failed", **about)
+
+    # -- Score -------------------------------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
+        """Once, with the feasible nodes."""
+        for plugin in self.profile.pre_score:
+            began = self._clock.now() if state.is_sampled else 0.0
+            skipped = plugin.pre_score(state, pod, nodes)
+            self._asked(state, plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
+            if skipped is not None:
+                state.skip_score.add(plugin.name)
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scored]:
+        """Score, NormalizeScore and weights. Again after a node left the set, because normalisation may shift."""
+        slots = self._slots(nodes)
+        total: Scores | None = None
+        parts: dict[str, Scores] = {}
+        for bound in self.profile.score:
+            if bound.name in state.skip_score:
+                continue
+            began = self._clock.now() if state.is_sampled else 0.0
+            answer = bound.score(state, pod, nodes)
+            column = (yield from answer) if isinstance(answer, Generator) else answer
+            self._asked(state, bound.name, "Score", began, Code.SUCCESS)
+            if bound.normalize is not None:
+                column = bound.normalize(state, pod, column, slots)
+            if bound.is_checked:
+                _in_range(bound, column, slots)
+            part = column if bound.weight == 1 else column * bound.weight
+            total = part if total is None else total + part
+            parts[bound.name] = part
+        if total is None:
+            total = np.zeros(self._nodes.capacity, dtype=np.int64)
+        return Scored(total, slots, parts)
+
+    def _slots(self, nodes: NodeSet) -> Slots:
+        """The set as an array; most attempts in a row have the same feasible nodes."""
+        if nodes != self._last_nodes:
+            self._last_nodes, self._last_slots = nodes, nodeset.slots(nodes, self._nodes.capacity)
+        return self._last_slots
+
+    def _filtered(self, state: CycleState, bound: BoundFilter, began: float, refused: Groups) -> None:
+        self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+
+    def _asked(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
+        """plugin_evaluation_total always, plugin_execution_duration_seconds in sampled attempts."""
+        self._metrics.evaluation(plugin, point, self.profile.name)
+        if state.is_sampled:
+            self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
+
+
+def _code(answer: Narrow | Rejection | Skip | None) -> Code:
+    if isinstance(answer, Rejection):
+        return answer.code
+    return Code.SKIP if isinstance(answer, Skip) else Code.SUCCESS
+
+
+def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:
+    if not rejection.code.is_rejection:
+        raise AttemptError(f'running "{bound.name}" filter plugin: {rejection.message}', plugin=bound.name)
+    return rejection
+
+
+def _first_error(refused: Groups) -> NodeSet:
+    """The first node, by slot, on which a filter failed: that is the error that is raised, whatever chance looks at first."""
+    failed = EMPTY
+    for no, out in refused.items():
+        if not no.code.is_rejection:
+            failed |= out
+    return failed & -failed
+
+
+def _in_range(bound: BoundScore, column: Scores, slots: npt.NDArray[np.intp]) -> None:
+    if column.min() >= 0 and column.max() <= MAX_NODE_SCORE:
+        return
+    wrong = column[slots]
+    wrong = wrong[(wrong < 0) | (wrong > MAX_NODE_SCORE)]
+    if wrong.size:
+        raise AttemptError(
+            f'applying score defaultWeights on Score plugins: plugin "{bound.name}" returns an invalid score {wrong[0]}, '
+            f"it should in the range of [0, {MAX_NODE_SCORE}] after normalizing",
+            plugin=bound.name,
+        )
+
+
+def narrowed_away(plugins: Iterable[str]) -> Rejection:
+    """The verdict on nodes that were not left to be asked (docs/spec/core.md §3.3 step 4)."""
+    return Rejection("", Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(plugins))}]",))
+
+
+def _nowhere(restricting: list[str]) -> Rejection:
+    if len(restricting) == 1:
+        text = f"node(s) didn't satisfy plugin {restricting[0]}"
+    else:
+        text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(restricting))}] simultaneously"
+    return Rejection(restricting[-1], Code.UNRESOLVABLE, (text,))

@@ -1,1 +1,0 @@
-"""What the daemon says about itself over HTTP, and what it remembers of its decisions."""

@@ -1,0 +1,457 @@
+"""How an address is reached: is it one, through which proxy, trusting whom.
+
+Environment and kubeconfigs are read as Go's programs read them, because they are written for those. Knows no credentials
+and sends nothing.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import ipaddress
+import json
+import os
+import pathlib
+import signal
+import ssl
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+import aiohttp
+import structlog
+import yaml
+from multidict import CIMultiDict
+from yaml import YAMLError
+
+from scheduler import __version__
+from scheduler.core.clock import Clock
+
+_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+
+
+def address(text: str) -> str:
+    """Of an API server, without a slash at its end. Raises ValueError, also for a password in it: addresses are shown."""
+    if _parts(text, "the server's address").username is not None:
+        raise ValueError("the server's address must not name a user")
+    return text.rstrip("/")
+
+
+def proxy_for(server: str) -> str | None:
+    """By HTTPS_PROXY, HTTP_PROXY and NO_PROXY; never for this machine. Raises ValueError for what is no proxy."""
+    parts = _parts(server, "the server's address")
+    name = f"{parts.scheme}_proxy"
+    proxy = os.environ.get(name.upper()) or os.environ.get(name)
+    spared = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    host, port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
+    if not proxy or _is_here(host) or any(_spares(entry.strip().lower(), host, port) for entry in spared.split(",")):
+        return None
+    return as_proxy(proxy)
+
+
+def as_proxy(text: str) -> str:
+    """With its scheme. Raises ValueError for other kinds than HTTP's, without the password that may be in it."""
+    proxy = text if "://" in text else f"http://{text}"
+    _parts(proxy, "the proxy's address")
+    return proxy
+
+
+def tls_for(ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool = True) -> ssl.SSLContext:
+    """Trusting this authority, or the machine's; with our certificate if there is one."""
+    context = ssl.create_default_context(cafile=ca_file)
+    # Clusters' own authorities often lack what strict X.509 checking (on since Python 3.13) wants; Go does not ask.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if cert_file:
+        context.load_cert_chain(cert_file, keyfile=key_file)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def content_of(*files: str | None) -> tuple[bytes | None, ...]:
+    """What is in them now: a file that is replaced keeps its name."""
+    return tuple(pathlib.Path(file).read_bytes() if file else None for file in files)
+
+
+def current_context(paths: str) -> str | None:
+    """Of several kubeconfigs the first that names one counts, as for kubectl. Raises OSError or TypeError where one is none."""
+    files = [pathlib.Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    found = [file for file in files if file.exists()]
+    if not found:
+        raise FileNotFoundError("no such file")
+    for file in found:
+        document = yaml.safe_load(file.read_bytes())
+        if not isinstance(document, dict):
+            raise TypeError(f"{file} holds no kubeconfig")
+        if document.get("current-context"):
+            return str(document["current-context"])
+    return None
+
+
+def impersonation(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Headers by which a kubeconfig's user acts as somebody else; none if it does not. Raises ValueError."""
+    groups, extra = user.get("as-groups") or [], user.get("as-user-extra") or {}
+    if not user.get("as"):
+        if groups or extra or user.get("as-uid"):
+            raise ValueError("as-uid, as-groups and as-user-extra want to know as whom: `as`")
+        return
+    yield "Impersonate-User", str(user["as"])
+    if user.get("as-uid"):
+        yield "Impersonate-Uid", str(user["as-uid"])
+    for group in groups:
+        yield "Impersonate-Group", str(group)
+    for key, values in extra.items():
+        for value in values:
+            yield f"Impersonate-Extra-{quote(key.lower(), safe='')}", str(value)
+
+
+def _parts(text: str, what: str) -> SplitResult:
+    parts = urlsplit(text)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{what} must begin with https:// or http:// and name a host")
+    _ = parts.port, parts.hostname.encode("idna")  # each raises ValueError for what is none
+    if parts.query or parts.fragment:
+        raise ValueError(f"{what} must end with the path")
+    return parts
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _spares(entry: str, host: str, port: int) -> bool:
+    """Whether this entry of NO_PROXY means the host: a name and what is below it, an address, a network, `*`."""
+    if entry == "*":
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
+    except ValueError:  # one of them is a name, or the entry has a port
+        name, _, its_port = entry.rpartition(":")
+    if its_port.isdecimal() and name:
+        return int(its_port) == port and _spares(name, host, port)
+    entry = entry.removeprefix("*")
+    return bool(entry) and (host == entry or host.endswith(entry if entry.startswith(".") else f".{entry}"))
+
+
+_LONGEST_ERROR: Final = 1024
+_GONE_WITHIN_S: Final = 1.0
+_NEEDED: Final = ("apiVersion", "kind", "status")
+
+
+class PluginError(ValueError):
+    """It could not be run, failed, or wrote no credentials; the text names the command."""
+
+
+async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_version: str, hint: str = "") -> Any:
+    """Return the `status` of the ExecCredential that it writes. Raises PluginError; `hint` says how to install it."""
+    name = command[0]
+    told = {"apiVersion": api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env={**env, "KUBERNETES_EXEC_INFO": json.dumps(told)},
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+    except OSError as why:
+        advice = f". {hint}" if hint else ""
+        raise PluginError(f"exec: cannot run {name!r}: {why.strerror or why}{advice}"[:_LONGEST_ERROR]) from why
+    try:
+        answer, errors = await process.communicate()
+    except asyncio.CancelledError:
+        await _kill(process)
+        raise
+    if process.returncode:
+        said = errors.decode(errors="replace").strip()
+        raise PluginError(f"exec: {name!r} returned {process.returncode}. {said}"[:_LONGEST_ERROR])
+    return _status(name, answer, api_version)
+
+
+def _status(name: str, answer: bytes, api_version: str) -> Any:
+    try:
+        credential = json.loads(answer)
+    except ValueError as why:
+        raise PluginError(f"exec: {name!r} wrote no JSON: {why}") from why
+    missing = [key for key in _NEEDED if not isinstance(credential, dict) or key not in credential]
+    if missing:
+        raise PluginError(f"exec: {name!r} wrote no ExecCredential: {missing[0]} is missing")
+    if credential["apiVersion"] != api_version:
+        raise PluginError(
+            f"exec: {name!r} answered in {credential['apiVersion']!r}, not in {api_version!r}"[:_LONGEST_ERROR]
+        )
+    if not isinstance(credential["status"], dict):
+        raise PluginError(f"exec: {name!r} wrote no ExecCredential: status is no object")
+    return credential["status"]
+
+
+async def _kill(process: Process) -> None:
+    """End the group: the plugin leads it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GONE_WITHIN_S):
+            await process.wait()
+
+
+_log = structlog.get_logger(__name__)
+
+USER_AGENT: Final = f"kubestow/{__version__}"
+_ASKING_S: Final = 60.0
+"""For a plugin or a provider of tokens, once there is something to go on with."""
+
+
+class SettingsError(ValueError):
+    """No usable way to an API server; the text says which file or variable is at fault."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """Where the API server is and how to be let in. `renew` brings the credentials up to date in place.
+
+    `renew(True)` is for credentials that were just refused: it asks even what claims to be valid still.
+    """
+
+    server: str
+    authorization: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Headers; one may stand more than once."""
+    renew: Callable[[bool], Coroutine[Any, Any, None]] | None = None
+
+    def headers(self) -> CIMultiDict[str]:
+        """What every request says: who we are, as whom we come, and in which form we understand answers."""
+        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"})
+        if self.authorization is not None:
+            headers["Authorization"] = self.authorization
+        headers.extend(self.impersonation)
+        return headers
+
+
+async def load_settings(
+    kubeconfig: str | None = None, master: str | None = None, *, context: str | None = None
+) -> Settings:
+    """From a kubeconfig, from `master` alone (no credentials), from the service account, or from kubectl's default file.
+
+    In this order; `master` also replaces the address that a kubeconfig names. May run an exec plugin. Raises
+    `SettingsError`.
+    """
+    if kubeconfig is None and master is not None:
+        try:
+            settings = Settings(server=address(master), proxy=proxy_for(master))
+        except ValueError as why:
+            raise SettingsError(f"{master}: {why}") from why
+        settings.tls = tls_for(None, None, None) if settings.server.startswith("https") else None
+        return settings
+    in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    if kubeconfig is None and not in_cluster:
+        kubeconfig = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
+    source = _ServiceAccount() if in_cluster else _Kubeconfig(kubeconfig or "", context)
+    settings = Settings(server="")
+    try:
+        await source.load(settings, force=True)
+        settings.server = address(master or settings.server)
+        settings.proxy = as_proxy(settings.proxy) if settings.proxy else proxy_for(settings.server)
+    except source.failures as why:
+        raise SettingsError(f"{source.name}: {' '.join(str(why).split()) or type(why).__name__}") from why
+    settings.renew = lambda force: source.renew(settings, force=force)
+    return settings
+
+
+class _Source(abc.ABC):
+    """One of kubernetes_asyncio's loaders, behind the same three steps: read, copy into settings, renew."""
+
+    name: str
+
+    def __init__(self) -> None:
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config import ConfigException
+
+        self._configuration: Any = type.__call__(Configuration)
+        self._configuration.host = ""
+        self._trusted: tuple[Any, ...] | None = None
+        # A malformed kubeconfig shows as any of these: the library looks keys up in whatever YAML gave it.
+        self.failures = (
+            ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, YAMLError,
+            aiohttp.ClientError,
+        )  # fmt: skip
+
+    async def load(self, settings: Settings, *, force: bool) -> None:
+        """Read anew and copy; the TLS context is rebuilt only if what is in its files changed or `force`."""
+        await self._read(force)
+        read = self._configuration
+        settings.server = read.host.rstrip("/")
+        token = (read.api_key.get("BearerToken") or "").strip()
+        if token and not token.isprintable():
+            raise ValueError("the token has a line break, or what else no header may have")
+        settings.authorization = token or None
+        settings.impersonation = tuple(impersonation(self._user()))
+        for name, text in settings.impersonation:
+            if not text.isprintable():
+                raise ValueError(f"{name} would have a line break, or what else no header may have")
+        settings.tls_server_name = read.tls_server_name
+        settings.proxy = read.proxy or settings.proxy
+        if not settings.server.startswith("https"):
+            return
+        files = (read.ssl_ca_cert, read.cert_file, read.key_file)
+        trusted = (*content_of(*files), read.verify_ssl)
+        if force or trusted != self._trusted:
+            settings.tls = tls_for(*files, verify=read.verify_ssl)
+            self._trusted = trusted
+
+    async def renew(self, settings: Settings, *, force: bool) -> None:
+        """As `load`, but a failure keeps what there is: it may still be good, and the next renewal may work."""
+        server, proxy = settings.server, settings.proxy
+        try:
+            async with asyncio.timeout(_ASKING_S):
+                await self.load(settings, force=force)
+        except self.failures as why:
+            _log.warning("credentials could not be renewed", source=self.name, error=str(why) or type(why).__name__)
+        settings.server, settings.proxy = server, proxy
+
+    def _user(self) -> Mapping[str, Any]:
+        """As a kubeconfig has it."""
+        return {}
+
+    @abc.abstractmethod
+    async def _read(self, force: bool) -> None:
+        """Have the loader read its files, or run its plugin; `force` renews what claims to be valid."""
+
+
+class _ServiceAccount(_Source):
+    name = "service account"
+
+    async def _read(self, force: bool) -> None:
+        from kubernetes_asyncio.config import load_incluster_config
+
+        load_incluster_config(client_configuration=self._configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+
+
+class _Kubeconfig(_Source):
+    def __init__(self, path: str, context: str | None) -> None:
+        from kubernetes_asyncio.config import kube_config
+        from kubernetes_asyncio.config.openid import OpenIDRequestor
+
+        super().__init__()
+        kube_config.ExecProvider = _Plugin  # type: ignore[assignment, attr-defined]
+        OpenIDRequestor._get_connector = _trusting  # type: ignore[assignment, method-assign]  # noqa: SLF001 (there is no other way in)
+        self.name = f"kubeconfig {path}"
+        self._path = path
+        self._context = context
+        self._loader: Any = None
+
+    async def _read(self, force: bool) -> None:
+        if self._loader is None:
+            self._loader = self._made()
+        elif force:
+            self._loader.__dict__.pop("exec_plugin_expiry", None)
+        elif self._runs_plugin_without_expiry():
+            return
+        await self._loader.load_and_set(self._configuration)
+
+    def _made(self) -> Any:
+        """What an issuer renews is written back where it may be: the old one may be of no use any more."""
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+        context = self._context or current_context(self._path)
+        merged = KubeConfigMerger(self._path)
+        keep = (lambda _: merged.save_changes()) if os.access(self._path, os.W_OK) else None
+        return KubeConfigLoader(merged.config, active_context=context, config_base_path=None, config_persister=keep)
+
+    def _user(self) -> Mapping[str, Any]:
+        user = getattr(self._loader, "_user", None)
+        return user.value if user is not None else {}
+
+    def _runs_plugin_without_expiry(self) -> bool:
+        """Such a plugin's answer is good until it is refused, as in client-go."""
+        return "exec" in self._user() and not hasattr(self._loader, "exec_plugin_expiry")
+
+
+class _Plugin:
+    """In place of the library's ExecProvider, which reads the pipes one after the other and leaves processes behind."""
+
+    def __init__(self, exec_config: Any) -> None:
+        config = exec_config.value
+        self._command = [str(part) for part in (config["command"], *(config.get("args") or ()))]
+        self._env = os.environ | {str(item["name"]): str(item["value"]) for item in config.get("env") or ()}
+        self._api_version = str(config["apiVersion"])
+        self._hint = " ".join(str(config.get("installHint") or "").split())
+
+    async def run(self) -> Any:
+        return await run_plugin(self._command, self._env, api_version=self._api_version, hint=self._hint)
+
+
+def _trusting(requestor: Any) -> aiohttp.TCPConnector:
+    """The library's own believes any issuer whose authority is not in the kubeconfig, and fails where one is."""
+    return aiohttp.TCPConnector(ssl=tls_for(requestor._ssl_ca_cert, None, None))  # noqa: SLF001
+
+
+RENEW_S: Final = 60.0
+
+
+class Renewal:
+    """At most one renewal runs at a time. Used inside one event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._due_at = clock.now() + RENEW_S
+        self._running: asyncio.Task[None] | None = None
+        self._is_forced = False
+        self.count = 0
+        """Renewals that have ended: a transport that knows of fewer takes over what is in the settings."""
+
+    def start_if_due(self) -> None:
+        """Begin a renewal when the last one is a minute old and none runs."""
+        if self._settings.renew is not None and self._running is None and self._clock.now() >= self._due_at:
+            self._start(force=False)
+
+    async def after_refusal(self) -> bool:
+        """After a 401: return whether there are other credentials to try. Many refused requests share one renewal.
+
+        Cancelling the caller does not cancel the renewal.
+        """
+        if self._settings.renew is None:
+            return False
+        before = self._current()
+        if self._running is not None:
+            was_forced = self._is_forced
+            await asyncio.shield(self._running)
+            if was_forced or self._current() != before:
+                return self._current() != before
+        await asyncio.shield(self._running or self._start(force=True))
+        return self._current() != before
+
+    async def close(self) -> None:
+        """Cancel what runs."""
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+
+    def _current(self) -> tuple[object, ...]:
+        return self._settings.authorization, self._settings.tls
+
+    def _start(self, *, force: bool) -> asyncio.Task[None]:
+        assert self._settings.renew is not None
+        self._is_forced = force
+        self._running = task = asyncio.ensure_future(self._settings.renew(force))
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running = None
+        self.count += 1
+        self._due_at = self._clock.now() + RENEW_S
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("credentials could not be renewed", exc_info=task.exception())

@@ -1,0 +1,348 @@
+"""Events as they are written (events.k8s.io/v1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+from msgspec import UNSET, UnsetType
+
+from scheduler.api.core_v1 import Pod
+from scheduler.api.meta import micros
+from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.core.clock import Clock, done_within
+from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
+    Conflict,
+    Fenced,
+    NotFound,
+    Unavailable,
+    UnforeseenErrors,
+    shortened,
+)
+from scheduler.kube.reflector import RecorderStats
+from scheduler.kube.writes.api_writer import ApiWriter
+
+
+class Reference(msgspec.Struct, rename="camel"):
+    """The pod or claim that an Event is about."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    kind: str = "Pod"
+    api_version: str = "v1"
+
+
+class EventMetadata(msgspec.Struct):
+    """Where an Event lives: with what it is about."""
+
+    name: str
+    namespace: str
+
+
+class EventSeries(msgspec.Struct, rename="camel"):
+    """How often it has happened; the API accepts counts from 2 on."""
+
+    count: int
+    last_observed_time: str
+
+
+class Event(msgspec.Struct, rename="camel"):
+    """One Event."""
+
+    metadata: EventMetadata
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    action: str
+    reason: str
+    regarding: Reference
+    note: str
+    type: str
+    related: Reference | UnsetType = UNSET
+    series: EventSeries | UnsetType = UNSET
+    api_version: str = "events.k8s.io/v1"
+    kind: str = "Event"
+
+
+def reference(about: Pod | PersistentVolumeClaim) -> Reference:
+    """What an Event says of its object; keeps nothing else of it alive."""
+    seen = about.metadata
+    kind = "Pod" if isinstance(about, Pod) else "PersistentVolumeClaim"
+    return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version, kind)
+
+
+_log = structlog.get_logger(__name__)
+
+_NAME_LENGTH: Final = 253
+REFRESH_S: Final = 300.0
+"""A series is written at most this often."""
+IDLE_S: Final = 360.0
+"""A series that has been quiet for so long is closed; what comes later is a new Event."""
+_TIDY_S: Final = 30.0
+_SERIES: Final = 10_000
+_RETRIES_S: Final = (0.5, 2.0, 8.0)
+
+
+class _Key(NamedTuple):
+    uid: str
+    type_: str
+    reason: str
+    action: str
+    controller: str
+    related_uid: str
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """One Event and how often it happened. `is_queued` while it waits to be created or written back.
+
+    While a request is in flight (`is_sending`) a write back is put off until its answer (`is_due_again`): before the
+    answer nobody knows which count the server has, and it refuses to patch a count of 1.
+    Holds references, not the objects: thousands of series must not keep thousands of deleted pods in memory.
+    """
+
+    key: _Key
+    regarding: Reference
+    related: Reference | None
+    note: str
+    name: str
+    happened_s: float
+    last_s: float
+    written_at: float
+    seen_at: float
+    count: int = 1
+    written_count: int = 0
+    is_queued: bool = True
+    is_sending: bool = False
+    is_due_again: bool = False
+
+
+class EventRecorder:
+    """Implements the decision rooms' `Recorder` port. `run` must be running for anything to be sent."""
+
+    def __init__(
+        self,
+        writer: ApiWriter,
+        clock: Clock,
+        *,
+        instance: str,
+        limit: int = 4096,
+        in_flight: int = 8,
+        errors: UnforeseenErrors | None = None,
+    ) -> None:
+        self.stats = RecorderStats()
+        self._errors = errors or UnforeseenErrors(clock)
+        self._writer = writer
+        self._clock = clock
+        self._instance = instance[:128]
+        self._limit = limit
+        self._workers = in_flight
+        self._queue: deque[_Series] = deque()
+        self._series: dict[_Key, _Series] = {}
+        self._stamp_ns = 0
+        self._busy = 0
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def event(  # noqa: PLR0913 (an event has that many parts)
+        self,
+        about: Pod | PersistentVolumeClaim,
+        *,
+        controller: str,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: Pod | None = None,
+    ) -> None:
+        """Note what happened to a pod, or to a claim. Returns at once; some microseconds. `note` is cut to 1024 bytes."""
+        note = shortened(note)
+        key = _Key(
+            about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
+        )
+        now, wall_s = self._clock.now(), self._clock.wall()
+        known = self._series.get(key)
+        if known is not None and known.note == note and now - known.seen_at < IDLE_S:
+            known.count += 1
+            known.last_s, known.seen_at = wall_s, now
+            return
+        if known is not None:
+            self._close(known)
+        regarding = reference(about)
+        name = self._name(regarding, wall_s)
+        self._open(
+            _Series(key, regarding, reference(related) if related else None, note, name, wall_s, wall_s, now, now)
+        )
+
+    async def run(self) -> None:
+        """Send what is recorded, a few at a time, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tidy())
+            for _ in range(self._workers):
+                group.create_task(self._send_all())
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Write back every series and wait until all is sent; False if `timeout_s` was not enough."""
+        for series in list(self._series.values()):
+            self._write_back(series)
+        await done_within(self._clock, self._idle.wait(), timeout_s)
+        return self._idle.is_set()
+
+    # -- series ------------------------------------------------------------------------------------------------------
+
+    def _open(self, series: _Series) -> None:
+        if len(self._series) >= _SERIES:
+            self._close(next(iter(self._series.values())))
+        self._series[series.key] = series
+        self._enqueue(series)
+
+    def _close(self, series: _Series) -> None:
+        """Write back what is not written yet, and let the next occurrence be a new Event."""
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+        self._write_back(series)
+
+    def _write_back(self, series: _Series) -> None:
+        if series.is_sending:
+            series.is_due_again = True
+        elif series.count > series.written_count and not series.is_queued:
+            series.is_queued = True
+            self._enqueue(series)
+
+    async def _tidy(self) -> None:
+        while True:
+            await self._clock.sleep(_TIDY_S)
+            now = self._clock.now()
+            for series in list(self._series.values()):
+                if now - series.seen_at >= IDLE_S:
+                    self._close(series)
+                elif now - series.written_at >= REFRESH_S:
+                    self._write_back(series)
+
+    # -- queue -------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, series: _Series) -> None:
+        if len(self._queue) >= self._limit:
+            self._drop(self._queue.popleft())
+        self._queue.append(series)
+        self.stats.queued = len(self._queue)
+        self._idle.clear()
+        self._work.set()
+
+    def _drop(self, series: _Series) -> None:
+        self.stats.dropped += 1
+        series.is_queued = False
+        if not series.written_count and self._series.get(series.key) is series:
+            del self._series[series.key]
+
+    async def _send_all(self) -> None:
+        while True:
+            while not self._queue:
+                self._work.clear()
+                await self._work.wait()
+            series = self._queue.popleft()
+            self.stats.queued = len(self._queue)
+            self._busy += 1
+            try:
+                await self._send(series)
+            except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the others)
+                self._errors.record("event-recorder", error, "event not recorded", about=series.regarding.name)
+                self._drop(series)
+            finally:
+                self._busy -= 1
+                if not self._queue and not self._busy:
+                    self._idle.set()
+
+    async def _send(self, series: _Series) -> None:
+        """Create or write back, and once more if a write back was put off meanwhile."""
+        series.is_queued, series.is_sending, series.is_due_again = False, True, False
+        try:
+            is_sent = await self._is_sent(series)
+        finally:
+            series.is_sending = False
+        if is_sent and series.is_due_again:
+            self._write_back(series)
+
+    async def _is_sent(self, series: _Series) -> bool:
+        """Create or write back, retrying while the server is away; counted as sent or failed."""
+        for wait_s in (*_RETRIES_S, None):
+            count = series.count
+            try:
+                await self._write(series, count)
+            except (Ambiguous, Unavailable) as error:
+                if wait_s is None:
+                    self._failed(series, error)
+                    break
+                await self._clock.sleep(wait_s)
+            except ApiError as error:
+                self._failed(series, error)
+                break
+            else:
+                series.written_count = count
+                series.written_at = self._clock.now()
+                self.stats.sent += 1
+                return True
+        return False
+
+    async def _write(self, series: _Series, count: int) -> None:
+        namespace = series.regarding.namespace or "default"
+        if series.written_count:
+            try:
+                await self._writer.patch_event_series(
+                    namespace, series.name, count=count, last_observed_s=series.last_s
+                )
+            except NotFound:  # expired meanwhile: tell it again
+                series.name = self._name(series.regarding, self._clock.wall())
+                series.happened_s = series.last_s
+            else:
+                return
+        try:
+            await self._writer.create_event(namespace, self._body(series, namespace, count))
+        except Conflict:  # an earlier try arrived although its answer was lost
+            return
+
+    def _failed(self, series: _Series, error: ApiError) -> None:
+        self.stats.failed += 1
+        if not series.written_count and self._series.get(series.key) is series:
+            del self._series[series.key]
+        if isinstance(error, Fenced):  # of thousands, and the reason has been told
+            return
+        _log.info(
+            "event not recorded",
+            pod=f"{series.regarding.namespace}/{series.regarding.name}",
+            reason=series.key.reason,
+            error=error.message,
+        )
+
+    def _name(self, about: Reference, wall_s: float) -> str:
+        """As client-go: the object's name and the time in nanoseconds, in hexadecimal. Never the same twice."""
+        self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
+        suffix = f".{self._stamp_ns:x}"
+        return about.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
+
+    def _body(self, series: _Series, namespace: str, count: int) -> bytes:
+        key = series.key
+        return msgspec.json.encode(
+            Event(
+                metadata=EventMetadata(series.name, namespace),
+                event_time=micros(series.happened_s),
+                reporting_controller=key.controller,
+                reporting_instance=self._instance,
+                action=key.action,
+                reason=key.reason,
+                regarding=series.regarding,
+                note=series.note,
+                type=key.type_,
+                related=series.related or UNSET,
+                series=EventSeries(count, micros(series.last_s)) if count > 1 else UNSET,
+            )
+        )

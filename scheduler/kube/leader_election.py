@@ -1,0 +1,378 @@
+"""Leader election: one Lease that is taken when free or forsaken, and renewed for as long as we lead.
+
+Upstream's protocol and timings (docs/spec/core.md §7.4). Why there are never two leaders, as long as clocks run equally
+fast: a leader stops believing in itself `renewDeadline` after it *sent* the last renewal that was answered; nobody takes
+over until `leaseDuration`, which is longer, after he last *saw* the record change. Clocks are compared with themselves
+only; the times in the record are for people. Deleting the lease, or editing its holder, breaks this: it is taken for
+free at once, and the leader that was finds out with its next renewal.
+
+Stricter than upstream: the deadline counts from the renewal instead of from the first failed one, and a leader that sees
+another holder stops there and then. Knows nothing of what leading means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from scheduler.api.meta import micros
+from scheduler.core.clock import Clock, done_within
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unavailable
+from scheduler.kube.wire import Transport, page_of
+from scheduler.kube.writes.api_writer import LABEL, Lease, LeaseSpec, LeaseWriter, names_in, one_of_many
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+WATCHDOG_S: Final = 20.0
+"""So long after the lease has run out a process that still takes itself for the leader is not healthy."""
+_JITTER: Final = 1.2
+"""client-go's: a candidate waits one retry period and up to this many more."""
+_RELEASED_S: Final = 1
+_RELEASE_TRIES: Final = 3
+_LEAST_WAIT_S: Final = 0.01
+_NEVER: Final = -math.inf
+_LASTING: Final = (Forbidden, Unauthorized, Invalid)
+"""What only a human changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """leaseDuration > renewDeadline > 1.2 * retryPeriod; the configuration sees to that."""
+
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+
+    @property
+    def request_s(self) -> float:
+        """As client-go: one request that hangs must not cost the lead."""
+        return max(1.0, self.renew_deadline_s / 2)
+
+
+class LeaseLost(Exception):
+    """This process led and does not any more. The message says why."""
+
+
+class Elector:
+    """`acquire`, then `hold`, in one task; `is_leading` from anywhere on the loop; `resign` after that task has ended."""
+
+    def __init__(
+        self, leases: LeaseWriter, clock: Clock, chance: random.Random, *, identity: str, timing: Timing
+    ) -> None:
+        self.identity = identity
+        self.lease: Lease | None = None
+        """As last answered to a write of ours."""
+        self.refused = ""
+        """While the lease cannot be had for a reason that only a human changes: which."""
+        self._leases = leases
+        self._clock = clock
+        self._chance = chance
+        self._timing = timing
+        self._until = _NEVER
+        self._renewed_at: float | None = None
+        self._has_led = False
+        self._is_over = False
+        self._has_written = False
+        self._seen: LeaseSpec | None = None
+        self._seen_at = 0.0
+        self._trouble = ""
+        self._log = _log.bind(lease=leases.key)
+
+    def is_leading(self) -> bool:
+        """Whether we may act right now. Asks the clock, so it is right even if no timer could run."""
+        return self._clock.now() < self._until
+
+    @property
+    def holder(self) -> str:
+        """Whom the record names, as last seen."""
+        return self._seen.holder if self._seen is not None else ""
+
+    def is_overdue(self) -> bool:
+        """Upstream's watchdog: by now this process should have renewed its lease, or ended."""
+        if self._renewed_at is None or (self._is_over and not self._has_led):
+            return False
+        return self._clock.now() - self._renewed_at > self._timing.lease_duration_s + WATCHDOG_S
+
+    async def acquire(self) -> None:
+        """Stand by until the lease is ours. Never gives up; cancelling may leave a lease that `resign` gives back."""
+        period_s = self._timing.retry_period_s
+        while not await self._try():
+            await self._clock.sleep(period_s * (1 + _JITTER * self._chance.random()))
+
+    async def hold(self) -> None:
+        """Renew until that fails. Returns only by raising LeaseLost; from then on we never lead again."""
+        assert self._renewed_at is not None
+        tried_at = self._renewed_at
+        while self.is_leading():
+            # From one sending to the next, unlike client-go: slow answers must not eat up the time for further tries.
+            due = min(tried_at + self._timing.retry_period_s, self._until)
+            await self._clock.sleep(max(due - self._clock.now(), _LEAST_WAIT_S))
+            tried_at = self._clock.now()
+            if self.is_leading():
+                await self._try()
+        why = f": {self._trouble}" if self._trouble else ""
+        raise self._lost(f"was not renewed within {self._timing.renew_deadline_s:g} s{why}")
+
+    async def resign(self, *, gives_back: bool = True) -> None:
+        """Stop leading, and give the lease back so that the next one need not wait for it to run out. Never raises.
+
+        Nothing is written if leadership was lost before, or if it is not to be given back. Takes no longer than the
+        renew deadline.
+        """
+        was_lost, self._is_over, self._until = self._is_over, True, _NEVER
+        self._has_led = False
+        if was_lost or not self._has_written or not gives_back:
+            return
+        end = self._clock.now() + self._timing.renew_deadline_s
+        try:
+            for _ in range(_RELEASE_TRIES):
+                if await self._release(end):
+                    return
+        except ApiError as error:
+            self._log.warning("lease not given back", error=error.message)
+
+    # -- one try -----------------------------------------------------------------------------------------------------
+
+    async def _try(self) -> bool:
+        """Renew it, take it or create it, whichever is due; whether it is ours now. Raises LeaseLost and nothing else."""
+        try:
+            is_ours = await self._renew_or_take()
+        except ApiError as error:
+            self._note(error)
+            return False
+        self.refused = self._trouble = ""
+        return is_ours
+
+    async def _renew_or_take(self) -> bool:
+        """As client-go: a leader writes over what it wrote last, and reads only if that fails."""
+        end = self._until if self._has_led else math.inf
+        if self._has_led and self.lease is not None:
+            try:
+                return await self._put(self.lease, end)
+            except ApiError as error:
+                self._log.debug("lease not renewed at once", error=error.message)
+        seen = await self._within(self._leases.read_lease(), end)
+        if seen is None:
+            return await self._make(end)
+        self._observe(seen.record)
+        return self._may_take() and await self._put(seen, end)
+
+    def _may_take(self) -> bool:
+        """Whether the record that was just seen is free, ours, or forsaken. Raises LeaseLost if it was ours."""
+        assert self._seen is not None
+        holder = self._seen.holder
+        if self._has_led and holder != self.identity:
+            raise self._lost(f"is held by {holder}" if holder else "was given back by somebody else")
+        if holder in {"", self.identity}:
+            return True
+        lasts_s = self._seen.lease_duration_seconds or self._timing.lease_duration_s
+        return self._clock.now() - self._seen_at >= lasts_s
+
+    async def _make(self, end: float) -> bool:
+        sent_at, wall = self._clock.now(), micros(self._clock.wall())
+        self._has_written = True
+        try:
+            lease = await self._within(self._leases.create_lease(self._record(wall, wall, 0)), end)
+        except NotFound as error:  # said of the namespace
+            raise Invalid(f"it cannot be created: {error.message}", status=error.status) from error
+        return self._won(lease, sent_at)
+
+    async def _put(self, seen: Lease, end: float) -> bool:
+        sent_at, wall = self._clock.now(), micros(self._clock.wall())
+        before = seen.record
+        if before.holder == self.identity:
+            record = self._record(wall, before.acquire_time or wall, before.transitions)
+        else:
+            record = self._record(wall, wall, before.transitions + 1)
+        self._has_written = True
+        return self._won(await self._within(self._leases.patch_lease(seen, record), end), sent_at)
+
+    def _record(self, renewed: str, acquired: str, transitions: int) -> LeaseSpec:
+        """The duration is rounded up: for others the lease must not end before our own deadline."""
+        lasts_s = math.ceil(self._timing.lease_duration_s)
+        return LeaseSpec(self.identity, lasts_s, acquired, renewed, transitions)
+
+    def _won(self, lease: Lease, sent_at: float) -> bool:
+        """Our write was answered. An answer that comes too late to be worth anything is none."""
+        if self._has_led and not self.is_leading():
+            raise self._lost("was renewed too late")
+        until = sent_at + self._timing.renew_deadline_s
+        if self._is_over or self._clock.now() >= until:
+            return False
+        self.lease, self._until, self._renewed_at = lease, until, sent_at
+        self._has_led = True
+        self._observe(lease.record)
+        return True
+
+    def _observe(self, record: LeaseSpec) -> None:
+        """A record counts as new when anything in it changed; how long it has not is measured here, not read there."""
+        if record == self._seen:
+            return
+        if self._seen is None or record.holder != self._seen.holder:
+            self._log.info("leader seen", holder=record.holder or "nobody", is_us=record.holder == self.identity)
+        self._seen, self._seen_at = record, self._clock.now()
+
+    # -- what can go wrong ---------------------------------------------------------------------------------------------
+
+    async def _within(self, request: Coroutine[Any, Any, T], end: float) -> T:
+        """The answer, if it comes in time and before `end`; else `Ambiguous`, and the request is given up."""
+        limit_s = min(self._timing.request_s, end - self._clock.now())
+        if limit_s <= 0:
+            request.close()
+            raise Unavailable("no time is left to ask")
+        asking = asyncio.ensure_future(request)
+        asking.add_done_callback(_look)
+        if not await done_within(self._clock, asking, limit_s):
+            self._leases.reconnect()  # its peer may be gone without a word
+            raise Ambiguous(f"no answer within {limit_s:.1f} s")
+        return asking.result()
+
+    def _note(self, error: ApiError) -> None:
+        """Said once, not at every try. What may pass by itself is no refusal."""
+        self.refused = error.message if isinstance(error, _LASTING) else ""
+        if error.message == self._trouble:
+            return
+        self._trouble = error.message
+        say = self._log.error if self.refused else self._log.debug if isinstance(error, Conflict) else self._log.warning
+        say("lease neither renewed nor acquired", error=error.message, leads=self.is_leading())
+
+    def _lost(self, why: str) -> LeaseLost:
+        self._until = _NEVER
+        self._is_over = True
+        return LeaseLost(f"lease {self._leases.key} {why}")
+
+    async def _release(self, end: float) -> bool:
+        """Whether it is not ours any more; False if a renewal of ours came in between."""
+        seen = await self._within(self._leases.read_lease(), end)
+        if seen is None or seen.record.holder != self.identity:
+            return True
+        wall = micros(self._clock.wall())
+        try:
+            free = LeaseSpec("", _RELEASED_S, wall, wall, seen.record.transitions)
+            await self._within(self._leases.patch_lease(seen, free), end)
+        except Conflict:
+            return False
+        self._log.info("lease given back")
+        return True
+
+
+def _look(asked: asyncio.Future[Any]) -> None:
+    """A request that was given up may fail later; nobody waits for that."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+_PATH: Final = "/apis/coordination.k8s.io/v1/leases"
+_TRUSTED_NAMESPACE: Final = "kube-system"
+_LOOK_EVERY_S: Final = 2.0
+_REQUEST_S: Final = 5.0
+_TRIES: Final = 3
+_USUAL_DURATION_S: Final = 15
+_LONGEST_LOOK_S: Final = 60.0
+_MANY: Final = "50"
+"""Marked Leases that are looked at: tenants may make any number."""
+_LONGEST_TEXT: Final = 1024
+
+
+class AnotherScheduler(LeaseLost):
+    """Another process serves one of our scheduler names."""
+
+
+@dataclass(slots=True)
+class OtherLeases:
+    """`check` before acting."""
+
+    transport: Transport
+    clock: Clock
+    names: Collection[str]
+    """The scheduler names that this daemon serves."""
+    own: tuple[str, str] | None
+    """Namespace and name of our Lease; None without leader election."""
+    is_forced: bool = False
+    """Go on beside a live holder."""
+    remark: str = ""
+    """For /readyz: Leases that name one of our scheduler names and are not believed."""
+    waits_for: str = ""
+    """While it is looked at whether a Lease is renewed: that, for /readyz."""
+
+    async def check(self) -> None:
+        """Raise AnotherScheduler if one is alive. Waits, for at most a minute, only where a Lease may be alive.
+
+        Without the right to list Leases, or without an answer, it logs that and returns.
+        """
+        found = await self._list() or {}
+        believed = {key: lease for key, lease in found.items() if self._is_believed(key)}
+        self._report([key for key in found if key not in believed])
+        try:
+            alive = await self._alive(believed) if believed else ""
+        finally:
+            self.waits_for = ""
+        if alive and not self.is_forced:
+            raise AnotherScheduler(f"{alive}; stop one of them, give them different names, or start with --force")
+        if alive:
+            _log.warning("another scheduler serves the same names", why=alive)
+
+    async def _alive(self, leases: Mapping[str, Lease]) -> str:
+        """Say which of them changes while it is looked at; "" if none does within its duration."""
+        began = self.clock.now()
+        ends = {key: began + _duration_s(lease) for key, lease in leases.items()}
+        self.waits_for = f"looking whether it is renewed: Lease {_shown(leases)}"
+        _log.info("looking whether another scheduler is alive", leases=_shown(leases))
+        while ends:
+            await self.clock.sleep(_LOOK_EVERY_S)
+            now = await self._list()
+            for key in list(ends):
+                if now is not None and key in now and now[key].record != leases[key].record:
+                    names = ", ".join(sorted(names_in(now[key]) & set(self.names)))
+                    return f"Lease {key} is held by {now[key].record.holder[:253]}, which serves {names}"
+                if (now is not None and key not in now) or self.clock.now() >= ends[key]:
+                    del ends[key]
+        return ""
+
+    async def _list(self) -> dict[str, Lease] | None:
+        """Marked Leases of others that are held and name one of ours, by `namespace/name`; None if they cannot be had."""
+        query = {"labelSelector": LABEL, "limit": _MANY}
+        for left in reversed(range(_TRIES)):
+            try:
+                page = page_of(await self.transport.get(_PATH, query=query, timeout_s=_REQUEST_S))
+                break
+            except ApiError as error:
+                if not left or isinstance(error, (Forbidden, Unauthorized)):
+                    _log.warning(
+                        "leases not listed: another scheduler of the same name is not noticed", error=error.message
+                    )
+                    return None
+                await self.clock.sleep(_LOOK_EVERY_S)
+        leases = filter(None, map(one_of_many, page.items or ()))
+        return {lease.metadata.key: lease for lease in leases if self._concerns(lease)}
+
+    def _concerns(self, lease: Lease) -> bool:
+        is_own = (lease.metadata.namespace, lease.metadata.name) == self.own
+        return not is_own and bool(lease.record.holder) and not names_in(lease).isdisjoint(self.names)
+
+    def _is_believed(self, key: str) -> bool:
+        namespace = key.partition("/")[0]
+        trusted = {_TRUSTED_NAMESPACE, self.own[0] if self.own is not None else ""}
+        return namespace in trusted or "KUBERNETES_SERVICE_HOST" not in os.environ
+
+    def _report(self, keys: Collection[str]) -> None:
+        self.remark = f"Leases that name our scheduler names: {_shown(keys)}" if keys else ""
+        if keys:
+            _log.warning("another scheduler may serve the same names", leases=_shown(keys))
+
+
+def _shown(keys: Collection[str]) -> str:
+    return ", ".join(sorted(keys))[:_LONGEST_TEXT]
+
+
+def _duration_s(lease: Lease) -> float:
+    return min(float(lease.record.lease_duration_seconds or _USUAL_DURATION_S), _LONGEST_LOOK_S)

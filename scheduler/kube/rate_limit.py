@@ -1,0 +1,139 @@
+"""The client-side limit of `clientConnection.qps` and `burst`: a token bucket whose first customers are bindings.
+
+Knows nothing of requests. One per daemon; every write and every Event takes a token before it is sent. Watches and
+lists are not counted: there are few of them, and a delayed relist costs more than it saves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, TypeAlias
+
+from scheduler.core.clock import Clock
+
+DEFAULT_QPS: Final = 50.0
+DEFAULT_BURST: Final = 100
+_URGENT_IN_A_ROW: Final = 4
+"""While both kinds wait, every fifth token goes to the others: conditions must reach autoscalers even under load."""
+
+_WHOLE: Final = 1 - 1e-6
+"""A token, but for rounding: waiting for the last billionth would take a sleep too short to move any clock."""
+
+_Line: TypeAlias = deque[asyncio.Future[None]]
+
+
+class Throttle:
+    """`qps` tokens a second, at most `burst` saved up. 0 means upstream's default, a negative `qps` no limit."""
+
+    def __init__(self, clock: Clock, *, qps: float = 0.0, burst: int = 0) -> None:
+        self._clock = clock
+        self._qps = qps or DEFAULT_QPS
+        self._burst = float(max(burst or DEFAULT_BURST, 1))
+        self._tokens = self._burst
+        self._filled_at = clock.now()
+        self._urgent: _Line = deque()
+        self._others: _Line = deque()
+        self._urgent_in_a_row = 0
+        self._server: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a token."""
+        return sum(not waiter.done() for line in (self._urgent, self._others) for waiter in line)
+
+    async def take(self, *, urgent: bool = False) -> None:
+        """Return when the caller may send one request. Served in order of arrival, urgent ones first.
+
+        Cancelling gives up the place in the line, and hands back a token that was just granted.
+        """
+        if self._qps < 0:
+            return
+        if self._server is None:
+            self._fill()
+            if self._tokens >= _WHOLE:
+                self._tokens -= 1
+                return
+            self._server = asyncio.create_task(self._serve())
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._urgent if urgent else self._others).append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._tokens += 1
+            raise
+
+    async def _serve(self) -> None:
+        """Grant tokens as they come until nobody waits."""
+        try:
+            while True:
+                self._fill()
+                while self._tokens >= _WHOLE:
+                    waiter = self._next()
+                    if waiter is None:
+                        return
+                    self._tokens -= 1
+                    waiter.set_result(None)
+                await self._clock.sleep((1 - self._tokens) / self._qps)
+        finally:
+            self._server = None
+
+    def _next(self) -> asyncio.Future[None] | None:
+        for line in (self._urgent, self._others):
+            while line and line[0].done():
+                line.popleft()
+        if self._urgent and (not self._others or self._urgent_in_a_row < _URGENT_IN_A_ROW):
+            self._urgent_in_a_row += 1
+            return self._urgent.popleft()
+        self._urgent_in_a_row = 0
+        return self._others.popleft() if self._others else None
+
+    def _fill(self) -> None:
+        now = self._clock.now()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+        self._filled_at = now
+
+
+BUSY: Final = 8
+"""So many on the wire are a burst."""
+
+
+class Lane:
+    """Counts what is on the wire. Every `enter` is followed by its `leave`."""
+
+    def __init__(self) -> None:
+        self._urgent = 0
+        self._events = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def urgent_enters(self) -> None:
+        """What pods wait for is about to be sent: never waits."""
+        self._urgent += 1
+
+    def urgent_leaves(self) -> None:
+        """Its answer is there."""
+        self._urgent -= 1
+        if self._waiting and self._urgent < BUSY:
+            while self._waiting:
+                self._wake()
+
+    async def event_enters(self) -> None:
+        """Wait while a burst is on and another event is under way. Cancelling gives up the place."""
+        while self._urgent >= BUSY and self._events:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        self._events += 1
+
+    def event_leaves(self) -> None:
+        """Its answer is there."""
+        self._events -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return

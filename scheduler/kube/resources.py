@@ -1,0 +1,488 @@
+"""Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, in the form of v1 (docs/spec/dra.md §6).
+
+Requests were flat, devices were inside `basic`. v1beta2 looks as v1 does, and so do classes and what became of a claim in
+every version. A rule of 1.33 or 1.34 could select devices by class or CEL, which no later version has (§4.11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.core_v1 import FailedPod, Namespace, Node, NodeSelector, Pod
+from scheduler.api.decode import Broken, ObjectDecoder, Older
+from scheduler.api.meta import Frozen, Metadata
+from scheduler.api.resource_v1 import (
+    ClaimMetadata,
+    CounterSet,
+    Device,
+    DeviceClaim,
+    DeviceClass,
+    DeviceConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from scheduler.api.storage_v1 import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler.core.clock import Clock
+from scheduler.core.errors import ApiError, NotFound
+from scheduler.core.feature_gates import TAINT_RULES
+from scheduler.kube.wire import Transport
+
+_ASKS_NOTHING: Final = ExactDeviceRequest()
+
+
+class _Request(ExactDeviceRequest, frozen=True):
+    first_available: tuple[ExactDeviceRequest, ...] = ()
+
+
+class _DeviceClaim(Frozen, frozen=True):
+    requests: tuple[_Request, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+
+
+class _ClaimSpec(Frozen, frozen=True):
+    devices: _DeviceClaim = _DeviceClaim()
+
+
+class _Claim(Frozen, frozen=True):
+    metadata: ClaimMetadata
+    spec: _ClaimSpec = _ClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class _Device(Frozen, frozen=True):
+    name: str = ""
+    basic: Device = Device()
+
+
+class _SliceSpec(Frozen, frozen=True):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool | None = None
+    devices: tuple[_Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class _Slice(Frozen, frozen=True):
+    metadata: Metadata
+    spec: _SliceSpec = _SliceSpec()
+
+
+class _RuleSelector(DeviceTaintSelector, frozen=True):
+    device_class_name: str | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
+
+
+class _RuleSpec(Frozen, frozen=True):
+    taint: DeviceTaint
+    device_selector: _RuleSelector | None = None
+
+
+class _Rule(Frozen, frozen=True):
+    metadata: Metadata
+    spec: _RuleSpec
+
+
+def _current_rule(rule: _Rule) -> DeviceTaintRule | Broken:
+    """Broken if it selects by class or CEL: without those it would taint devices that it does not select."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint))
+    for name, value in (("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)):
+        if value:
+            why = f"device taint rules that select by {name} are not supported, use driver, pool and device"
+            at = f" - at `$.spec.deviceSelector.{name}`"
+            return Broken(kind="DeviceTaintRule", metadata=rule.metadata, why=why + at)
+    readable = DeviceTaintSelector(driver=selector.driver, pool=selector.pool, device=selector.device)
+    return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint, readable))
+
+
+def _current_claim(claim: _Claim) -> ResourceClaim:
+    asked = claim.spec.devices
+    requests = tuple(_current_request(request) for request in asked.requests)
+    devices = DeviceClaim(requests=requests, constraints=asked.constraints, config=asked.config)
+    return ResourceClaim(metadata=claim.metadata, spec=ResourceClaimSpec(devices=devices), status=claim.status)
+
+
+def _current_request(request: _Request) -> DeviceRequest:
+    """Whatever a request says itself is what it asks for exactly, be it valid or not."""
+    exactly = ExactDeviceRequest(
+        device_class_name=request.device_class_name,
+        selectors=request.selectors,
+        allocation_mode=request.allocation_mode,
+        count=request.count,
+        admin_access=request.admin_access,
+        tolerations=request.tolerations,
+        capacity=request.capacity,
+    )
+    return DeviceRequest(
+        name=request.name,
+        exactly=exactly if exactly != _ASKS_NOTHING else None,
+        first_available=request.first_available,
+    )
+
+
+def _current_slice(each: _Slice) -> ResourceSlice:
+    """An empty node name and `allNodes: false` said nothing."""
+    spec = each.spec
+    return ResourceSlice(
+        metadata=each.metadata,
+        spec=ResourceSliceSpec(
+            driver=spec.driver,
+            pool=spec.pool,
+            node_name=spec.node_name or None,
+            node_selector=spec.node_selector,
+            all_nodes=spec.all_nodes or None,
+            per_device_node_selection=spec.per_device_node_selection,
+            devices=tuple(msgspec.structs.replace(device.basic, name=device.name) for device in spec.devices),
+            shared_counters=spec.shared_counters,
+        ),
+    )
+
+
+OLDER_CLAIMS: Final = {"v1beta1": Older(_Claim, _current_claim)}
+OLDER_RULES: Final = {"v1alpha3": Older(_Rule, _current_rule)}
+OLDER_SLICES: Final = {"v1beta1": Older(_Slice, _current_slice)}
+
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KindSpec:
+    """One row of the table. `typ` is None while nothing reads the kind yet; `older` are versions that look otherwise.
+
+    `by_age`: a fresh list, which the server sorts by name, is told in the order of writing, as a watch would have told it.
+    """
+
+    name: str
+    plural: str
+    group_versions: tuple[str, ...]
+    namespaced: bool
+    typ: type[Any] | None = None
+    field_selector: str = ""
+    older: Mapping[str, Older] = field(default_factory=dict, hash=False)
+    by_age: bool = False
+
+    def decoder(self) -> ObjectDecoder[Any]:
+        """For objects of every version that it is served in."""
+        assert self.typ is not None
+        return ObjectDecoder(self.name, self.typ, self.older)
+
+    @property
+    def group(self) -> str:
+        """The API group; the core group is the empty text."""
+        return self.group_versions[0].rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where the server has a kind: the path of the collection over all namespaces, and the version."""
+
+    path: str
+    version: str
+
+
+_STORAGE: Final = ("storage.k8s.io/v1",)
+_STORAGE_BETA: Final = ("storage.k8s.io/v1", "storage.k8s.io/v1beta1")
+_DEVICES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
+_RULES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3")
+
+POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed")
+NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node)
+NAMESPACE: Final = KindSpec("Namespace", "namespaces", ("v1",), False, Namespace)
+WORKLOADS: Final[tuple[KindSpec, ...]] = (
+    KindSpec("Service", "services", ("v1",), True, Service),
+    KindSpec("ReplicationController", "replicationcontrollers", ("v1",), True, ReplicationController),
+    KindSpec("ReplicaSet", "replicasets", ("apps/v1",), True, ReplicaSet),
+    KindSpec("StatefulSet", "statefulsets", ("apps/v1",), True, StatefulSet),
+)
+"""What default spread constraints go by (docs/spec/core.md §5.8)."""
+
+VOLUMES: Final[tuple[KindSpec, ...]] = (
+    KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False, PersistentVolume),
+    KindSpec("PersistentVolumeClaim", "persistentvolumeclaims", ("v1",), True, PersistentVolumeClaim),
+)
+STORAGE: Final[tuple[KindSpec, ...]] = (
+    KindSpec("StorageClass", "storageclasses", _STORAGE, False, StorageClass),
+    KindSpec("CSINode", "csinodes", _STORAGE, False, CSINode),
+    KindSpec("CSIDriver", "csidrivers", _STORAGE, False, CSIDriver),
+    KindSpec("VolumeAttachment", "volumeattachments", _STORAGE, False, VolumeAttachment),
+)
+CAPACITY: Final = KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True, CSIStorageCapacity)
+"""What room there is for new volumes (docs/spec/volumes.md §8)."""
+
+RESOURCE_CLAIM: Final = KindSpec(
+    "ResourceClaim", "resourceclaims", _DEVICES, True, ResourceClaim, older=OLDER_CLAIMS, by_age=True
+)
+"""Of two that got one device the later one yields (docs/spec/dra.md §10.5)."""
+RESOURCE_SLICE: Final = KindSpec("ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES)
+DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass)
+TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule, older=OLDER_RULES)
+"""Watched only where its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
+DEVICES: Final = (RESOURCE_CLAIM, RESOURCE_SLICE, DEVICE_CLASS)
+"""What devices are allocated by (docs/spec/dra.md §0.4)."""
+
+BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
+"""What preemption spares where it can (docs/spec/core.md §3.10)."""
+
+KINDS: Final[Mapping[str, KindSpec]] = {
+    spec.name: spec
+    for spec in (
+        POD,
+        NODE,
+        NAMESPACE,
+        *VOLUMES,
+        *WORKLOADS,
+        BUDGET,
+        *STORAGE,
+        CAPACITY,
+        *DEVICES,
+        TAINT_RULE,
+        KindSpec("PriorityClass", "priorityclasses", ("scheduling.k8s.io/v1",), False),
+    )
+}
+
+WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
+    *(POD, NODE, NAMESPACE),
+    *VOLUMES,
+    *WORKLOADS,
+    BUDGET,
+    *STORAGE,
+    CAPACITY,
+    *DEVICES,
+)
+"""Everything that a default configuration watches."""
+
+SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("kubestow.dev/v1alpha1",), False)
+"""Ours, and of no decision: the shell looks at it, no mirror does."""
+
+NEEDED: Final = frozenset({POD.name, NODE.name})
+"""Without these no pod can be placed; without any other kind only what needs it suffers."""
+
+SPARED: Final[Mapping[str, str]] = {BUDGET.name: "preemption goes on without budgets"}
+"""Kinds that are not waited for where they may not be read, and what suffers."""
+
+LACKING: Final[Mapping[str, str]] = {
+    **SPARED,
+    CAPACITY.name: "volumes are placed without asking whether there is room",
+    **dict.fromkeys((spec.name for spec in DEVICES), "pods that need devices stay pending"),
+    TAINT_RULE.name: "devices are allocated as if no rule tainted them",
+}
+"""What suffers where a server does not serve a kind. What is served and may not be read is waited for, unless spared."""
+
+ANY_VERSION: Final = "auto"
+NO_VERSION: Final = "none"
+
+
+def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ...]:
+    """With capacity objects of this version alone, or (`none`) without them; `auto` leaves it to the server."""
+    if version == ANY_VERSION:
+        return tuple(kinds)
+    pinned = dataclasses.replace(CAPACITY, group_versions=(f"{CAPACITY.group}/{version}",))
+    changed = (pinned if spec == CAPACITY else spec for spec in kinds)
+    return tuple(spec for spec in changed if version != NO_VERSION or spec is not pinned)
+
+
+def with_taint_rules(kinds: Iterable[KindSpec], feature_gates: Container[str]) -> tuple[KindSpec, ...]:
+    """With the rules that taint devices where devices are watched and the gate is on, else without them."""
+    kinds = tuple(spec for spec in kinds if spec != TAINT_RULE)
+    return (*kinds, TAINT_RULE) if TAINT_RULES in feature_gates and RESOURCE_SLICE in kinds else kinds
+
+
+def failed_pods(scheduler_name: str) -> KindSpec:
+    """The failed pods of one profile: a watch of their own, because the one of pods leaves finished ones out.
+
+    A pod that leaves that watch is shown as it last was in it, without the reason for which it failed.
+    """
+    value = re.sub(r"([\\,=])", r"\\\1", scheduler_name)
+    selector = f"status.phase=Failed,spec.schedulerName={value}"
+    return KindSpec(f"FailedPod/{scheduler_name}", POD.plural, POD.group_versions, True, FailedPod, selector)
+
+
+def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
+    """Pods and nodes always, and the kinds that plugins read, in the order of the table."""
+    wanted = {*NEEDED, *names}
+    return tuple(spec for spec in KINDS.values() if spec.name in wanted)
+
+
+_UNANSWERED_S: Final = 10.0
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Resource] | None = None
+
+
+_RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
+
+
+class Unanswered(Exception):
+    """Some group versions could not be asked; what depends on them is neither served nor absent yet."""
+
+    def __init__(self, failed: Mapping[str, str], served: Mapping[str, Served | None]) -> None:
+        super().__init__("; ".join(f"{group_version}: {why}" for group_version, why in failed.items()))
+        self.failed = failed
+        self.served = served
+
+
+async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW) -> Mapping[str, Served | None]:
+    """Name → where it is served, None where it is not. One request per group version, none asked twice.
+
+    `Unanswered` if a group version failed otherwise than by being absent; it carries what was found out. A kind whose
+    better version did not answer is left open rather than pinned to a lesser one.
+    """
+    kinds = tuple(kinds)
+    wanted = sorted({group_version for spec in kinds for group_version in spec.group_versions})
+    answers = await asyncio.gather(*(_plurals(transport, group_version) for group_version in wanted))
+    plurals = dict(zip(wanted, answers))
+    served: dict[str, Served | None] = {}
+    for spec in kinds:
+        for group_version in spec.group_versions:
+            found = plurals[group_version]
+            if isinstance(found, str):
+                break
+            if spec.plural in found:
+                served[spec.name] = Served(_path(group_version, spec.plural), group_version.rpartition("/")[2])
+                break
+        else:
+            served[spec.name] = None
+    failed = {group_version: found for group_version, found in plurals.items() if isinstance(found, str)}
+    if failed:
+        raise Unanswered(failed, served)
+    return served
+
+
+class Discovery:
+    """Finds the wanted kinds at start, and those still missing again and again."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        *,
+        kinds: Iterable[KindSpec] = WATCHED_NOW,
+        again_s: float = 60.0,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._missing = {spec.name: spec for spec in kinds}
+        self._again_s = again_s
+        self._is_running = False
+        self.served: dict[str, Served] = {}
+        self.answered = asyncio.Event()
+        """Set once every kind has been found or is known to be absent."""
+        self.last_error = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Kinds not found so far; after `answered`, those which the server does not serve."""
+        return tuple(self._missing)
+
+    def want(self, spec: KindSpec) -> None:
+        """Look for this kind, too, which has just not been found; by a `run` that goes on, or a new one."""
+        self._missing[spec.name] = spec
+
+    async def locate(self, spec: KindSpec) -> Served | None:
+        """Where a kind is by now that was found once. Raises Unanswered: nobody can tell."""
+        try:
+            found = await discover(self._transport, [spec])
+        except Unanswered as why:
+            if spec.name not in why.served:
+                raise
+            found = why.served
+        served = found[spec.name]
+        if served is not None:
+            self.served[spec.name] = served
+        return served
+
+    async def run(self, on_served: Callable[[KindSpec, Served], None]) -> None:
+        """Call `on_served` once for each kind as it is found; returns when none is missing.
+
+        A server that does not answer is asked again after 1 s, doubling to 10 s. Returns at once while another call runs.
+        """
+        if self._is_running:
+            return
+        self._is_running = True
+        failing_s = 1.0
+        try:
+            while self._missing:
+                if await self._pass(on_served):
+                    self.answered.set()
+                    failing_s = 1.0
+                    if self._missing:
+                        await self._clock.sleep(self._again_s)
+                else:
+                    await self._clock.sleep(failing_s)
+                    failing_s = min(2 * failing_s, _UNANSWERED_S)
+        finally:
+            self._is_running = False
+
+    async def _pass(self, on_served: Callable[[KindSpec, Served], None]) -> bool:
+        """Ask once; whether every answer came."""
+        found: Mapping[str, Served | None]
+        try:
+            found = await discover(self._transport, self._missing.values())
+            self.last_error = ""
+        except Unanswered as why:
+            found = why.served
+            self.last_error = str(why)
+            _log.warning("API discovery is incomplete", error=self.last_error)
+        for name, served in found.items():
+            if served is not None:
+                self.served[name] = served
+                on_served(self._missing.pop(name), served)
+        return not self.last_error
+
+
+async def _plurals(transport: Transport, group_version: str) -> frozenset[str] | str:
+    """What the group version serves; none if it is absent; the error's text if it did not answer."""
+    root = "/apis" if "/" in group_version else "/api"
+    try:
+        listed = _RESOURCES.decode(await transport.get(f"{root}/{group_version}"))
+    except NotFound:
+        return frozenset()
+    except ApiError as error:
+        return error.message
+    except (msgspec.DecodeError, ValueError) as error:
+        return str(error)
+    return frozenset(resource.name for resource in listed.resources or ())
+
+
+def _path(group_version: str, plural: str) -> str:
+    return f"/{'apis' if '/' in group_version else 'api'}/{group_version}/{plural}"

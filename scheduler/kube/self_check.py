@@ -1,0 +1,280 @@
+"""What a run needs of the API server, asked at start: is it permitted, is it served.
+
+Upstream says nothing and logs a refusal for ever; here each thing that is missing is one finding, named once in the log
+and in /readyz for as long as it stands: as a failure if no pod can be bound without it. What is missing is asked again
+once a minute, so that a permission given later is noticed; what was granted is not asked again: whoever uses it says
+when it is gone.
+
+The reviews are POSTs that store nothing: questions, which every authenticated user may ask. So they are here beside
+discovery, not among the writes, and need no rule of their own. Rules: docs/spec/core.md §8.2, row 223.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from scheduler.core.clock import Clock, done_within
+from scheduler.core.errors import ApiError
+from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
+from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.wire import Transport
+from scheduler.kube.writes.api_writer import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EVICTION_RULES,
+    LEASE_RULES,
+    OTHER_LEASE_RULES,
+    VOLUME_RULES,
+    WRITES,
+    Rule,
+)
+
+_log = structlog.get_logger(__name__)
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+PERMISSIONS: Final = "permissions"
+KINDS_SERVED: Final = "kinds-served"
+AGAIN_S: Final = 60.0
+_AT_ONCE: Final = 8
+_NEEDED_WRITES: Final = frozenset({"pods/binding"})
+"""Without these no pod is bound at all. What else may be missing costs an event, a condition, or one kind of pod."""
+_READ_POD: Final = Rule("", "pods", "get")
+"""How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
+_SUFFERS: Final[Mapping[Rule, str]] = {
+    _READ_POD: "a Binding whose answer is lost holds its place until the watch shows the pod",
+    **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
+    **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
+    **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
+    **dict(zip(SERVING_RULES, ("endpoints know no bearer tokens", "endpoints let in system:masters only"))),
+    **dict.fromkeys(CLIENT_CA_RULES, "endpoints know no client certificates"),
+    **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
+    **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
+}
+_PLACES: Final[Mapping[Rule, tuple[str, str]]] = dict.fromkeys(CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME))
+"""Namespace and name of the one object that a rule is about, if it is about one."""
+
+
+class LeaseName(NamedTuple):
+    """The lease that leader election is about; its rights are given in its namespace only."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is missing. `is_needed`: without it no pod can be bound, and the daemon is not ready."""
+
+    check: str
+    problem: str
+    is_needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """May we? In all namespaces, and with any object, unless it says which."""
+
+    rule: Rule
+    is_needed: bool
+    namespace: str = ""
+    name: str = ""
+    suffers: str = ""
+    """What is lost without it, where that is not plain."""
+
+    @property
+    def missing(self) -> Finding:
+        rule = self.rule
+        where = f" in group {rule.group}" if rule.group else ""
+        where += f" in namespace {self.namespace}" if self.namespace else ""
+        where += _colon(self.suffers)
+        return Finding(PERMISSIONS, f"missing permission: {rule.verb} {rule.resource}{where}", self.is_needed)
+
+    @property
+    def body(self) -> bytes:
+        resource, _, subresource = self.rule.resource.partition("/")
+        asked = {
+            "namespace": self.namespace,
+            "verb": self.rule.verb,
+            "group": self.rule.group,
+            "resource": resource,
+            "subresource": subresource,
+            "name": self.name,
+        }
+        return msgspec.json.encode(
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
+            }
+        )
+
+
+def _colon(text: str) -> str:
+    return f": {text}" if text else ""
+
+
+class _Answer(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Answer = msgspec.field(default_factory=_Answer)
+
+
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+
+
+class SelfCheck:
+    """Asks until nothing is missing. Never fails: what cannot be asked is a finding too, and stops nobody."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        discovery: Discovery,
+        *,
+        kinds: Iterable[KindSpec] = WATCHED_NOW,
+        writes: Iterable[Rule] = WRITES,
+        lease: LeaseName | None = None,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._discovery = discovery
+        self._kinds = tuple(kinds)
+        self._writes = tuple(writes)
+        self._lease = lease
+        self._granted: set[_Question] = set()
+        self._denied: set[_Question] = set()
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._has_asked = False
+        """For everything: before discovery has answered, the rights to what it finds are not known."""
+        self.findings: tuple[Finding, ...] = ()
+
+    async def run(self) -> None:
+        """Returns when nothing is missing any more. What needs no discovery is asked at once: a standby may wait for it."""
+        while True:
+            is_complete = self._discovery.answered.is_set()
+            found = tuple(dict.fromkeys([*self._absent(), *await self._forbidden()]))
+            self._conclude(found)
+            self._has_asked = is_complete
+            if is_complete and not found:
+                return
+            await self._again(is_complete)
+
+    async def _again(self, is_complete: bool) -> None:
+        if is_complete:
+            await self._clock.sleep(AGAIN_S)
+        else:
+            await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
+
+    def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[Rule]) -> None:
+        """Ask for these from the next round on; if `run` has returned, it is to be run again."""
+        self._kinds = tuple(kinds)
+        self._writes = tuple(writes)
+
+    def permissions(self) -> str | None:
+        """For /readyz: the permissions without which no pod can be bound."""
+        return self._wrong(PERMISSIONS)
+
+    def kinds_served(self) -> str | None:
+        """For /readyz: the kinds without which no pod can be bound."""
+        if not self._discovery.answered.is_set():
+            return self._discovery.last_error or "not asked yet"
+        return self._wrong(KINDS_SERVED)
+
+    def minor(self, check: str) -> str:
+        """What is missing and keeps nobody from being ready; "" if nothing is."""
+        return "; ".join(f.problem for f in self.findings if f.check == check and not f.is_needed)
+
+    def _wrong(self, check: str) -> str | None:
+        problems = "; ".join(f.problem for f in self.findings if f.check == check and f.is_needed)
+        return problems or (None if self._has_asked else "not asked yet")
+
+    # -- what is missing ---------------------------------------------------------------------------------------------
+
+    def _absent(self) -> list[Finding]:
+        if not self._discovery.answered.is_set():
+            return []
+        absent = [spec for spec in self._kinds if spec.name in self._discovery.missing]
+        return [
+            Finding(
+                KINDS_SERVED,
+                f"not served: {spec.plural} ({spec.group_versions[0]}){_colon(LACKING.get(spec.name, ''))}",
+                spec.name in NEEDED,
+            )
+            for spec in absent
+        ]
+
+    async def _forbidden(self) -> list[Finding]:
+        """One finding for each right that is missing, and one for each cause for which some could not be asked."""
+        questions = [question for question in self._questions() if question not in self._granted]
+        answers = await asyncio.gather(*(self._ask(question) for question in questions))
+        return [finding for finding in answers if finding is not None]
+
+    def _questions(self) -> list[_Question]:
+        """Every served kind but the spared is waited for before the first decision: without its list there is none.
+
+        A server that has no claims for devices need not let us write any.
+        """
+        served = [spec for spec in self._kinds if spec.name in self._discovery.served]
+        return [
+            *(
+                _Question(
+                    Rule(spec.group, spec.plural, verb), spec.name not in SPARED, suffers=SPARED.get(spec.name, "")
+                )
+                for spec in served
+                for verb in ("list", "watch")
+            ),
+            _Question(_READ_POD, is_needed=False, suffers=_SUFFERS[_READ_POD]),
+            *(
+                _Question(
+                    rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")
+                )
+                for rule in self._writes
+                if rule not in DEVICE_RULES or RESOURCE_CLAIM.name in self._discovery.served
+            ),
+            *self._lease_questions(),
+        ]
+
+    def _lease_questions(self) -> list[_Question]:
+        """Nobody leads without them. A right to create cannot be limited to a name, the others are."""
+        if self._lease is None:
+            return []
+        namespace, name = self._lease
+        return [_Question(rule, True, namespace, "" if rule.verb == "create" else name) for rule in LEASE_RULES]
+
+    async def _ask(self, question: _Question) -> Finding | None:
+        async with self._room:
+            try:
+                review = _REVIEW.decode(await self._transport.post(REVIEWS, question.body))
+            except ApiError as error:
+                return self._unasked(question, error.message)
+            except (msgspec.DecodeError, ValueError) as error:
+                return self._unasked(question, str(error))
+        if not review.status.allowed:
+            self._denied.add(question)
+            return question.missing
+        self._granted.add(question)
+        return None
+
+    def _unasked(self, question: _Question, why: str) -> Finding:
+        """What was denied stays so until the server says otherwise."""
+        if question in self._denied:
+            return question.missing
+        return Finding(PERMISSIONS, f"permissions could not be asked: {why}", is_needed=False)
+
+    def _conclude(self, found: tuple[Finding, ...]) -> None:
+        before, self.findings = self.findings, found
+        for finding in found:
+            if finding not in before:
+                say = _log.error if finding.is_needed else _log.warning
+                say("self-check", check=finding.check, problem=finding.problem)
+        for finding in before:
+            if finding not in found:
+                _log.info("self-check: no longer so", check=finding.check, problem=finding.problem)

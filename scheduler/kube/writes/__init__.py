@@ -1,0 +1,1 @@
+"""Every write to a cluster: one function each, with its precondition."""

@@ -1,0 +1,544 @@
+"""Every change that Kubestow makes to a cluster: one function per write, each with its precondition.
+
+`WRITES` lists the permissions they need; the chart's roles are compared with it. A write names the fields it means to
+change and nothing else. Failures are the types of `core.errors`. Whoever may be cancelled while a write is under way
+shields it (`framework.settle`): a write that was sent is awaited to its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from scheduler.api.apps_and_policy import DISRUPTION_TARGET
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.meta import AnnotatedMetadata, Frozen, micros, seconds
+from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
+from scheduler.core import api_json as apijson
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
+from scheduler.core.retry import BusyRetry
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
+from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sending, always, as_seen
+from scheduler.kube.writes.claim_events import last_told
+from scheduler.kube.writes.resource_claims import ClaimWrites, newest
+
+_STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
+"""client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
+
+_BUSY_TRIES: Final = 10
+_MANY_EVENTS: Final = "500"
+"""More than a claim has of its own within the hour that Events live; whoever makes up more must not fill our memory."""
+
+
+class Rule(NamedTuple):
+    """A permission: API group ("" is core), resource with subresource, verb."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+WRITES: Final[tuple[Rule, ...]] = (
+    Rule("", "pods/binding", "create"),
+    Rule("", "pods/status", "patch"),
+    Rule("events.k8s.io", "events", "create"),
+    Rule("events.k8s.io", "events", "patch"),
+)
+
+EVICTION_RULES: Final[tuple[Rule, ...]] = (Rule("", "pods", "delete"),)
+"""Only with a preemption plugin."""
+
+VOLUME_RULES: Final[tuple[Rule, ...]] = (
+    Rule("", "persistentvolumes", "patch"),
+    Rule("", "persistentvolumes", "get"),
+    Rule("", "persistentvolumeclaims", "patch"),
+    Rule("", "persistentvolumeclaims", "get"),
+)
+"""Only with the VolumeBinding plugin; the reads settle what became of a write, and what the watch does not show yet."""
+
+DEVICE_RULES: Final[tuple[Rule, ...]] = (
+    Rule("resource.k8s.io", "resourceclaims", "create"),
+    Rule("resource.k8s.io", "resourceclaims", "delete"),
+    Rule("resource.k8s.io", "resourceclaims", "get"),
+    Rule("resource.k8s.io", "resourceclaims", "patch"),
+    Rule("resource.k8s.io", "resourceclaims", "update"),
+    Rule("resource.k8s.io", "resourceclaims/status", "patch"),
+    Rule("resource.k8s.io", "resourceclaims/status", "update"),
+    Rule("resource.k8s.io", "resourceclaims/binding", "patch"),
+    Rule("resource.k8s.io", "resourceclaims/binding", "update"),
+)
+"""Only with the DynamicResources plugin. `binding` is no path: from 1.36 on a server asks for it, cluster-wide, beside
+`status` when devices or users of a claim change (docs/spec/dra.md §8.1)."""
+
+CLAIM_EVENT_RULES: Final[tuple[Rule, ...]] = (Rule("", "events", "list"),)
+"""Optional, with the VolumeBinding plugin: what a provisioner said is quoted when its volume takes long."""
+
+PROFILE_RULES: Final[tuple[Rule, ...]] = (Rule("kubestow.dev", "schedulerprofiles/status", "patch"),)
+"""Only with `--scheduler-profiles`; beside it `list` and `watch` of schedulerprofiles. All are optional."""
+
+LEASE_RULES: Final[tuple[Rule, ...]] = (
+    Rule("coordination.k8s.io", "leases", "create"),
+    Rule("coordination.k8s.io", "leases", "get"),
+    Rule("coordination.k8s.io", "leases", "patch"),
+)
+"""For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md §8.2)."""
+
+
+OTHER_LEASE_RULES: Final[tuple[Rule, ...]] = (Rule("coordination.k8s.io", "leases", "list"),)
+"""Optional, in all namespaces: another installation that serves the same scheduler names is noticed."""
+
+
+class _Ref(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _Target(msgspec.Struct):
+    name: str
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    metadata: _Ref
+    target: _Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ApiWriter(Sending):
+    """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
+
+    `may_write` is as `Sending` has it, `claims_version` as `ClaimWrites`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        throttle: Throttle,
+        clock: Clock,
+        *,
+        may_write: Callable[[], bool] = always,
+        claims_version: Callable[[], str] = newest,
+    ) -> None:
+        super().__init__(transport, throttle, clock, may_write=may_write)
+        self.device_claims = ClaimWrites(
+            transport, throttle, clock, may_write=may_write, claims_version=claims_version, lane=self._lane
+        )
+        self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
+        self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
+        self._claims = ObjectDecoder("PersistentVolumeClaim", PersistentVolumeClaim)
+
+    async def turn(self) -> None:
+        """A token for one binding or deletion, first in the line. Cancelling gives it back."""
+        await self._throttle.take(urgent=True)
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind, after a `turn`. Precondition: the pod still has this uid, has no node and is not being deleted.
+
+        `Conflict` otherwise. Never repeated here: after `Ambiguous` only a read tells, and after `TooManyRequests` the
+        caller looks at the node again.
+        """
+        metadata = pod.metadata
+        body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
+        self._check_fence()
+        self._lane.urgent_enters()
+        try:
+            path = _pod_path(metadata.namespace, metadata.name) + "/binding"
+            await self._transport.post(path, body, before_sending=self._check_fence)
+        finally:
+            self._lane.urgent_leaves()
+
+    async def patch_pod_status(
+        self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
+    ) -> None:
+        """Set one condition and/or the nomination ("" clears, None leaves alone). Precondition: the pod's uid.
+
+        The transition time moves only if the condition's status differs from the pod's. The patch says what is to be
+        rather than what to change, so it is repeated after an `Ambiguous` answer as after an unavailable server.
+        """
+        status: dict[str, object] = {}
+        if condition is not None:
+            status["conditions"] = [self._condition(pod, condition)]
+        if nominated_node_name is not None:
+            status["nominatedNodeName"] = nominated_node_name or None
+        if not status:
+            return
+        body = _encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
+        path = _pod_path(pod.metadata.namespace, pod.metadata.name) + "/status"
+        is_urgent = bool(nominated_node_name) or (condition is not None and condition.type == DISRUPTION_TARGET)
+        await self._persistently(lambda: self._patch(path, body), is_urgent=is_urgent)
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Delete with its own grace, after a `turn`. Precondition: its uid; `Conflict` for a namesake.
+
+        Not repeated here: the caller looks first whether it is still to be. (A connection that was lost aiohttp replaces
+        once by itself, for a DELETE twice is a DELETE.)
+        """
+        body = _encode({"preconditions": {"uid": pod.metadata.uid}})
+        self._check_fence()
+        self._lane.urgent_enters()
+        try:
+            path = _pod_path(pod.metadata.namespace, pod.metadata.name)
+            await self._transport.delete(path, body, before_sending=self._check_fence)
+        finally:
+            self._lane.urgent_leaves()
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
+        """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
+        raw = await self._read(_pod_path(namespace, name))
+        return self._pods.decode(raw) if raw is not None else None
+
+    async def prebind_volume(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
+    ) -> PersistentVolume | Broken:
+        """Reserve the volume for the claim, and with `marks` say that a controller did. The volume as it is then.
+
+        Precondition: nothing was written to the volume since `volume`; `Conflict` otherwise. With a token of its own and
+        never repeated, as every write to a volume or claim: the caller looks what is the case and decides again.
+        """
+        body = prebinding(volume, claim, marks=marks)
+        return self._volumes.decode(await self._patch_once(_volume_path(volume.metadata.name), body))
+
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+        """Tell the provisioner where the claim's volume is needed. Precondition: nothing was written since `claim`."""
+        return await self._select(claim, node_name)
+
+    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+        """Take that back. Precondition: nothing was written since `claim`."""
+        return await self._select(claim, None)
+
+    async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
+        """The newest state, from the server's storage; None when it is gone."""
+        raw = await self._read(_volume_path(name))
+        return self._volumes.decode(raw) if raw is not None else None
+
+    async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
+        """As `read_volume`."""
+        raw = await self._read(_claim_path(namespace, name))
+        return self._claims.decode(raw) if raw is not None else None
+
+    async def claim_written_by(self, namespace: str, name: str) -> str | None:
+        """Whose the claim's selected node is by now (`metadata.managedFields`): `FIELD_MANAGER`'s name if it is ours alone.
+
+        None without claim or annotation, and where the server keeps no such books.
+        """
+        raw = await self._read(_claim_path(namespace, name))
+        owners = owners_of_selection(raw) if raw is not None else ()
+        return next((owner for owner in owners if owner != OURS), owners[0] if owners else None)
+
+    async def last_event(
+        self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
+    ) -> str | None:
+        """Reason, message and time of the newest Event of this very claim that is a Warning, or the provisioner's.
+
+        None without one. Waits for its token behind bindings: nothing depends on it. May be cancelled.
+        """
+        metadata = claim.metadata
+        if not metadata.uid:  # it would select the Events of everything that has none
+            return None
+        await self._throttle.take()
+        query = {"fieldSelector": f"involvedObject.uid={metadata.uid}", "limit": _MANY_EVENTS}
+        raw = await self._transport.get(f"/api/v1/namespaces/{metadata.namespace}/events", query=query)
+        return last_told(raw, provisioner=provisioner, besides=besides)
+
+    async def create_event(self, namespace: str, body: bytes) -> None:
+        """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""
+        path = _events_path(namespace)
+        await self._lane.event_enters()
+        try:
+            await self._sent(
+                lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
+            )
+        finally:
+            self._lane.event_leaves()
+
+    async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
+        """Say how often an Event happened by now. Precondition: it still exists (`NotFound` once it has expired).
+
+        Sets absolute values, so repeating it does no harm.
+        """
+        body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
+        await self._patch(f"{_events_path(namespace)}/{name}", body)
+
+    async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
+        path = _claim_path(claim.metadata.namespace, claim.metadata.name)
+        return self._claims.decode(await self._patch_once(path, selection(claim, node_name)))
+
+    async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
+        """For what may be repeated after an answer that was lost. What a pod's place waits for goes before events."""
+        if is_urgent:
+            self._lane.urgent_enters()
+        try:
+            for wait_s in _STATUS_RETRIES_S:
+                try:
+                    await write()
+                except TooManyRequests:
+                    raise
+                except (Ambiguous, Unavailable):
+                    await self._clock.sleep(wait_s)
+                else:
+                    return
+            await write()
+        finally:
+            if is_urgent:
+                self._lane.urgent_leaves()
+
+    async def _patch(self, path: str, body: bytes) -> None:
+        await self._sent(
+            lambda: self._transport.patch(
+                path, body, content_type=STRATEGIC_MERGE, query=FIELD_MANAGER, before_sending=self._check_fence
+            )
+        )
+
+    async def _sent(self, send: Callable[[], Awaitable[bytes]]) -> None:
+        """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""
+        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
+        while True:
+            await self._throttle.take()
+            self._check_fence()
+            try:
+                await send()
+            except TooManyRequests as error:
+                await busy.wait(error)
+            else:
+                return
+
+    def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
+        """`type` is the merge key. A reason or message that is empty is cleared, not left as it was."""
+        body: dict[str, object] = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason or None,
+            "message": condition.message or None,
+        }
+        if condition.observed_generation:
+            body["observedGeneration"] = condition.observed_generation
+        before = pod.condition(condition.type)
+        if before is None or before.status != condition.status:
+            body["lastTransitionTime"] = seconds(self._clock.wall())
+        return body
+
+
+class LeaseWriter:
+    """One Lease: what keeps the fence open, so it knows none, and no throttle either: a burst must not cost the lead.
+
+    Every call may be given up by cancelling: what became of it shows in the next read.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        name: str,
+        *,
+        serves: Collection[str] = (),
+        reconnect: Callable[[], None] = as_it_is,
+    ) -> None:
+        """`serves` are the scheduler names to mark it with.
+
+        `reconnect` has the next request sent on a new connection; called when an answer did not come in time.
+        """
+        self._serves = tuple(serves)
+        self.reconnect = reconnect
+        self._transport = transport
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._namespace = namespace
+        self._name = name
+        self.key = f"{namespace}/{name}"
+
+    async def read_lease(self) -> Lease | None:
+        """From the server's storage; None when there is none."""
+        try:
+            return read_answer(await self._transport.get(self._path))
+        except NotFound:
+            return None
+
+    async def create_lease(self, spec: LeaseSpec) -> Lease:
+        """Precondition: there is none; `Conflict` otherwise, `NotFound` when its namespace is not there."""
+        body = new_lease(self._namespace, self._name, spec, self._serves)
+        return write_answer(await self._transport.post(self._collection, body, query=FIELD_MANAGER))
+
+    async def patch_lease(self, seen: Lease, spec: LeaseSpec) -> Lease:
+        """Replace the record and our marks, leave other labels and the like. Precondition: nothing was written since `seen`; else `Conflict`.
+
+        `NotFound` when it was deleted.
+        """
+        body = lease_change(seen, spec, self._serves)
+        return write_answer(await self._transport.patch(self._path, body, content_type=MERGE, query=FIELD_MANAGER))
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _volume_path(name: str) -> str:
+    return f"/api/v1/persistentvolumes/{name}"
+
+
+def _claim_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
+
+
+def _events_path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+
+LABEL: Final = "kubestow.dev/scheduler-lease"
+"""Marks the Lease under which a Kubestow leads."""
+NAMES: Final = "kubestow.dev/scheduler-names"
+"""The annotation that says which scheduler names it serves, with commas between them."""
+
+
+class LeaseSpec(Frozen, frozen=True):
+    """Who holds it, and since when; two equal ones are one renewal. A holder that is empty has given it back."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+    @property
+    def holder(self) -> str:
+        """Empty when nobody holds it."""
+        return self.holder_identity or ""
+
+    @property
+    def transitions(self) -> int:
+        """How often it changed hands."""
+        return self.lease_transitions or 0
+
+
+class Lease(Frozen, frozen=True):
+    """What leader election reads of one."""
+
+    metadata: AnnotatedMetadata = AnnotatedMetadata()
+    spec: LeaseSpec | None = None
+
+    @property
+    def record(self) -> LeaseSpec:
+        """The spec; an empty one if somebody created the lease without."""
+        return self.spec or _NOBODY
+
+
+_NOBODY: Final = LeaseSpec()
+_LEASE: Final = msgspec.json.Decoder(Lease)
+
+
+def new_lease(namespace: str, name: str, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
+    """The body that creates it, marked with the scheduler names that its holder serves."""
+    head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    return _encode({**head, "metadata": {"name": name, "namespace": namespace} | _marks(serves), "spec": spec})
+
+
+def lease_change(seen: Lease, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
+    """The merge patch from `seen` to this record and these marks."""
+    metadata = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
+    return _encode({"metadata": metadata | _marks(serves), "spec": spec})
+
+
+def names_in(lease: Lease) -> set[str]:
+    """The scheduler names that its holder serves, by its annotation."""
+    return set(filter(None, lease.metadata.annotations.get(NAMES, "").split(",")))
+
+
+def one_of_many(raw: bytes | msgspec.Raw) -> Lease | None:
+    """A Lease of a list; None for one that cannot be read."""
+    try:
+        return apijson.decode(_LEASE, raw)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _marks(serves: Collection[str]) -> dict[str, Any]:
+    return {"labels": {LABEL: "true"}, "annotations": {NAMES: ",".join(sorted(serves))}} if serves else {}
+
+
+def read_answer(raw: bytes) -> Lease:
+    """What a read was answered; `Unavailable` if that is no Lease, as from a proxy in between."""
+    try:
+        return _lease(raw)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unavailable(f"the answer is no Lease: {error}") from error
+
+
+def write_answer(raw: bytes) -> Lease:
+    """What a write was answered; `Ambiguous` if that is no Lease: it may have been carried out."""
+    try:
+        return _lease(raw)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Ambiguous(f"the answer is no Lease: {error}") from error
+
+
+def _lease(raw: bytes) -> Lease:
+    lease = apijson.decode(_LEASE, raw)
+    if not lease.metadata.resource_version:  # a change from it would have no precondition
+        raise ValueError("it has no resourceVersion")
+    return lease
+
+
+def prebinding(volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool) -> bytes:
+    """The volume is this claim's from now on; `marks`: and we were the ones who chose it."""
+    metadata = as_seen(volume.metadata)
+    if marks:
+        metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+    ref = {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": claim.metadata.namespace,
+        "name": claim.metadata.name,
+        "uid": claim.metadata.uid,
+        "resourceVersion": claim.metadata.resource_version,
+    }
+    return _encode({"metadata": metadata, "spec": {"claimRef": ref}})
+
+
+def selection(claim: PersistentVolumeClaim, node_name: str | None) -> bytes:
+    """The claim's volume is to be made for this node; None: for no node any more."""
+    return _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
+
+
+class _Owner(Frozen, frozen=True):
+    manager: str = ""
+    fields_v1: Any = msgspec.field(default=None, name="fieldsV1")
+
+
+class _OwnedMetadata(Frozen, frozen=True):
+    annotations: dict[str, str] | None = None
+    managed_fields: tuple[_Owner, ...] | None = None
+
+
+class _Owned(Frozen, frozen=True):
+    metadata: _OwnedMetadata = _OwnedMetadata()
+
+
+_owned: Final = msgspec.json.Decoder(_Owned).decode
+
+
+def owners_of_selection(raw: bytes) -> tuple[str, ...]:
+    """The field managers of the claim's selected-node annotation. Empty without one, and where nobody can tell."""
+    try:
+        metadata = _owned(raw).metadata
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    if SELECTED_NODE not in (metadata.annotations or {}):
+        return ()
+    return tuple(owner.manager for owner in metadata.managed_fields or () if _owns(owner))
+
+
+def _owns(owner: _Owner) -> bool:
+    """`fieldsV1` mirrors the object, each field under `f:` and its name."""
+    fields = owner.fields_v1
+    for step in ("f:metadata", "f:annotations", f"f:{SELECTED_NODE}"):
+        fields = fields.get(step) if isinstance(fields, dict) else None
+    return fields is not None

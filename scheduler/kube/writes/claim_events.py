@@ -1,0 +1,95 @@
+"""What the Events of a claim say about its provisioning, from core/v1 as provisioners write them. Knows no requests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from scheduler.api.meta import Frozen
+from scheduler.core import api_json as apijson
+from scheduler.core.errors import Unavailable
+
+MESSAGE_LENGTH: Final = 256
+"""Enough for the error of a driver; several claims have to fit into one note."""
+_BEGINS: Final = "Provisioning"
+"""The reason that provisioners give before each try: it must not hide what the last one came to."""
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+_Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)] | None
+
+
+class _Source(Frozen, frozen=True):
+    component: str = ""
+
+
+class _Series(Frozen, frozen=True):
+    last_observed_time: _Time = None
+
+
+class _Metadata(Frozen, frozen=True):
+    creation_timestamp: _Time = None
+
+
+class _Event(Frozen, frozen=True):
+    metadata: _Metadata = _Metadata()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    source: _Source = _Source()
+    reporting_component: str = ""
+    series: _Series | None = None
+    last_timestamp: _Time = None
+    event_time: _Time = None
+
+    @property
+    def reporter(self) -> str:
+        return self.source.component or self.reporting_component
+
+    @property
+    def happened(self) -> datetime:
+        """For the last time: one that repeats says so in its series, or in the older API's lastTimestamp."""
+        times = (self.series and self.series.last_observed_time, self.last_timestamp, self.event_time)
+        return max((time for time in times if time), default=self.metadata.creation_timestamp or _NEVER)
+
+    def is_by(self, provisioner: str) -> bool:
+        """external-provisioner reports as `name_host_uid`."""
+        return bool(provisioner) and (self.reporter == provisioner or self.reporter.startswith(f"{provisioner}_"))
+
+
+class _Events(Frozen, frozen=True):
+    items: tuple[_Event, ...] | None = None
+
+
+_EVENTS: Final = msgspec.json.Decoder(_Events)
+
+
+def last_told(raw: bytes, *, provisioner: str, besides: Collection[str]) -> str | None:
+    """The newest that is a Warning, whosever, or the provisioner's own: `reason at time: message`. None if none is.
+
+    `besides` are reporters that do not count. A try that begins counts only where nothing else does. `Unavailable` if
+    `raw` is no list of Events.
+    """
+    try:
+        events = apijson.decode(_EVENTS, raw).items or ()
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unavailable(f"the answer is no list of Events: {error}") from error
+    concerned = [
+        event
+        for event in events
+        if event.reporter not in besides and (event.type == "Warning" or event.is_by(provisioner))
+    ]
+    if not concerned:
+        return None
+    last = max(concerned, key=lambda event: (event.reason != _BEGINS, event.happened, event.type == "Warning"))
+    return f"{last.reason}{_when(last.happened)}: {_short(last.message)}"
+
+
+def _short(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 4]} ..."
+
+
+def _when(time: datetime) -> str:
+    return "" if time == _NEVER else f" at {time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,247 @@
+"""Every change that is made to claims for devices (docs/spec/dra.md §3.5–§3.12); `writes.DEVICE_RULES` are its permissions.
+
+Each write waits for a token of its own, goes before events, is sent once and returns the claim as the server stored it. After
+a lost answer the caller reads the claim. Removing an item of a list is sent again where the item was at another index. A
+patch that the server refuses because of a claim's parameters is followed by a read and a PUT in protobuf (`claimproto`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import msgspec
+
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod
+from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.core import api_json as apijson
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Conflict, Invalid, NotFound
+from scheduler.kube.rate_limit import Lane, Throttle
+from scheduler.kube.resources import RESOURCE_CLAIM
+from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE, Transport
+from scheduler.kube.writes import claim_bodies as claimbody, claim_protobuf as claimproto, claim_protobuf as protobuf
+from scheduler.kube.writes.base import Sending, always, the_same
+
+NEWEST: Final = "v1"
+_REMOVALS: Final = 5
+_Place: TypeAlias = Callable[[ResourceClaim], int | None]
+_Exactly: TypeAlias = Callable[[ResourceClaim, Invalid], Awaitable[ResourceClaim | Broken]]
+_Send: TypeAlias = Callable[[ResourceClaim, int], Awaitable[ResourceClaim | Broken]]
+
+
+class _Namesake(Conflict):
+    """The claim was deleted and made anew under its name."""
+
+
+def newest() -> str:
+    """The version that claims have where nobody has asked the server."""
+    return NEWEST
+
+
+class ClaimWrites(Sending):
+    """Implements the `ClaimWrites` port.
+
+    `claims_version` is asked for each request: the version of resource.k8s.io in which the server has claims.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        throttle: Throttle,
+        clock: Clock,
+        *,
+        may_write: Callable[[], bool] = always,
+        claims_version: Callable[[], str] = newest,
+        lane: Lane | None = None,
+    ) -> None:
+        super().__init__(transport, throttle, clock, may_write=may_write, lane=lane)
+        self._claims_version = claims_version
+        self._resource_claims: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
+
+    async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
+        """Add the finalizer. Precondition: nothing was written since `claim`; `Conflict` otherwise.
+
+        A write of its own, for the server takes nothing but a status where it takes a status; and before the allocation,
+        or the claim could be deleted while its devices are in use.
+        """
+        try:
+            return await self._change(claim, claimbody.protection(claim), JSON_PATCH)
+        except Invalid as refused:
+            return await self._exactly(claim, claimproto.protecting, refused)
+
+    async def allocate_claim(
+        self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
+    ) -> ResourceClaim | Broken:
+        """Set allocation and first user. Precondition: nothing was written since `claim`; `Conflict` otherwise.
+
+        `Invalid` if the claim has devices already: they cannot be replaced.
+        """
+        return await self._change_status(claim, claimbody.allocating(claim, allocation, user), JSON_PATCH)
+
+    async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
+        """One user more. Precondition: nothing was written since `claim`. `Invalid` if it has as many as it may have."""
+        try:
+            return await self._change_status(claim, claimbody.reserving(claim, user), JSON_PATCH)
+        except Invalid as refused:
+            return await self._exactly(claim, claimproto.reserving(user), refused, subresource="/status")
+
+    async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
+        """Remove the user, wherever it is in the list by now. Precondition: the claim's uid; `Conflict` otherwise."""
+
+        def place(now: ResourceClaim) -> int | None:
+            return next((at for at, user in enumerate(now.status.reserved_for) if user.uid == pod_uid), None)
+
+        return await self._remove(
+            claim,
+            place,
+            lambda now, at: self._change_status(now, claimbody.releasing(now, at), JSON_PATCH),
+            lambda now, refused: self._exactly(now, claimproto.releasing(pod_uid), refused, subresource="/status"),
+        )
+
+    async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
+        """No devices, no users. Precondition: nothing was written since `claim`; `Conflict` otherwise."""
+        return await self._change_status(claim, claimbody.deallocating(claim), MERGE)
+
+    async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
+        """A claim for what `claim` asks for, owned by the pod and found by that, by its annotation and by this name.
+
+        Precondition: there is none of this name; `Conflict` otherwise. So it may be repeated after `Ambiguous`.
+        """
+        version = self._claims_version()
+        body = claimbody.extended_claim(claim, pod, version, name=name)
+        return self._read_claim(await self._post_once(_collection(pod.metadata.namespace, version), body), version)
+
+    async def delete_claim(self, claim: ResourceClaim) -> None:
+        """Remove the finalizer, then the claim. Precondition of both: it is this very claim; else there is nothing to do.
+
+        Cancelled between the two it leaves the claim without protection, and the second call ends it.
+        """
+
+        def place(now: ResourceClaim) -> int | None:
+            finalizers = now.metadata.finalizers
+            return finalizers.index(FINALIZER) if FINALIZER in finalizers else None
+
+        try:
+            await self._remove(
+                claim,
+                place,
+                lambda now, at: self._change(now, claimbody.unprotecting(now, at), JSON_PATCH),
+                lambda now, refused: self._exactly(now, claimproto.unprotecting, refused),
+            )
+        except (NotFound, _Namesake):
+            return
+        try:
+            await self._delete_once(self._path(claim, self._claims_version()), claimbody.deletion(claim))
+        except (NotFound, Conflict):  # gone, or a namesake by now
+            return
+
+    async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
+        """Which claim serves which extended resource of which container. Precondition: the pod's uid."""
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
+        await self._patch_once(path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
+
+    async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
+        """The newest state, from the server's storage; None when it is gone."""
+        version = self._claims_version()
+        raw = await self._read(f"{_collection(namespace, version)}/{name}")
+        return self._read_claim(raw, version) if raw is not None else None
+
+    async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
+        """As it was at this resourceVersion, by a list of one; None if it was not there.
+
+        `Gone` when the server has compacted its history, which it keeps for some minutes.
+        """
+        served = self._claims_version()
+        query = {
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": str(version),
+            "resourceVersionMatch": "Exact",
+        }
+        raw = await self._list(_collection(namespace, served), query)
+        items = apijson.decode(_items, raw).items
+        return self._read_claim(bytes(items[0]), served) if items else None
+
+    async def _exactly(
+        self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, *, subresource: str = ""
+    ) -> ResourceClaim | Broken:
+        """Write in protobuf what a patch was refused for, because it changes parameters that are immutable.
+
+        Precondition: nothing was written since `claim`; `Conflict` otherwise. Raises `refused` for a claim without
+        parameters, and where the server has no protobuf; else what the server says of this write.
+        """
+        if not claimproto.needs_exact_writes(claim):
+            raise refused
+        version = self._claims_version()
+        path = self._path(claim, version)
+        envelope = await self._read(path, protobuf.CONTENT_TYPE)
+        if envelope is None:
+            raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
+        try:
+            seen, body = claimproto.seen(envelope), change(envelope)
+        except ValueError:
+            raise refused from None
+        if seen != (claim.uid, claim.metadata.resource_version):
+            raise Conflict(f"claim {claim.key} was written since it was seen")
+        return self._read_claim(await self._put_once(path + subresource, body, protobuf.CONTENT_TYPE), version)
+
+    async def _remove(
+        self, claim: ResourceClaim, place: _Place, send: _Send, exactly: _Exactly
+    ) -> ResourceClaim | Broken:
+        """Send the removal of the item that `place` finds, and again if the item has moved since. Return the claim.
+
+        What the server calls invalid may be a test that failed: a read shows whether it was. Raises NotFound, Conflict
+        for a namesake, and the server's own error if the claim is as it was seen.
+        """
+        seen, at = claim, place(claim)
+        the_same(claim.metadata)
+        for _ in range(_REMOVALS):
+            refused: Invalid | None = None
+            if at is not None:
+                try:
+                    return await send(seen, at)
+                except Invalid as error:
+                    refused = error
+            now = await self.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
+            if now is None:
+                raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
+            if now.metadata.uid != claim.uid:
+                raise _Namesake(f"claim {claim.key} is another one by now: its metadata.uid is {now.metadata.uid}")
+            if isinstance(now, Broken):
+                raise refused or Invalid(f"claim {claim.key} cannot be read")
+            if (at := place(now)) is None:
+                return now
+            if refused is not None and now.version == seen.version:
+                with contextlib.suppress(Conflict):
+                    return await exactly(now, refused)
+            seen = now
+        raise Conflict(f"claim {claim.key} was changed {_REMOVALS} times while an item was removed from it")
+
+    async def _change(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
+        version = self._claims_version()
+        return self._read_claim(await self._patch_once(self._path(claim, version), body, content_type), version)
+
+    async def _change_status(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
+        version = self._claims_version()
+        path = f"{self._path(claim, version)}/status"
+        return self._read_claim(await self._patch_once(path, body, content_type), version)
+
+    def _path(self, claim: ResourceClaim, version: str) -> str:
+        return f"{_collection(claim.metadata.namespace, version)}/{claim.metadata.name}"
+
+    def _read_claim(self, raw: bytes, version: str) -> ResourceClaim | Broken:
+        return self._resource_claims.decode(raw, version)
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+
+
+_items: Final = msgspec.json.Decoder(_Items)
+
+
+def _collection(namespace: str, version: str) -> str:
+    return f"/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims"

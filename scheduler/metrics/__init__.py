@@ -1,0 +1,1 @@
+"""Metrics and logs. Nothing here knows pods, nodes or the API."""

@@ -1,0 +1,327 @@
+"""What instruments are made of: children found by their labels, buckets as upstream makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, cast
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+
+M = TypeVar("M", bound=Counter | Gauge | Histogram)
+K = TypeVar("K", bound=tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One metric as the reference lists it, whether or not it has been observed. `name` is the one that is queried."""
+
+    name: str
+    kind: str
+    """`counter`, `gauge` or `histogram`."""
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+class Children(dict[tuple[str, ...], M], Generic[M]):
+    """Label values → child, made at first use: `.labels()` on each observation costs three times as much."""
+
+    def __init__(self, parent: M) -> None:
+        super().__init__()
+        self._child = cast("Callable[..., M]", parent.labels)
+
+    def __missing__(self, key: tuple[str, ...]) -> M:
+        child = self._child(*key)
+        self[key] = child
+        return child
+
+    def show(self, *key: str) -> None:
+        """Let it be there with a zero: what appears with its first increment has no rate for that one."""
+        _ = self[key]
+
+
+class Maker:
+    """Makes instruments in one registry, and remembers what it made."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry: Final = registry
+        self.made: list[Description] = []
+
+    def counter(self, name: str, text: str, *labels: str) -> Children[Counter]:
+        """`name` is without `_total`."""
+        self.made.append(Description(f"{name}_total", "counter", text, labels))
+        return Children(Counter(name, text, labels, registry=self.registry))
+
+    def plain_counter(self, name: str, text: str) -> Counter:
+        """Without labels: it is there from the start."""
+        self.made.append(Description(f"{name}_total", "counter", text))
+        return Counter(name, text, registry=self.registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Children[Gauge]:
+        """One that is set, not read when a scrape comes."""
+        self.made.append(Description(name, "gauge", text, labels))
+        return Children(Gauge(name, text, labels, registry=self.registry))
+
+    def plain_gauge(self, name: str, text: str) -> Gauge:
+        """One that is set, without labels."""
+        self.made.append(Description(name, "gauge", text))
+        return Gauge(name, text, registry=self.registry)
+
+    def histogram(self, name: str, text: str, *, buckets: Sequence[float]) -> Histogram:
+        """Without labels."""
+        self.made.append(Description(name, "histogram", text, (), tuple(buckets)))
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+    def histograms(
+        self, name: str, text: str, labels: Sequence[str], *, buckets: Sequence[float]
+    ) -> Children[Histogram]:
+        """One for each combination of label values."""
+        self.made.append(Description(name, "histogram", text, tuple(labels), tuple(buckets)))
+        return Children(Histogram(name, text, labels, buckets=buckets, registry=self.registry))
+
+
+def exponential(start: float, factor: float, count: int) -> list[float]:
+    """Upper bounds as upstream makes them: each is the previous one times `factor`."""
+    bounds = [start]
+    while len(bounds) < count:
+        bounds.append(bounds[-1] * factor)
+    return [float(f"{bound:.12g}") for bound in bounds]
+
+
+class Family(Metric):
+    """Somebody else's numbers, as they are when a scrape comes. Its labels are known though it has no samples."""
+
+    def __init__(self, kind: str, name: str, text: str, labels: Sequence[str]) -> None:
+        super().__init__(name, text, kind)
+        self._shown_as = f"{name}_total" if kind == "counter" else name
+        self.description = Description(self._shown_as, kind, text, tuple(labels))
+
+    def show(self, labels: Sequence[str], value: float) -> None:
+        """One sample."""
+        self.add_sample(self._shown_as, dict(zip(self.description.labels, labels)), value)
+
+
+def gauge_family(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+    """A gauge as it is read when a scrape comes."""
+    family = Family("gauge", name, text, [label])
+    for key, value in values.items():
+        family.show([key], value)
+    return family
+
+
+def plain_gauge(name: str, text: str, value: float | None) -> Family:
+    """A gauge without labels; None: not known yet."""
+    family = Family("gauge", name, text, [])
+    if value is not None:
+        family.show([], value)
+    return family
+
+
+def counter_family(name: str, text: str, labels: Sequence[str], values: Mapping[K, float]) -> Family:
+    """A counter that somebody else counts; `name` is without `_total`."""
+    family = Family("counter", name, text, labels)
+    for key, value in values.items():
+        family.show(key, value)
+    return family
+
+
+_REQUEST_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_NO_ANSWER: Final = "<error>"
+
+
+class TrafficInstruments:
+    """One host, four methods, a handful of codes."""
+
+    def __init__(self, make: Maker) -> None:
+        self._requests = make.counter(
+            "rest_client_requests",
+            "Requests to the API server, by status code; <error>: there was no answer.",
+            *("code", "method", "host"),
+        )
+        self._request_s = make.histograms(
+            "rest_client_request_duration_seconds",
+            "From sending a request to having read its answer; watches are left out.",
+            ["verb", "host"],
+            buckets=_REQUEST_S,
+        )
+
+    def answered(self, method: str, host: str, status: int, seconds: float | None) -> None:
+        """A request was answered, with status 0 if it never was; no `seconds` for one whose answer is a stream."""
+        self._requests[str(status) if status else _NO_ANSWER, method, host].inc()
+        if seconds is not None:
+            self._request_s[method, host].observe(seconds)
+
+
+RESULTS: Final = ("applied", "refused", "removed")
+
+
+class ShellInstruments:
+    """Implements the `ReloadMetrics` port, and serves the shell itself."""
+
+    def __init__(self, make: Maker) -> None:
+        self._reloads = make.counter(
+            "kubestow_profile_reloads",
+            "Changes of profiles by SchedulerProfile objects: applied, refused, or removed (the file counts again).",
+            "result",
+        )
+        for result in RESULTS:
+            self._reloads[result,].inc(0)
+        self._generations = make.gauge(
+            "kubestow_profile_generation",
+            "Generation of the SchedulerProfile that decides for a profile; 0: what the configuration file says.",
+            "profile",
+        )
+        self._up = make.plain_gauge(
+            "kubestow_shell_up",
+            "1 while SchedulerProfile objects are watched; 0: there are none to watch, or they are looked at once a minute.",
+        )
+        self._restarts = make.plain_counter(
+            "kubestow_shell_restarts", "Times that the shell ended by itself and was started anew."
+        )
+
+    def reload(self, result: str) -> None:
+        """As the port."""
+        self._reloads[result,].inc()
+
+    def generation(self, profile: str, generation: int) -> None:
+        """As the port."""
+        self._generations[profile,].set(generation)
+
+    def up(self, is_up: bool) -> None:
+        """The shell runs, or does not."""
+        self._up.set(is_up)
+
+    def restarted(self) -> None:
+        """The shell ended by itself."""
+        self._restarts.inc()
+
+
+_DEVICE_WAIT_S: Final = exponential(0.1, 2, 14)
+_STEPS: Final = exponential(1, 4, 11)
+"""Up to a million: few searches need more steps than the pod has devices, and those that do are told apart roughly."""
+
+
+class DeviceInstruments:
+    """Implements the `DeviceMetrics` port."""
+
+    def __init__(self, make: Maker) -> None:
+        self._claims = make.counter(
+            "scheduler_resourceclaim_creates",
+            "Claims that were to be made for extended resources, by what came of it.",
+            "status",
+        )
+        self._allocations = make.counter(
+            "scheduler_dra_bindingconditions_allocations",
+            "Devices with binding conditions that a pod waited for, by driver and by how the wait ended.",
+            *("profile", "driver", "status"),
+        )
+        self._waits_s = make.histograms(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time that a pod waited for its devices before it was bound, once for each of them.",
+            ["profile", "driver", "status"],
+            buckets=_DEVICE_WAIT_S,
+        )
+        self._conflicts = make.plain_counter(
+            "kubestow_claim_write_conflicts",
+            "Writes to claims for devices that somebody else came before, or whose answer was lost.",
+        )
+        self._collisions = make.plain_counter(
+            "kubestow_device_collisions",
+            "Allocations given up because another claim had got one of the devices.",
+        )
+        self._steps = make.histogram(
+            "kubestow_device_search_steps", "Devices tried in the search of one node.", buckets=_STEPS
+        )
+        evaluations = make.counter(
+            "kubestow_device_cel_evaluations",
+            "CEL selectors asked of a kind of device; known: the answer was remembered.",
+            "known",
+        )
+        self._asked, self._remembered = evaluations["false",], evaluations["true",]
+
+    def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
+        """As the port."""
+        self._allocations[profile, driver, status].inc()
+
+    def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """As the port."""
+        self._waits_s[profile, driver, status].observe(seconds)
+
+    def claim_created(self, status: str) -> None:
+        """As the port."""
+        self._claims[status,].inc()
+
+    def claim_conflict(self) -> None:
+        """As the port."""
+        self._conflicts.inc()
+
+    def collision(self) -> None:
+        """As the port."""
+        self._collisions.inc()
+
+    def searched(self, steps: int) -> None:
+        """As the port."""
+        self._steps.observe(steps)
+
+    def evaluated(self, is_known: bool) -> None:
+        """As the port."""
+        (self._remembered if is_known else self._asked).inc()
+
+
+_WAIT_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class VolumeInstruments:
+    """Implements the `VolumeMetrics` port."""
+
+    def __init__(self, make: Maker) -> None:
+        self._stage_errors = make.counter(
+            "scheduler_volume_scheduling_stage_error",
+            "Stages of volume scheduling that failed, as opposed to having said no.",
+            "operation",
+        )
+        make.counter(
+            "scheduler_volume_binder_cache_requests",
+            "As upstream: there for dashboards, and never counted.",
+            "operation",
+        )
+        self._conflicts = make.counter(
+            "kubestow_volume_write_conflicts",
+            "Writes to volumes and claims that somebody else came before, or whose answer was lost.",
+            "resource",
+        )
+        self._wait_s = make.histograms(
+            "kubestow_volume_bind_wait_seconds",
+            "From the first write to the last bound claim of a pod, or to the failure.",
+            ["kind"],
+            buckets=_WAIT_S,
+        )
+        self._long_waits = make.counter(
+            "kubestow_volume_bind_long_waits",
+            "Pods whose volumes were not bound after so many seconds.",
+            "after",
+        )
+        for seconds in ("30", "60", "300"):
+            self._long_waits.show(seconds)
+        for operation in ("predicate", "assume", "bind"):
+            self._stage_errors.show(operation)
+        for resource in ("PersistentVolume", "PersistentVolumeClaim"):
+            self._conflicts.show(resource)
+
+    def stage_error(self, operation: str) -> None:
+        """As the port."""
+        self._stage_errors[operation,].inc()
+
+    def write_conflict(self, resource: str) -> None:
+        """As the port."""
+        self._conflicts[resource,].inc()
+
+    def bind_wait(self, kind: str, seconds: float) -> None:
+        """As the port."""
+        self._wait_s[kind,].observe(seconds)
+
+    def long_wait(self, after_s: int) -> None:
+        """As the port."""
+        self._long_waits[str(after_s),].inc()

@@ -1,0 +1,144 @@
+"""What was picked, as the API wants it: results, configuration and node selector of each claim (docs/spec/dra.md §4.12)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty
+from scheduler.api.quantity import from_nano
+from scheduler.api.resource_v1 import (
+    AllocatedConfiguration,
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
+from scheduler.cache.devices.pools import Published
+from scheduler.plugins.dra.allocator import AllocationError, Picked
+from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.requests import Ask, ClaimDemand, Demand
+
+FROM_CLASS = "FromClass"
+FROM_CLAIM = "FromClaim"
+_TERMS_MAX: Final = 64
+"""Of a merged node selector."""
+
+
+def results(
+    demand: Demand,
+    picked: Sequence[Picked],
+    seats: Seats,
+    *,
+    node_name: str,
+    names: Sequence[str],
+    chance: random.Random,
+) -> tuple[AllocationResult, ...]:
+    """One allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
+    out = []
+    for c, claim in enumerate(demand.claims):
+        mine = [each for each in picked if each.claim == c]
+        devices = tuple(_result(each, seats, chance) for each in mine)
+        try:
+            selector = node_selector(
+                [seats.devices[each.number] for each in mine], node_name, merges_terms=seats.rules.merges_terms
+            )
+        except ValueError as error:
+            name = names[c].rpartition("/")[2]
+            raise AllocationError(f"create NodeSelector for claim {name}: {error}") from error
+        out.append(AllocationResult(DeviceAllocationResult(devices, configuration(claim, mine)), selector))
+    return tuple(out)
+
+
+def _result(picked: Picked, seats: Seats, chance: random.Random) -> DeviceRequestAllocationResult:
+    published, spec = seats.devices[picked.number], picked.ask.spec
+    device, binding = published.device, seats.rules.binding
+    amounts = picked.amounts
+    share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    return DeviceRequestAllocationResult(
+        request=picked.ask.full_name,
+        driver=published.id.driver,
+        pool=published.id.pool,
+        device=published.id.device,
+        admin_access=True if spec.admin_access else None,
+        tolerations=spec.tolerations,
+        binding_conditions=device.binding_conditions if binding else (),
+        binding_failure_conditions=device.binding_failure_conditions if binding else (),
+        share_id=share,
+        consumed_capacity={name: from_nano(amount) for name, amount in amounts.items()} if amounts else None,
+    )
+
+
+def configuration(claim: ClaimDemand, picked: Iterable[Picked]) -> tuple[AllocatedConfiguration, ...]:
+    """Of each class once, for all requests that chose it; then the claim's own that concern what was chosen.
+
+    A configuration that names several requests comes once for each of them, as upstream's (§4.12).
+    """
+    alternative = {each.request: each.ask for each in picked}
+    chosen = [alternative.get(r, request.asks[0]) for r, request in enumerate(claim.requests)]
+    of_class: dict[str, list[Ask]] = {}
+    for ask in chosen:
+        of_class.setdefault(ask.spec.device_class_name, []).append(ask)
+    from_classes = (
+        AllocatedConfiguration(FROM_CLASS, tuple(ask.full_name for ask in asks), config.opaque)
+        for asks in of_class.values()
+        for config in (asks[0].device_class.spec.config if asks[0].device_class is not None else ())
+    )
+    from_claim = (
+        AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
+        for config in claim.spec.config
+        for concerned in (chosen if config.requests else (None,))
+        if concerned is None or not {concerned.request, concerned.full_name}.isdisjoint(config.requests)
+    )
+    return (*from_classes, *from_claim)
+
+
+def node_selector(devices: Sequence[Published], node_name: str, *, merges_terms: bool = False) -> NodeSelector | None:
+    """Where the allocation can be used; None is anywhere. Raises ValueError for selectors that cannot be merged.
+
+    Upstream merges selectors of one term. `merges_terms`: also selectors of several terms, which API servers admit for
+    devices. The result has a term for each combination of their terms, at most `_TERMS_MAX`.
+    """
+    selectors: dict[NodeSelector, None] = {}
+    for each in devices:
+        spec = each.slice.spec
+        own = spec.per_device_node_selection
+        name = each.device.node_name if own else spec.node_name
+        if name or each.device.binds_to_node:
+            here = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(here,)),))
+        selector = each.device.node_selector if own else spec.node_selector
+        if selector is None or not selector.node_selector_terms:
+            continue
+        if len(selector.node_selector_terms) > 1 and not merges_terms:
+            raise _unsupported(selector)
+        selectors[selector] = None
+    return _merged(list(selectors))
+
+
+def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
+    """Matches where all of them match: each requirement comes once in a term."""
+    wanted = [_with_words(selector) for selector in selectors]
+    if math.prod(map(len, wanted)) > _TERMS_MAX:
+        raise _unsupported(next(selector for selector in selectors if len(selector.node_selector_terms) > 1))
+    terms: dict[NodeSelectorTerm, None] = {}
+    for combination in itertools.product(*wanted):
+        fields = dict.fromkeys(one for term in combination for one in term.match_fields)
+        expressions = dict.fromkeys(one for term in combination for one in term.match_expressions)
+        if fields or expressions:
+            terms[NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))] = None
+    return NodeSelector(tuple(terms)) if terms else None
+
+
+def _with_words(selector: NodeSelector) -> Sequence[NodeSelectorTerm]:
+    """Of several terms those that match any node: an empty one matches none, and adds nothing to another."""
+    terms = selector.node_selector_terms
+    return terms if len(terms) == 1 else [term for term in terms if not is_empty(term)]
+
+
+def _unsupported(selector: NodeSelector) -> ValueError:
+    return ValueError(f"unsupported ResourceSlice.NodeSelector with {len(selector.node_selector_terms)} terms")

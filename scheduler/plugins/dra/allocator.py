@@ -1,0 +1,501 @@
+"""Finds devices of one node for all claims of a pod: depth first, the first full solution (docs/spec/dra.md §4.5–§4.7, §10.4).
+
+The search returns what trying everything in order would return, except that after many integer programs it takes a solution
+that need not be the first. It does not try states that cannot lead anywhere: too few devices are left, too few share a
+value, an interchangeable device or an equal state has failed, or the integer program has no solution. States before an
+error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an error that lies very
+deep is given up, to bound the time.
+
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go allocateOne
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.api.resource_v1 import RESULTS_MAX
+from scheduler.core.cooperative import Work, finish
+from scheduler.plugins.dra.bounds import Bounds
+from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, TimedOut, check, fault_error, risk_of
+from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
+from scheduler.plugins.dra.feasibility import Answer
+from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.requests import Ask, Demand
+from scheduler.plugins.dra.search_state import Position, SearchState, Witness, bits
+
+__all__ = ["CAREFUL_STEPS", "AllocationError", "FailedOnNode", "Order", "Picked", "Search"]
+
+_CHOICES, _STEPS = 2, 32
+"""A search may rest after so many of one or the other, which is a millisecond at most."""
+CAREFUL_STEPS: Final = 500
+"""So long nothing is cut off that may have an error in it."""
+_HARD: Final = 4
+"""The number of failed states after which the search asks the integer program."""
+_SOLVES_MAX: Final = 16
+"""The number of solved programs after which the search takes a solution that need not be the first in upstream's order."""
+
+
+class Picked(NamedTuple):
+    """One device for one request. `amounts` is what is taken of its capacities if it is shared, else None."""
+
+    claim: int
+    request: int
+    ask: Ask
+    number: int
+    amounts: Mapping[str, int] | None
+
+
+class _Outcome(enum.Enum):
+    DONE = enum.auto()
+    FAIL = enum.auto()
+    TOO_MANY = enum.auto()
+    """More results than a claim may have: an alternative that asks for fewer may do."""
+
+
+class _Undo(NamedTuple):
+    picked: Picked
+    known: tuple[Known, ...]
+    drawn_in: int
+
+
+@dataclass(slots=True)
+class _Choice:
+    position: Position
+    order: Sequence[int]
+    """Device numbers, or numbers of alternatives."""
+    ask: Ask | None
+    needed: int = 0
+    must: bool = False
+    at: int = 0
+    undo: _Undo | None = None
+    all_too_many: bool = True
+    tried: set[object] = field(default_factory=set)
+    state: object = None
+    viable: int = -1
+    """What a bound leaves of the devices."""
+    witness: Witness | None = None
+    """Devices with which all open requests are satisfied, as far as the integer program can say."""
+
+
+Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
+"""(claim, ask) → the devices that it may have, in the order in which they are to be tried."""
+
+
+class Search:
+    """One node, once. `steps` counts how often a device was tried."""
+
+    def __init__(self, demand: Demand, seats: Seats, names: Sequence[str], *, order: Order | None = None) -> None:
+        """`names` are the claims' for messages."""
+        self.steps = 0
+        self._demand = demand
+        self._seats = seats
+        self._names = names
+        self._order = order
+        self._lists: dict[int, list[int]] = {}
+        self._orders: dict[tuple[int, int], Sequence[int]] = {}
+        self._allocating = [0] * len(demand.claims)
+        self._placed = 0
+        self._taking: dict[int, dict[str, int]] = {}
+        self._left: dict[int, dict[tuple[str, str], int]] = {}
+        self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
+        self._picked: list[Picked] = []
+        self._counts = [0] * len(demand.claims)
+        self._stack: list[_Choice] = []
+        self._failed_claim = 0
+        self._hopeless: dict[object, _Outcome] = {}
+        self._bounds = Bounds(demand, seats, self._lists)
+        self._rests: dict[tuple[int, int], list[int]] = {}
+        self._risk = NO_RISK
+        self._may_reorder = True
+        self._is_hard = False
+        self._is_definite = False
+        self._is_solvable = True
+        self._solved = 0
+        self._solves_max = 0 if order is not None else _SOLVES_MAX
+
+    def run(self) -> list[Picked] | None:
+        """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode, TimedOut."""
+        return finish(self.running())
+
+    def running(self) -> Work[list[Picked] | None]:
+        """The same, bit by bit, for some take long all the same: who drives it decides when it rests, and when it ends."""
+        for ask in {id(ask.selectors): ask for _, _, ask in self._demand.asks}.values():
+            if ask.selectors is not None:
+                yield from ask.selectors.evaluating(each.kind for each in self._seats.devices)
+        self._lists.update(check(self._demand, self._seats, self._names))
+        self._risk = risk_of(self._demand, self._seats, self._lists)
+        self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
+        if (yield from self._search()):
+            return self._picked
+        if self._seats.has_invalid:
+            raise FailedOnNode("invalid resource pools were encountered")
+        return None
+
+    # -- the search ----------------------------------------------------------------------------------------------------
+
+    def _search(self) -> Work[bool]:
+        position: Position | None = Position()
+        is_deep, choices, rested = False, 0, self.steps
+        while position is not None:
+            choices += 1
+            if self._is_hard or choices % _CHOICES == 0 or self.steps - rested >= _STEPS:
+                rested = self.steps
+                yield
+            if self.steps >= CAREFUL_STEPS and not is_deep:
+                is_deep, self._risk = True, NO_RISK
+                for c in range(len(self._demand.claims)):
+                    if not (yield from self._can_alone(c)):
+                        self._give_all_back()
+                        return False
+            if not self._is_hard and len(self._hopeless) >= _HARD and self._is_solvable and self._bounds.is_solvable:
+                self._give_all_back()
+                self._is_hard, position = True, Position()
+            step = self._next(position)
+            if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
+                step = yield from self._solved_step(step)
+            if step is _Outcome.DONE:
+                return True
+            if isinstance(step, _Choice):
+                self._stack.append(step)
+                position = self._try(step)
+                if position is None:
+                    position = self._back_from(step)
+            else:
+                position = self._back(step)
+        return False
+
+    def _solved_step(self, choice: _Choice) -> Work[_Choice | _Outcome]:
+        """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole."""
+        if not (yield from self._has_solution(choice)):
+            self._hopeless[choice.state] = _Outcome.FAIL
+            return _Outcome.FAIL
+        if choice.witness is not None and self._may_follow(choice.position):
+            if self._can_follow(choice):
+                return _Outcome.DONE
+            self._solves_max = 1 << 30  # the exact rules know better: go on in order
+            return self._next(choice.position)
+        return choice
+
+    def _has_solution(self, choice: _Choice) -> Work[bool]:
+        """Solve the state of a choice, unless the solution of the choice before it still holds. Raises TimedOut."""
+        before = self._stack[-1] if self._stack else None
+        if before is not None and before.witness is not None and before.undo is not None:
+            claim, request, _, number, _ = before.undo.picked
+            choice.witness = self._bounds.without(before.witness, (claim, request), number)
+            if choice.witness is not None:
+                return True
+        self._solved += 1
+        found = yield from self._bounds.solving(self._now(choice.position.claim))
+        if found is Answer.TIMED_OUT:
+            raise TimedOut
+        if found is Answer.UNKNOWN:
+            self._is_hard, self._is_solvable = False, False
+        if not isinstance(found, Answer):
+            choice.witness = found
+            self._is_definite = self._bounds.is_definite()
+        return found is not Answer.INFEASIBLE
+
+    def _may_follow(self, position: Position) -> bool:
+        """Whether to take the whole solution of the integer program now; another solution may come first in the order."""
+        return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
+
+    def _can_follow(self, choice: _Choice) -> bool:
+        """Take the devices of a choice's witness if the exact rules allow it; otherwise change nothing."""
+        depth, witness = len(self._stack), choice.witness
+        assert witness is not None
+        step: _Choice | _Outcome = choice
+        while isinstance(step, _Choice) and step.ask is not None:
+            if not step.must:
+                step.viable &= witness.get((step.position.claim, step.position.request), 0)
+            self._stack.append(step)
+            position = self._try(step)
+            if position is None:
+                break
+            step = self._next(position)
+        if step is _Outcome.DONE:
+            return True
+        for each in reversed(self._stack[depth:]):
+            if each.undo is not None:
+                self._give_back(each.undo)
+        del self._stack[depth:]
+        return False
+
+    def _now(self, c: int) -> SearchState:
+        used, own = self._placed | self._seats.used, self._allocating[c]
+        return SearchState(used, own, self._known[c], self._taking, self._left_in)
+
+    def _can_alone(self, c: int) -> Work[bool]:
+        """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
+        claims = self._demand.claims
+        if len(claims) == 1:
+            return True
+        demand = replace(self._demand, claims=(claims[c],))
+        alone = Search(demand, self._seats, (self._names[c],))
+        alone._lists.update(self._lists)
+        found = True
+        with contextlib.suppress(AllocationError):  # which says nothing: with the others it may never come to that
+            found = yield from alone._search()
+        self.steps += alone.steps
+        return found
+
+    def _give_all_back(self) -> None:
+        for choice in reversed(self._stack):
+            if choice.undo is not None:
+                self._give_back(choice.undo)
+        self._stack.clear()
+
+    def _next(self, position: Position) -> _Choice | _Outcome:
+        """The next thing to choose from here on."""
+        c, r, alternative, taken, start = position
+        claims = self._demand.claims
+        while c < len(claims):
+            self._failed_claim = c
+            requests = claims[c].requests
+            if r == len(requests):
+                c, r, alternative, taken, start = c + 1, 0, -1, 0, 0
+                continue
+            request = requests[r]
+            if request.is_list and alternative < 0:
+                return _Choice(Position(c, r), range(len(request.asks)), None)
+            ask = request.asks[max(alternative, 0)]
+            everything = self._lists.get(id(ask)) if ask.is_all else None
+            if ask.is_all and not everything:
+                return _Outcome.FAIL
+            needed = len(everything) if everything is not None else ask.spec.count
+            if taken == needed:
+                r, alternative, taken, start = r + 1, -1, 0, 0
+                continue
+            if self._counts[c] + needed - taken > RESULTS_MAX:
+                return _Outcome.TOO_MANY
+            position = Position(c, r, alternative, taken, start)
+            if everything is not None:
+                return _Choice(position, (everything[taken],), ask, needed, must=True)
+            return self._choice(position, ask, needed)
+        return _Outcome.DONE
+
+    def _choice(self, position: Position, ask: Ask, needed: int) -> _Choice | _Outcome:
+        c, start = position.claim, position.start
+        order = self._order_of(c, ask)
+        is_free, viable = (c, position.request) > self._risk, -1
+        if is_free:
+            viable = self._bounds.viable(position, self._rest_of(c, ask, start), self._now(c))
+            if not viable:
+                return _Outcome.FAIL
+        state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
+        known = self._hopeless.get(state)
+        if known is not None:
+            return known
+        return _Choice(position, order, ask, needed, at=start, state=state, viable=viable)
+
+    def _order_of(self, c: int, ask: Ask) -> Sequence[int]:
+        key = (c, id(ask))
+        if key not in self._orders:
+            if self._order is not None and self._may_reorder:
+                self._orders[key] = self._order(c, ask)
+            else:
+                mask = self._seats.selectable(ask).mask
+                self._orders[key] = [n for n in range(len(self._seats.devices)) if mask >> n & 1]
+        return self._orders[key]
+
+    def _rest_of(self, c: int, ask: Ask, start: int) -> int:
+        """The devices of an order from a place on."""
+        rests = self._rests.get((c, id(ask)))
+        if rests is None:
+            rests, rest = [0], 0
+            for number in reversed(self._order_of(c, ask)):
+                rest |= 1 << number
+                rests.append(rest)
+            rests.reverse()
+            self._rests[c, id(ask)] = rests
+        return rests[start]
+
+    def _taken(self, *, alike: bool) -> object:
+        """What is taken of what; `alike`: so that states are equal that differ in nothing but which twin was taken."""
+        placed: object = tuple(self._allocating) if self._demand.has_admin else self._placed
+        parts = {number: tuple(sorted(amounts.items())) for number, amounts in self._taking.items()}
+        if not alike or self._demand.has_admin:
+            return placed, frozenset(parts.items())
+        twin = self._bounds.twin
+        return frozenset(Counter((twin(n), parts.get(n)) for n in (*bits(self._placed), *parts)).items())
+
+    def _try(self, choice: _Choice) -> Position | None:
+        """The next alternative of a choice that can be had; where to go on then. None if there is none left."""
+        c, r, alternative, taken, _ = choice.position
+        if choice.ask is None:
+            if choice.at >= len(choice.order):
+                return None
+            choice.at += 1
+            return Position(c, r, choice.at - 1)
+        while choice.at < len(choice.order):
+            number = choice.order[choice.at]
+            choice.at += 1
+            if not choice.viable >> number & 1 or not self._is_free(choice.ask, c, number):
+                continue
+            undo = self._take(choice, choice.ask, number)
+            if undo is not None:
+                choice.undo = undo
+                start = 0 if choice.must else choice.at
+                return Position(c, r, alternative, taken + 1, start)
+        return None
+
+    def _back_from(self, choice: _Choice) -> Position | None:
+        """Nothing of this choice could be had."""
+        self._stack.pop()
+        self._failed_claim = choice.position.claim
+        failure = _Outcome.FAIL
+        if choice.state is not None:
+            self._hopeless[choice.state] = failure
+        return self._back(failure)
+
+    def _back(self, failure: _Outcome) -> Position | None:
+        """Undo until something else can be chosen; None at the end."""
+        while self._stack:
+            choice = self._stack[-1]
+            if choice.position.claim < self._failed_claim:
+                failure = _Outcome.FAIL
+            self._failed_claim = choice.position.claim
+            if choice.undo is not None:
+                self._give_back(choice.undo)
+                choice.undo = None
+            if choice.ask is None:
+                choice.all_too_many = choice.all_too_many and failure is _Outcome.TOO_MANY
+                position = self._try(choice)
+                if position is not None:
+                    return position
+                failure = _Outcome.TOO_MANY if choice.all_too_many else _Outcome.FAIL
+            elif failure is not _Outcome.TOO_MANY and not choice.must:
+                position = self._try(choice)
+                if position is not None:
+                    return position
+            if choice.state is not None:
+                self._hopeless[choice.state] = failure
+            self._stack.pop()
+        return None
+
+    # -- one device ----------------------------------------------------------------------------------------------------
+
+    def _take(self, choice: _Choice, ask: Ask, number: int) -> _Undo | None:
+        """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
+        self.steps += 1
+        seats, c = self._seats, choice.position.claim
+        shared = bool(seats.shared >> number & 1)
+        if number in seats.selectable(ask).faults:
+            raise fault_error(seats.selectable(ask).faults[number], self._names[c], ask)
+        taking = self._taking.get(number, {})
+        if not choice.must and (c, choice.position.request) > self._risk:
+            parts = tuple(sorted(taking.items())) if number in self._taking else None
+            twin = (self._bounds.twin(number), self._placed >> number & 1, parts)
+            if twin in choice.tried:
+                return None
+            choice.tried.add(twin)
+        if seats.rules.consumable and not choice.must and not seats.fits(ask, number, taking):
+            return None
+        if not seats.may_draw(number):
+            return None
+        draws = not (shared and (number in self._taking or seats.has_shares(number)))
+        if draws and not self._has_counters_for(number):
+            return None
+        if not seats.is_tolerated(ask, number):
+            return None
+        known = self._constrained(choice, number)
+        if known is None or (seats.rules.consumable and choice.must and not seats.fits(ask, number, taking)):
+            return None
+        return self._book(choice, number, known, shared=shared, draws=draws)
+
+    def _is_free(self, ask: Ask, c: int, number: int) -> bool:
+        if ask.is_admin:
+            return not self._allocating[c] >> number & 1
+        return not (self._placed | self._seats.used) >> number & 1
+
+    def _has_counters_for(self, number: int) -> bool:
+        """After adding it every counter of the pool must be in the clear (§4.8)."""
+        device = self._seats.devices[number].device
+        if not device.consumes_counters:
+            return True
+        left = self._left_in(self._seats.pool_of[number])
+        wanted: dict[tuple[str, str], int] = {}
+        for each in device.consumes_counters:
+            for counter, amount in each.counters.items():
+                wanted[each.counter_set, counter] = wanted.get((each.counter_set, counter), 0) + amount.value.nano
+        return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
+
+    def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
+        left = self._left.get(pool)
+        if left is None:
+            left = self._left[pool] = self._seats.left_in(pool)
+        return left
+
+    def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
+        c = choice.position.claim
+        claim, ask = self._demand.claims[c], choice.ask
+        assert ask is not None
+        known = self._known[c]
+        for at, constraint in enumerate(claim.constraints):
+            if not constraint.concerns(ask.request, ask.full_name):
+                continue
+            now = constraint.add(known[at], self._seats.kind(number))
+            if now is None:
+                if choice.must:
+                    raise AllocationError(
+                        f"claim {self._names[c]}, request {ask.own_name}: cannot add device "
+                        f"{self._seats.devices[number].id} because a claim constraint would not be satisfied"
+                    )
+                return None
+            known = (*known[:at], now, *known[at + 1 :])
+        return known
+
+    def _book(self, choice: _Choice, number: int, known: tuple[Known, ...], *, shared: bool, draws: bool) -> _Undo:
+        c, r = choice.position.claim, choice.position.request
+        ask = choice.ask
+        assert ask is not None
+        amounts = None
+        if shared:
+            amounts = self._seats.amounts(ask, number) or {}
+            taking = self._taking.setdefault(number, {})
+            for name, amount in amounts.items():
+                taking[name] = taking.get(name, 0) + amount
+        else:
+            self._allocating[c] |= 1 << number
+            self._placed |= 1 << number
+        drawn_in = self._seats.pool_of[number] if draws else -1
+        if drawn_in >= 0:
+            self._draw(number, drawn_in, -1)
+        picked = Picked(c, r, ask, number, amounts)
+        undo = _Undo(picked, self._known[c], drawn_in)
+        self._known[c] = known
+        self._picked.append(picked)
+        self._counts[c] += 1
+        return undo
+
+    def _give_back(self, undo: _Undo) -> None:
+        c, _, _, number, amounts = self._picked.pop()
+        self._counts[c] -= 1
+        self._known[c] = undo.known
+        if undo.drawn_in >= 0:
+            self._draw(number, undo.drawn_in, 1)
+        if amounts is None:
+            self._allocating[c] &= ~(1 << number)
+            self._placed = 0
+            for mask in self._allocating:
+                self._placed |= mask
+            return
+        if not any(each.number == number and each.amounts is not None for each in self._picked):
+            del self._taking[number]
+            return
+        taking = self._taking[number]
+        for name, amount in amounts.items():
+            taking[name] -= amount
+
+    def _draw(self, number: int, pool: int, sign: int) -> None:
+        device = self._seats.devices[number].device
+        if not device.consumes_counters:
+            return
+        left = self._left[pool]
+        for each in device.consumes_counters:
+            for counter, amount in each.counters.items():
+                left[each.counter_set, counter] += sign * amount.value.nano

@@ -1,0 +1,158 @@
+"""Devices that must become ready before the pod is bound: their drivers say so in the claim (docs/spec/dra.md §3.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from scheduler.api.apps_and_policy import started_at
+from scheduler.api.resource_v1 import AllocatedDeviceStatus, Condition, DeviceRequestAllocationResult, ResourceClaim
+from scheduler.cache.devices.manager import Devices
+from scheduler.core.clock import Clock
+from scheduler.framework.handle import DeviceMetrics
+from scheduler.framework.wait import wait_until
+from scheduler.plugins.dra.claim_writer import ClaimError
+
+POLL_S: Final = 5.0
+_TRUE: Final = "True"
+
+
+class ConditionError(ClaimError):
+    """The devices did not become ready. `status` is how metrics call it."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Readiness(NamedTuple):
+    """Of one claim. `failure` is the condition that says that a device will not come."""
+
+    is_ready: bool
+    failure: Condition | None = None
+
+
+def readiness(claim: ResourceClaim) -> Readiness:
+    """All devices are looked at, so that none that is late hides one that has failed."""
+    is_ready = True
+    for result in waited_for(claim):
+        status = _status_of(claim, result)
+        conditions = status.conditions if status is not None else ()
+        failure = next(
+            (c for c in conditions if c.type in result.binding_failure_conditions and c.status == _TRUE), None
+        )
+        if failure is not None:
+            return Readiness(is_ready=False, failure=failure)
+        true = {condition.type for condition in conditions if condition.status == _TRUE}
+        is_ready = is_ready and true.issuperset(result.binding_conditions)
+    return Readiness(is_ready)
+
+
+def waited_for(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
+    """Devices with binding conditions; failure conditions alone are not waited for."""
+    allocation = claim.status.allocation
+    return (result for result in (allocation.devices.results if allocation else ()) if result.binding_conditions)
+
+
+def is_overdue(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
+    """Whether the devices were allocated longer ago than they may take. `now_s` is wall time."""
+    allocation = claim.status.allocation
+    told = allocation.allocation_timestamp if allocation is not None else None
+    return bool(told) and started_at(told) + timeout_s < now_s
+
+
+def is_worn_out(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
+    """Whether the next attempt had better do without these devices (§3.4 step 3)."""
+    ready = readiness(claim)
+    if ready.failure is not None:
+        return True
+    return not ready.is_ready and is_overdue(claim, now_s, timeout_s)
+
+
+class ConditionWaiter:
+    """Waits for the devices of one pod at a time, for any number of pods beside each other."""
+
+    def __init__(
+        self, devices: Devices, *, clock: Clock, metrics: DeviceMetrics, timeout_s: float, follows_events: bool
+    ) -> None:
+        """Without `follows_events` it looks as upstream does: at once, then every five seconds."""
+        self._devices = devices
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._follows_events = follows_events
+
+    async def wait(self, claims: Sequence[ResourceClaim], profile: str, *, begins: Callable[[], None]) -> None:
+        """Return when all devices are ready; at once if none is waited for. Raises ConditionError, ClaimError.
+
+        `begins` is called if there is something to wait for.
+        """
+        waited = [claim for claim in claims if any(waited_for(claim))]
+        if not waited:
+            return
+        begins()
+        began, status = self._clock.now(), "error"
+        try:
+            await self._wait(waited)
+            status = "success"
+        except ConditionError as error:
+            status = error.status
+            raise
+        finally:
+            self._count(claims, profile, status, self._clock.now() - began)
+
+    def _count(self, claims: Sequence[ResourceClaim], profile: str, status: str, seconds: float) -> None:
+        """The wait once per device of all claims, the allocation once per device that was waited for, as upstream."""
+        for claim in claims:
+            for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+                self._metrics.conditions_wait(profile, result.driver, status, seconds)
+                if result.binding_conditions:
+                    self._metrics.conditions_allocation(profile, result.driver, status)
+
+    async def _wait(self, claims: Sequence[ResourceClaim]) -> None:
+        deadline = self._clock.now() + self._timeout_s
+        keys = tuple(claim.key for claim in claims)
+        is_ready = await wait_until(
+            lambda: (
+                sum(self._is_ready(claim, deadline) for claim in claims) == len(claims)
+            ),  # a ready one hides no failed one
+            self._clock,
+            deadline,
+            subscribe=partial(self._devices.subscribe, keys) if self._follows_events else None,
+            poll_s=lambda _: POLL_S,
+        )
+        if not is_ready:
+            raise ConditionError("device binding timeout: context deadline exceeded", "timeout")
+
+    def _is_ready(self, decided: ResourceClaim, deadline: float) -> bool:
+        """As the claim says now. Raises ClaimError when its devices will not come, or not in time.
+
+        At the end of the wait that end is what is told, not that the claim is as old by then.
+        """
+        name = decided.metadata.name
+        claim = self._devices.claims.get(decided.key)
+        if claim is None or claim.uid != decided.uid:
+            raise ClaimError(f'could not find ResourceClaim "{decided.key}"')
+        if claim.status.allocation is None:
+            raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+        ready = readiness(claim)
+        if ready.failure is not None:
+            told = f'claim={name}, reason={ready.failure.reason}, message="{ready.failure.message}"'
+            raise ConditionError(f"device binding failed: {told}", "failure")
+        has_time = self._clock.now() < deadline
+        if has_time and not ready.is_ready and is_overdue(claim, self._clock.wall(), self._timeout_s):
+            raise ConditionError(f"device binding timeout: claim={name}", "timeout")
+        return ready.is_ready
+
+
+def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
+    return next(
+        (
+            status
+            for status in claim.status.devices
+            if (status.driver, status.pool, status.device, status.share_id)
+            == (result.driver, result.pool, result.device, result.share_id)
+        ),
+        None,
+    )

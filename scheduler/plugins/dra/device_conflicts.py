@@ -1,0 +1,228 @@
+"""Whether more has been given away than there is: a device to two claims, or too much of one that is shared (§4.8, §4.9, §10.5).
+
+No API server keeps two schedulers from that. Looked at twice: before anything is written, by all that is known, and when the
+watch shows what was written, by what it has shown until then. What is not published, or not completely, is not held
+against anybody. Costs the claim's devices, with those who share them or draw on the same counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.api.decode import Broken
+from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult, ResourceClaim
+from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.pools import PoolKey
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Ambiguous, ApiError, Unavailable
+from scheduler.core.retry import Retry
+from scheduler.framework.handle import ClaimWrites
+
+_Results: TypeAlias = Sequence[DeviceRequestAllocationResult]
+_Counts: TypeAlias = Callable[[str], bool]
+"""Whether what the claim with this uid has is held against others."""
+_NOTHING: Final[Mapping[str, Mapping[str, int]]] = {}
+_NO_AMOUNTS: Final[Mapping[str, int]] = {}
+
+
+class Clash(NamedTuple):
+    """What speaks against an allocation, and the uids of the claims that it is due to."""
+
+    problem: str
+    others: frozenset[str]
+
+
+class Clashes:
+    """Single owner: the writer of claims, and who confirms what it has written."""
+
+    def __init__(self, devices: Devices, *, runs: Callable[[str], bool]) -> None:
+        """`runs`: whether the pod with this uid is bound."""
+        self._devices = devices
+        self._runs = runs
+
+    def ahead(self, claim: ResourceClaim, allocation: AllocationResult) -> str:
+        """What speaks against giving this to the claim, by all that others have and all that is in flight; "" if nothing."""
+        clash = self._clash(claim, allocation, is_there=_anybody, counts=_anybody)
+        return clash.problem if clash is not None else ""
+
+    def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> Clash | None:
+        """What speaks against what the claim has, by what is known of others than `but`.
+
+        Of shared capacity and counters that which the watch has shown: what we have written since comes later, and its own
+        look is still to come.
+        """
+        return self._clash(
+            claim,
+            claim.status.allocation,
+            is_there=lambda uid: uid not in but,
+            counts=lambda uid: uid not in but and self._is_shown(uid),
+        )
+
+    def somebody_runs(self, claim: ResourceClaim) -> bool:
+        """Whether the claim has a user who will not give it back. Of who is no pod nothing is known."""
+        return any(user.resource != "pods" or self._runs(user.uid) for user in claim.status.reserved_for)
+
+    def _clash(
+        self, claim: ResourceClaim, allocation: AllocationResult | None, *, is_there: _Counts, counts: _Counts
+    ) -> Clash | None:
+        given = allocation.devices.results if allocation is not None else ()
+        results = [result for result in given if not result.admin_access]
+        for result in results:
+            others = frozenset(uid for uid in self._elsewhere(result, claim.uid) if is_there(uid))
+            if others:
+                text = f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
+                return Clash(text, others)
+        for overdrawn in (self._overdrawn_capacity, self._overdrawn_counter):
+            found = overdrawn(claim.uid, results, counts)
+            if found is not None:
+                text = f"claim {claim.key}: {found.problem} got allocated to other claims in the meantime"
+                return Clash(text, found.others)
+        return None
+
+    def _elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> set[str]:
+        """Who else has it: a part of a device is had beside other parts, a whole one by nobody else."""
+        use = self._devices.use
+        others = set(use.holders(result.id))
+        if result.share_id is None:
+            others.update(share.claim_uid for share in use.shares(result.id))
+        return others - {uid}
+
+    def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> Clash | None:
+        """The first capacity that our shares are too much for; ours of nothing never are."""
+        taken: dict[DeviceId, dict[str, int]] = {}
+        for result in results:
+            own = taken.setdefault(result.id, {}) if result.share_id is not None else {}
+            for name, consumed in (result.consumed_capacity or {}).items():
+                own[name] = own.get(name, 0) + consumed.nano
+        for device, own in taken.items():
+            draws = self._devices.on_nodes.draws(PoolKey(device.driver, device.pool))
+            there = draws.capacities.get(device, _NO_AMOUNTS) if draws is not None else _NO_AMOUNTS
+            wanted = {name: amount for name, amount in own.items() if amount > 0 and name in there}
+            if not wanted:
+                continue
+            shares = self._devices.use.shares(device)
+            others = [share for share in shares if share.claim_uid != uid and counts(share.claim_uid)]
+            for name, amount in wanted.items():
+                if amount + sum(each.consumed.get(name, 0) for each in others) > there[name]:
+                    return Clash(f"{name} of device {device}", frozenset(each.claim_uid for each in others))
+        return None
+
+    def _overdrawn_counter(self, uid: str, results: _Results, counts: _Counts) -> Clash | None:
+        """The first counter that our devices draw too much of."""
+        own = {result.id for result in results if not self._is_drawn_anyway(result, uid)}
+        for (pool, of), names in self._drawn(own).items():
+            draws = self._devices.on_nodes.draws(pool)
+            assert draws is not None
+            users = {each: self._users(each, uid, counts) for each in draws.drawers[of]}
+            used = [each for each, others in users.items() if each in own or others]
+            for name in names:
+                if sum(draws.drawn[each][of].get(name, 0) for each in used) > draws.counters[of][name]:
+                    others = frozenset(other for each in users.values() for other in each)
+                    return Clash(f"counter {name} of set {of} in pool {pool.driver}/{pool.name}", others)
+        return None
+
+    def _drawn(self, devices: Iterable[DeviceId]) -> dict[tuple[PoolKey, str], dict[str, None]]:
+        """Pool and counter set → the counters of it that any of these draws on."""
+        out: dict[tuple[PoolKey, str], dict[str, None]] = {}
+        for device in sorted(devices):
+            pool = PoolKey(device.driver, device.pool)
+            draws = self._devices.on_nodes.draws(pool)
+            for of, amounts in draws.drawn.get(device, _NOTHING).items() if draws is not None else ():
+                names = out.setdefault((pool, of), {})
+                names.update((name, None) for name, amount in amounts.items() if amount > 0)
+        return out
+
+    def _is_drawn_anyway(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
+        """Whoever shares it with us runs: it draws no more for us, and a search would give it away (§4.7)."""
+        if result.share_id is None:
+            return False
+        sharers = {share.claim_uid for share in self._devices.use.shares(result.id)} - {uid}
+        claims = (self._devices.claims.by_uid(sharer) for sharer in sharers)
+        return any(claim is not None and self.somebody_runs(claim) for claim in claims)
+
+    def _users(self, device: DeviceId, uid: str, counts: _Counts) -> set[str]:
+        """Who else has it, be it a part."""
+        use = self._devices.use
+        users = {*use.holders(device), *(share.claim_uid for share in use.shares(device))}
+        return {user for user in users if user != uid and counts(user)}
+
+    def _is_shown(self, uid: str) -> bool:
+        """A claim that cannot be read any more keeps what it was shown to have."""
+        claims = self._devices.claims
+        known = claims.by_uid(uid)
+        if known is None:
+            return claims.pending(uid) is None
+        seen = claims.get_api(known.key)
+        return seen is not None and seen.uid == uid and seen.is_allocated
+
+
+def _anybody(_: str) -> bool:
+    return True
+
+
+UNKNOWN = 0
+"""A version that nobody has noted."""
+_READS_MAX = 16
+
+
+class Precedence:
+    """Asks the server; changes nothing."""
+
+    def __init__(self, writer: ClaimWrites, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+
+    async def was_first(self, other: ResourceClaim, ours: ResourceClaim, *, allocated_at: int) -> bool:
+        """Whether `other` has had its devices for longer than `ours`. Costs no request if its last write was before `allocated_at`.
+
+        `allocated_at`: the version of the write that gave `ours` its devices; UNKNOWN if that is not known. True if it
+        cannot be found out: then giving way is safe.
+        """
+        if not other.is_allocated:
+            return False
+        theirs, mine = other.version, allocated_at or ours.version
+        if not theirs or not mine:
+            return True
+        try:
+            for _ in range(_READS_MAX):
+                if theirs > mine:
+                    then = await self._version_at(other, mine)
+                    if then is None:
+                        return False
+                    theirs = then
+                elif allocated_at:
+                    return True
+                else:
+                    then = await self._version_at(ours, theirs)
+                    if then is None:
+                        return True
+                    mine = then
+        except ApiError:
+            pass  # the history is forgotten, or the server says nothing
+        return True
+
+    async def _version_at(self, claim: ResourceClaim, version: int) -> int | None:
+        """Of its last write until then, if it had these very devices by then; else None. Raises ApiError."""
+        then = await self._read(claim, version)
+        if then is None or isinstance(then, Broken) or then.uid != claim.uid or not _is_same(then, claim):
+            return None
+        return then.version or version
+
+    async def _read(self, claim: ResourceClaim, version: int) -> ResourceClaim | Broken | None:
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        retry = Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
+        while True:
+            try:
+                return await self._writer.read_resource_claim_at(namespace, name, version)
+            except (Ambiguous, Unavailable) as error:
+                await retry.pause(error)
+
+
+def _is_same(left: ResourceClaim, right: ResourceClaim) -> bool:
+    """The same allocation, not another one of the same devices: its time tells them apart where it has one."""
+    one, two = left.status.allocation, right.status.allocation
+    if one is None or two is None:
+        return False
+    parts = [[(r.request, r.id, r.share_id) for r in each.devices.results] for each in (one, two)]
+    return parts[0] == parts[1] and one.allocation_timestamp == two.allocation_timestamp

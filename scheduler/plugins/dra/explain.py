@@ -1,0 +1,252 @@
+"""Why requests find no devices, in numbers, and whose selector breaks on which device (docs/spec/dra.md §10.3).
+
+Messages stay upstream's. Numbers are worked out when somebody asks, from what is known then; a broken selector is told to
+the pod's user as an event, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.node_kinds import usable
+from scheduler.cache.devices.pools import PoolState
+from scheduler.core.caching import LogOnce
+from scheduler.core.nodeset import NodeSet
+from scheduler.framework.handle import Recorder
+from scheduler.plugins.dra.bounds import Counted, counted
+from scheduler.plugins.dra.node_devices import Rules, Seats
+from scheduler.plugins.dra.requests import Ask, ClaimDemand
+from scheduler.plugins.dra.selectors import Fault
+from scheduler.plugins.dra.state import Variant
+
+_log = structlog.get_logger(__name__)
+_REMEMBERED: Final = 16_384
+_FREE: Final = "free"
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Of one request. `most` is how many are free on the node where most are."""
+
+    out: Counter[str] = field(default_factory=Counter)
+    most: int = 0
+    shared: set[DeviceId] = field(default_factory=set)
+    """Devices that many nodes see, and that are counted already."""
+
+
+class Accounts:
+    """Those of one profile."""
+
+    def __init__(self, devices: Devices, recorder: Recorder, rules: Rules, *, scheduler_name: str) -> None:
+        self._devices = devices
+        self._recorder = recorder
+        self._rules = rules
+        self._scheduler_name = scheduler_name
+        self._warned = LogOnce(_REMEMBERED)
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def log(self, pod: PodInfo, variants: Sequence[Variant]) -> None:
+        """To the debug log, if that is kept."""
+        if any(variant.demand is not None for variant in variants) and _log.is_enabled_for(logging.DEBUG):
+            _log.debug("no node has devices for all claims of a pod", pod=pod.key, **self.of(variants))
+
+    def of(self, variants: Sequence[Variant]) -> dict[str, Any]:
+        """For each request how many devices there are, and for what reason how many of them will not do.
+
+        O(devices of one node per kind of nodes). A device is counted under the first thing that is wrong with it.
+        """
+        self._devices.on_nodes.catch_up()
+        out: dict[str, Any] = {"requests": [row for variant in variants for row in self._rows(variant)]}
+        constraints = [row for variant in variants for row in self._constraint_rows(variant)]
+        if constraints:
+            out["constraints"] = constraints
+        broken = {key: found.why for (kind, key), found in self._devices.broken.items() if kind == "ResourceSlice"}
+        if broken:
+            out["unreadableSlices"] = broken
+        if self._devices.on_nodes.problem:
+            out["problem"] = self._devices.on_nodes.problem
+        return out
+
+    def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
+        if variant.demand is None:
+            return
+        for claim, name in zip(variant.demand.claims, variant.names, strict=True):
+            for request in claim.requests:
+                for ask in request.asks:
+                    yield self._row(claim, name, ask, variant.nodes)
+
+    def _constraint_rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
+        """For each constraint how many free devices satisfy it together on one node, and on how many nodes enough do."""
+        if variant.demand is None:
+            return
+        for claim, name in zip(variant.demand.claims, variant.names, strict=True):
+            counts = self._counted(claim, variant.nodes) if claim.constraints else []
+            for at, constraint in enumerate(claim.constraints):
+                here = [(nodes, each[at]) for nodes, each in counts]
+                best = max(
+                    (each for _, each in here), key=lambda each: (each.most - each.wanted, each.most), default=None
+                )
+                yield {
+                    "claim": name,
+                    "constraint": f"{'match' if constraint.is_match else 'distinct'}Attribute {constraint.attribute}",
+                    "requests": [r.name for r in claim.requests if constraint.concerns(r.name, r.name)],
+                    "wanted": best.wanted if best is not None else 0,
+                    "mostOnOneNode": best.most if best is not None else 0,
+                    "nodesWithEnough": sum(nodes for nodes, each in here if each.most >= each.wanted),
+                }
+
+    def _counted(self, claim: ClaimDemand, nodes: NodeSet) -> list[tuple[int, list[Counted]]]:
+        """Per kind of nodes: how many nodes, and the count of each constraint on one of them."""
+        out = []
+        for kind in self._devices.on_nodes.kinds():
+            alike = kind.nodes & nodes
+            if alike:
+                slot = alike.bit_length() - 1
+                seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+                free = {
+                    ask.full_name: [
+                        n for n in range(len(seats.devices)) if self._why_not(claim, ask, seats, n) == _FREE
+                    ]
+                    for request in claim.requests
+                    for ask in request.asks
+                }
+                counts = [counted(constraint, claim, seats, free) for constraint in claim.constraints]
+                out.append((alike.bit_count(), counts))
+        return out
+
+    def _row(self, claim: ClaimDemand, name: str, ask: Ask, nodes: NodeSet) -> dict[str, Any]:
+        tally = _Tally()
+        for kind in self._devices.on_nodes.kinds():
+            alike = kind.nodes & nodes
+            if alike:
+                slot = alike.bit_length() - 1
+                seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+                shared = {id(view) for view in kind.sight.views}
+                self._count(tally, claim, ask, seats=seats, shared=shared, nodes=alike.bit_count())
+        seen = tally.out.total()
+        free = tally.out.pop(_FREE, 0)
+        return {
+            "claim": name,
+            "request": ask.full_name,
+            "class": ask.spec.device_class_name,
+            "selectors": [each.cel.expression for each in ask.spec.selectors if each.cel is not None],
+            "wanted": "all" if ask.is_all else ask.spec.count,
+            "nodes": nodes.bit_count(),
+            "devices": seen,
+            "out": dict(sorted(tally.out.items())),
+            "free": free,
+            "mostOnOneNode": tally.most,
+        }
+
+    def _count(
+        self, tally: _Tally, claim: ClaimDemand, ask: Ask, *, seats: Seats, shared: set[int], nodes: int
+    ) -> None:
+        """`nodes` nodes have devices like this one's; those of the pools `shared` are the same ones everywhere."""
+        free = 0
+        for number, each in enumerate(seats.devices):
+            why = self._why_not(claim, ask, seats, number)
+            free += why == _FREE
+            if id(seats.pools[seats.pool_of[number]]) not in shared:
+                tally.out[why] += nodes
+            elif each.id not in tally.shared:
+                tally.shared.add(each.id)
+                tally.out[why] += 1
+        for view in seats.pools:
+            if view.state is not PoolState.GOOD:
+                what = "pools that are being updated" if view.state is PoolState.INCOMPLETE else "invalid pools"
+                tally.out[what] += nodes if id(view) not in shared else 1
+        tally.most = max(tally.most, free)
+
+    def _why_not(self, claim: ClaimDemand, ask: Ask, seats: Seats, number: int) -> str:
+        each = seats.devices[number]
+        if not seats.rules.binding and each.device.binding_conditions:
+            return "binding conditions"
+        selected = ask.selectors.of(each.kind) if ask.selectors is not None else False
+        if isinstance(selected, Fault):
+            return "broken selector"
+        if not selected:
+            return self._selector(ask, seats, number)
+        if not usable(each, seats.slot):
+            return "for other nodes"
+        if seats.used >> number & 1 and not ask.is_admin:
+            return "in use"
+        if not seats.is_tolerated(ask, number):
+            return "taint"
+        if not self._is_drawable(seats, number):
+            return "counters"
+        if seats.rules.consumable and not seats.fits(ask, number, {}):
+            return "capacity"
+        lacking = next(
+            (
+                con.attribute
+                for con in claim.constraints
+                if con.concerns(ask.request, ask.full_name) and con.values(each.kind) is None
+            ),
+            None,
+        )
+        return _FREE if lacking is None else f"constraint on {lacking}"
+
+    def _selector(self, ask: Ask, seats: Seats, number: int) -> str:
+        kind = seats.kind(number)
+        if ask.device_class is not None:
+            for at, each in enumerate(ask.device_class.spec.selectors):
+                if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
+                    return f"class selector #{at}"
+        for at, each in enumerate(ask.spec.selectors):
+            if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
+                return f"selector #{at}"
+        return "selector"
+
+    def _is_drawable(self, seats: Seats, number: int) -> bool:
+        if not seats.may_draw(number):
+            return False
+        consumes = seats.devices[number].device.consumes_counters
+        if not consumes or seats.has_shares(number):
+            return True
+        left = seats.left_in(seats.pool_of[number])
+        return all(
+            left.get((each.counter_set, counter), 0) >= amount.value.nano
+            for each in consumes
+            for counter, amount in each.counters.items()
+        )
+
+    # -- broken selectors ----------------------------------------------------------------------------------------------
+
+    def warn(self, pod: PodInfo, variant: Variant, nodes: NodeSet) -> None:
+        """Tell the pod's user on which device a selector breaks, if that is what is wrong on these nodes."""
+        note = self._breakage(variant, nodes.bit_length() - 1)
+        if not note or not self._warned.is_new((pod.uid, note)):
+            return
+        self._recorder.event(
+            pod.pod,
+            controller=self._scheduler_name,
+            type_="Warning",
+            reason="DeviceSelectorFailed",
+            action="Scheduling",
+            note=note,
+        )
+
+    def _breakage(self, variant: Variant, slot: int) -> str:
+        if variant.demand is None or slot < 0:
+            return ""
+        seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+        for c, _, ask in variant.demand.asks:
+            if ask.selectors is None:
+                continue
+            for number, fault in sorted(seats.selectable(ask).faults.items()):
+                if fault.is_of_device:
+                    whose = f"class {ask.spec.device_class_name}" if fault.of_class else f"request {ask.full_name}"
+                    about = f"claim {variant.names[c]}: selector #{fault.at} of {whose}"
+                    hint = ", guard it with has() or an optional" if fault.is_missing else ""
+                    return f"{about} breaks on device {seats.devices[number].id}: {fault.text}{hint}"
+        return ""

@@ -1,0 +1,273 @@
+"""How much of a device's capacities a request takes (docs/spec/dra.md §4.9). Amounts are exact, in nano units."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from scheduler.api.quantity import Quantity
+from scheduler.api.resource_v1 import (
+    CapacityRange,
+    CapacityRequestPolicy,
+    Device,
+    DeviceCapacity,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+)
+from scheduler.cache.devices.allocation_state import Use
+from scheduler.cache.devices.node_kinds import usable
+from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, Published
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE, TAINTS
+from scheduler.plugins.dra.requests import Ask
+from scheduler.plugins.dra.selectors import Fault, Selectors
+
+_NANO: Final = 10**9
+_NOTHING: Final[Mapping[str, Quantity]] = {}
+
+
+def consumption(request: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
+    """Capacity name → amount, for every capacity of the device; None if the device does not offer what is asked."""
+    asked = request.capacity.requests if request.capacity is not None else _NOTHING
+    if any(name not in device.capacity for name in asked):
+        return None
+    out: dict[str, int] = {}
+    for name, capacity in device.capacity.items():
+        wanted = asked.get(name)
+        amount = _amount(wanted, capacity)
+        if _violates(amount, capacity.request_policy):
+            return None
+        out[name] = amount
+    return out
+
+
+def _amount(wanted: Quantity | None, capacity: DeviceCapacity) -> int:
+    policy = capacity.request_policy
+    if wanted is None:
+        return (policy.default if policy is not None and policy.default is not None else capacity.value).nano
+    if policy is None:
+        return wanted.nano
+    if policy.valid_range is not None and policy.valid_range.min is not None:
+        return _up_in_range(wanted, policy.valid_range.min, policy.valid_range.step)
+    return next((valid.nano for valid in policy.valid_values if wanted.nano <= valid.nano), wanted.nano)
+
+
+def _up_in_range(wanted: Quantity, least: Quantity, step: Quantity | None) -> int:
+    if wanted.nano < least.nano:
+        return least.nano
+    if step is None or not step.value:
+        return wanted.nano
+    steps = -((least.value - wanted.value) // step.value)
+    return (least.value + steps * step.value) * _NANO
+
+
+def _violates(amount: int, policy: CapacityRequestPolicy | None) -> bool:
+    if policy is None or (policy.default is not None and policy.default.nano == amount):
+        return False
+    if policy.valid_range is not None:
+        return _outside(amount, policy.valid_range)
+    return bool(policy.valid_values) and all(valid.nano != amount for valid in policy.valid_values)
+
+
+def _outside(amount: int, valid: CapacityRange) -> bool:
+    if valid.max is not None and amount > valid.max.nano:
+        return True
+    if valid.step is None or not valid.step.value:
+        return False
+    least = valid.min.value if valid.min is not None else 0
+    return bool((-(-amount // _NANO) - least) % valid.step.value)
+
+
+Mask: TypeAlias = int
+_NO_AMOUNTS: Final[Mapping[str, int]] = {}
+_HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which of the allocator's rules are in force: kube-scheduler's feature gates, and two of ours."""
+
+    partitionable: bool = True
+    taints: bool = True
+    binding: bool = True
+    consumable: bool = True
+    old_shares: bool = False
+    """Whether shares of a device that is shared no more keep it from others, as they do in the second look."""
+    merges_terms: bool = False
+    """Whether node selectors of several terms are merged; upstream ends with an error."""
+
+    @classmethod
+    def of(cls, gates: frozenset[str], *, old_shares: bool = False, merges_terms: bool = False) -> Rules:
+        """Binding conditions need the device status as well."""
+        return cls(
+            old_shares=old_shares,
+            merges_terms=merges_terms,
+            partitionable=PARTITIONABLE in gates,
+            taints=TAINTS in gates,
+            binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
+            consumable=CONSUMABLE in gates,
+        )
+
+
+@dataclass(slots=True)
+class Candidates:
+    """What of a node's devices one ask may have. `mask` holds those with a fault, too: the search must come to them."""
+
+    mask: Mask = 0
+    faults: dict[int, Fault] = field(default_factory=dict)
+
+
+class Seats:
+    """One node for one search."""
+
+    def __init__(self, slot: int, pools: Sequence[PoolView], use: Use, *, rules: Rules) -> None:
+        self.slot = slot
+        self.pools = pools
+        self.rules = rules
+        self._use = use
+        self.devices: list[Published] = []
+        self.pool_of: list[int] = []
+        for number, view in enumerate(pools):
+            self.devices.extend(view.devices)
+            self.pool_of.extend([number] * len(view.devices))
+        self._candidates: dict[Selectors, Candidates] = {}
+        self._amounts: dict[tuple[int, int], Mapping[str, int] | None] = {}
+
+    @property
+    def first_incomplete(self) -> PoolView | None:
+        """In the order of the pools, as texts name it: the first that is not good (§4.4)."""
+        return next((view for view in self.pools if view.state is not PoolState.GOOD), None)
+
+    @property
+    def has_invalid(self) -> bool:
+        """Whether some pool contradicts itself."""
+        return any(view.state is PoolState.INVALID for view in self.pools)
+
+    @cached_property
+    def used(self) -> Mask:
+        """Devices that somebody has as a whole, and those with old shares."""
+        out = 0
+        for number, each in enumerate(self.devices):
+            is_alone = self.rules.old_shares and not self.shared >> number & 1
+            if self._use.is_used(each.id) if is_alone else self._use.is_exclusive(each.id):
+                out |= 1 << number
+        return out
+
+    @cached_property
+    def shared(self) -> Mask:
+        """Devices that several may use at once."""
+        if not self.rules.consumable:
+            return 0
+        return sum(1 << n for n, each in enumerate(self.devices) if each.device.allow_multiple_allocations)
+
+    @cached_property
+    def in_use(self) -> Hashable:
+        """All that a search reads of who has what: equal where it would find the same."""
+        shares = [
+            (number, tuple(sorted(self.consumed(number).items())))
+            for number, each in enumerate(self.devices)
+            if self._use.shares(each.id)
+        ]
+        left = [tuple(self.left_in(number).items()) for number, view in enumerate(self.pools) if view.counters]
+        return self.used, tuple(shares), tuple(left)
+
+    def kind(self, number: int) -> DeviceKind:
+        """The kind of a device."""
+        return self.devices[number].kind
+
+    def consumed(self, number: int) -> dict[str, int]:
+        """What others take of its capacities."""
+        return dict(self._use.consumed(self.devices[number].id))
+
+    def has_shares(self, number: int) -> bool:
+        """Whether anybody has a part of it."""
+        return bool(self._use.shares(self.devices[number].id))
+
+    # -- what an ask may have ------------------------------------------------------------------------------------------
+
+    def selectable(self, ask: Ask) -> Candidates:
+        """What class, selectors, binding conditions and the node itself let through (§4.6 step 4)."""
+        selectors = ask.selectors
+        assert selectors is not None
+        known = self._candidates.get(selectors)
+        if known is None:
+            known = self._candidates[selectors] = self._select(selectors)
+        return known
+
+    def _select(self, selectors: Selectors) -> Candidates:
+        out = Candidates()
+        verdicts: dict[DeviceKind, bool | Fault] = {}
+        for number, each in enumerate(self.devices):
+            if not self.rules.binding and each.device.binding_conditions:
+                continue
+            verdict = verdicts.get(each.kind)
+            if verdict is None:
+                verdict = verdicts[each.kind] = selectors.of(each.kind)
+            if isinstance(verdict, Fault):
+                out.faults[number] = verdict
+            elif not verdict or not usable(each, self.slot):
+                continue
+            out.mask |= 1 << number
+        return out
+
+    def is_tolerated(self, ask: Ask, number: int) -> bool:
+        """Every hard taint of the device is; admin access is no exemption (§4.7)."""
+        taints = self.devices[number].device.taints
+        if not taints or not self.rules.taints:
+            return True
+        return all(
+            taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in ask.spec.tolerations)
+            for taint in taints
+        )
+
+    def may_draw(self, number: int) -> bool:
+        """Without the rules of partitions, a device that draws on counters cannot be had."""
+        return self.rules.partitionable or not self.devices[number].device.consumes_counters
+
+    def amounts(self, ask: Ask, number: int) -> Mapping[str, int] | None:
+        """What the ask takes of the device's capacities; None if the device does not offer it (§4.9)."""
+        if ask.spec.capacity is None and not self.devices[number].device.capacity:
+            return _NO_AMOUNTS
+        key = (id(ask), number)
+        if key not in self._amounts:
+            self._amounts[key] = consumption(ask.spec, self.devices[number].device)
+        return self._amounts[key]
+
+    def fits(self, ask: Ask, number: int, taking: Mapping[str, int]) -> bool:
+        """Whether the ask's amounts are left, when `taking` is about to be taken as well."""
+        amounts = self.amounts(ask, number)
+        if amounts is None:
+            return False
+        device: Device = self.devices[number].device
+        gone = self._use.consumed(self.devices[number].id)
+        return all(
+            gone.get(name, 0) + taking.get(name, 0) + amount <= device.capacity[name].value.nano
+            for name, amount in amounts.items()
+        )
+
+    # -- counters ------------------------------------------------------------------------------------------------------
+
+    def left_in(self, pool: int) -> dict[tuple[str, str], int]:
+        """(set, counter) → what the devices in use leave of it; may be negative (§4.8)."""
+        view = self.pools[pool]
+        left = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
+        for each in (*view.devices, *view.elsewhere):
+            if each.device.consumes_counters and self._use.is_used(each.id):
+                for consumption_ in each.device.consumes_counters:
+                    for counter, amount in consumption_.counters.items():
+                        if (consumption_.counter_set, counter) in left:
+                            left[consumption_.counter_set, counter] -= amount.value.nano
+        return left
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """§4.7."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and toleration.value == taint.value

@@ -1,0 +1,220 @@
+"""Devices of pods that may be evicted, and devices kept for whom they were evicted (docs/spec/dra.md §10; switch devicePreemption).
+
+Upstream never frees devices in a dry run, and forgets while victims leave whom their devices are for. Here a claim gives its
+devices back when all its users have left, all in one trial; and a pod that is nominated to a node has there what a search
+picks for it, of what is free and of what is being given back. Nothing of this is written down or held: it follows from
+nominations, as the room for pods does, and so it ends with them and survives a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.cache.devices.allocation_state import Use
+from scheduler.core import nodeset
+from scheduler.core.caching import BoundedCache
+from scheduler.core.cooperative import T, Work, finish
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.handle import Handle
+from scheduler.framework.interface import CycleState, StateKey, WhatIf
+from scheduler.framework.status import AttemptError, Code, Groups, Rejection
+from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.hints import Frees
+from scheduler.plugins.dra.node_verdicts import NO_DEVICES, Boards, Verdict
+from scheduler.plugins.dra.nominated_devices import AsIf, Holders, Keeping, Kept, Look
+from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
+
+WAITING: Final = Rejection(
+    PLUGIN,
+    Code.UNRESOLVABLE,
+    ("preemption: not eligible due to devices that are being given back on the nominated node.",),
+)
+GIVE_UP_S: Final = 60.0
+"""So long may claims keep their devices after the last of their users has gone."""
+_REMEMBERED: Final = 4096
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Timed(Protocol):
+    """Limits the time that an attempt may search."""
+
+    def __call__(self, known: DeviceState, work: Work[T]) -> Work[T]:
+        """The same work; raises AttemptError when the attempt has searched for too long."""
+
+
+class _Wait(NamedTuple):
+    """For claims that nobody is left of, since this moment."""
+
+    claims: frozenset[str]
+    since: float
+
+
+_AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
+
+
+class Evicting:
+    """Of one profile. Changes nothing but the state of attempts; where it is switched off, not even that."""
+
+    def __init__(self, handle: Handle, boards: Boards, look: Look) -> None:
+        self._is_on = handle.ours.device_preemption == "on"
+        self._cluster = handle.cluster
+        self._nodes = handle.cluster.nodes
+        self._devices = handle.cluster.devices
+        self._boards = boards
+        self._holders = Holders(handle.cluster, handle.preempting)
+        self._keeping = Keeping(handle, boards, look, self._holders)
+        self._clock = handle.clock
+        self._waits = handle.kept("DynamicResources.waits", partial(BoundedCache[str, _Wait], _REMEMBERED))
+        """By uid of the preemptor."""
+
+    # -- trials --------------------------------------------------------------------------------------------------------
+
+    def left(self, state: CycleState, other: PodInfo, slot: int) -> None:
+        """The pod has left the node."""
+        as_if = self._as_if(state, slot)
+        if as_if is not None:
+            as_if.gone.add(other.uid)
+
+    def came(self, state: CycleState, other: PodInfo, slot: int) -> None:
+        """It came back; or it is nominated to the node, and takes what is for it."""
+        as_if = self._as_if(state, slot)
+        if as_if is None:
+            return
+        if other.node_name:
+            as_if.gone.discard(other.uid)
+            return
+        as_if.kept += self._keeping.on(state.get(STATE), as_if, other)
+        if as_if.kept and not as_if.gone:
+            state.get(STATE).kept[slot] = as_if.kept
+
+    def tried_on(self, state: CycleState, nodes: NodeSet) -> NodeSet:
+        """That of the nodes which this trial is about."""
+        return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
+
+    def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Verdict]:
+        """The exact answer for one node, in this trial if it is one. Raises TimedOut.
+
+        An error that the search meets only because devices are kept for nominated pods, or given back by pods that may be
+        evicted, is no error: upstream, which does neither, would not meet it.
+        """
+        assert variant.demand is not None
+        use = self.use(state, pod, slot)
+        if use is not None:
+            verdict = yield from self._boards.verdict_if(variant.demand, slot, use)
+            if not verdict.failed:
+                return verdict
+        as_it_is = yield from self._boards.verdict(variant.demand, slot)
+        return as_it_is if use is None or as_it_is.failed else NO_DEVICES
+
+    def use(self, state: CycleState, pod: PodInfo, slot: int) -> Use | None:
+        """What is in use there for this pod, in this trial if it is one; None if it is as it is."""
+        known, freed = state.get(STATE), _NOTHING
+        kept = self._elsewhere(known, pod, slot)
+        if self.tried_on(state, 1 << slot):
+            as_if = state.get(_AS_IF)
+            freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
+        return self._keeping.as_if(freed, kept) if freed or kept else None
+
+    def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> Use | None:
+        """What is in use there for a pod that yields to those nominated; None if it is as it is."""
+        kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
+        return self._keeping.as_if(_NOTHING, kept) if kept else None
+
+    def _as_if(self, state: CycleState, slot: int) -> AsIf | None:
+        """None where devices are none of the trial's matter: the pod needs none there, or has them."""
+        known = state.get(STATE) if self._is_on and state.has(STATE) else None
+        variant = known.variant(slot) if known is not None and not known.allocations else None
+        if variant is None or variant.demand is None:
+            return None
+        if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
+            self._devices.on_nodes.catch_up()
+            state.set(_AS_IF, AsIf(slot, self._holders.at(slot, {})))
+        return state.get(_AS_IF)
+
+    def _elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
+        return self._keeping.elsewhere(known, pod, slot) if self._is_on else ()
+
+    def frees(self) -> Sequence[Frees]:
+        """Events after which what was kept for a pod may be had by others."""
+        return self._keeping.frees() if self._is_on else ()
+
+    # -- would an eviction help ----------------------------------------------------------------------------------------
+
+    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet, timed: Timed) -> Work[NodeSet]:
+        """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone.
+
+        `timed` counts what it takes. Of what takes too long, or comes after that, nothing is hoped.
+        """
+        if not self._is_on or not no.is_shortage or pod.pod.spec.preemption_policy == "Never":
+            return EMPTY
+        known = state.get(STATE)
+        self._devices.on_nodes.catch_up()
+        claims: dict[int, dict[str, ResourceClaim]] = {}
+        helped = EMPTY
+        for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
+            lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
+            kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
+            if (yield from self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept), timed)):
+                helped |= 1 << slot
+            yield
+        return helped
+
+    def _suffices(self, known: DeviceState, as_if: AsIf, timed: Timed) -> Work[bool]:
+        variant = known.variant(as_if.slot)
+        freed = as_if.freed - {claim.uid for claim in known.claims}
+        if variant is None or variant.demand is None or not freed:
+            return False
+        use = self._keeping.as_if(freed, as_if.kept)
+        try:
+            return not (yield from timed(known, self._boards.verdict_if(variant.demand, as_if.slot, use))).refusal
+        except (AttemptError, TimedOut):
+            return False
+
+    def _fits(self, variant: Variant, slot: int, use: Use) -> bool:
+        """Blocks the event loop while it searches."""
+        assert variant.demand is not None
+        try:
+            limit_s = self._boards.limits.holding_s
+            return not finish(self._boards.verdict_if(variant.demand, slot, use, limit_s=limit_s)).refusal
+        except TimedOut:
+            return False
+
+    # -- waiting for what was made free ----------------------------------------------------------------------------------
+
+    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> bool:
+        """Whether the devices that the pod was nominated for are on their way: nobody else has to die for it."""
+        short = _short(refused) if self._is_on else EMPTY
+        nominated = what_if.nominated_to if short else ""
+        slot = self._nodes.present_slot(nominated) if nominated else None
+        variant = known.variant(slot) if slot is not None and short >> slot & 1 else None
+        if slot is None or variant is None or variant.demand is None:
+            return False
+        as_if = AsIf(slot, self._holders.at(slot, {}))
+        leaving = self._holders.leaving(as_if) - {claim.uid for claim in known.claims}
+        if not leaving or not self._fits(variant, slot, self._keeping.as_if(leaving, known.kept.get(slot, ()))):
+            return False
+        users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
+        if any(self._cluster.get(uid) is not None for uid in users):
+            self._waits.pop(pod.uid)
+            return True
+        return self._waited_s(pod.uid, leaving) < GIVE_UP_S
+
+    def _waited_s(self, uid: str, claims: frozenset[str]) -> float:
+        now = self._clock.now()
+        before = self._waits.get(uid)
+        since = before.since if before is not None and claims <= before.claims else now
+        self._waits.put(uid, _Wait(claims, since))
+        return now - since
+
+
+def _short(refused: Groups) -> NodeSet:
+    """Nodes on which devices are too few."""
+    out = EMPTY
+    for no, nodes in refused.items():
+        if no.plugin == PLUGIN and no.is_shortage:
+            out |= nodes
+    return out

@@ -1,0 +1,84 @@
+"""The score of prioritized lists: the earlier the alternative, the better the node (docs/spec/dra.md §3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.cache.devices.node_kinds import DeviceNodes
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
+from scheduler.core.cooperative import Work
+from scheduler.core.nodeset import NodeSet
+from scheduler.framework.interface import Scores
+from scheduler.plugins.dra.allocator import Picked
+from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.node_verdicts import Boards
+from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.state import DeviceState
+
+_MOST: Final = 8
+"""As many alternatives as a request may have."""
+
+
+def has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
+    """Whether any request is a list: without one there is nothing to score."""
+    return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
+
+
+class Alternatives:
+    """Reads what a search of each node would give, so it searches each kind of nodes."""
+
+    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, boards: Boards) -> None:
+        self._nodes = nodes
+        self._on_nodes = on_nodes
+        self._boards = boards
+
+    def score(self, known: DeviceState, nodes: NodeSet) -> Work[Scores]:
+        """Raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
+        out = np.zeros(self._nodes.capacity, dtype=np.int64)
+        if not has_alternatives(known.claims):
+            return out
+        out += sum(_of_allocated(claim) for claim in known.claims)
+        for variant in known.variants:
+            demand, here = variant.demand, nodes & variant.nodes
+            if demand is None or not demand.has_lists or not here:
+                continue
+            yield from self._boards.look_at_all(demand, here)
+            for kind in tuple(self._on_nodes.kinds()):
+                alike = kind.nodes & here
+                if alike:
+                    score = yield from self._of_search(demand, alike)
+                    is_one = alike & (alike - 1) == 0
+                    out[alike.bit_length() - 1 if is_one else nodeset.slots(alike, self._nodes.capacity)] += score
+                    yield
+        return out
+
+    def _of_search(self, demand: Demand, alike: NodeSet) -> Work[int]:
+        try:
+            verdict = yield from self._boards.verdict(demand, alike.bit_length() - 1)
+        except TimedOut:
+            return 0
+        return _of_picked(demand, verdict.picked)
+
+
+def _of_picked(demand: Demand, picked: Sequence[Picked]) -> int:
+    chosen = {(each.claim, each.request): each.ask for each in picked}
+    return sum(
+        _MOST - demand.claims[c].requests[r].asks.index(ask)
+        for (c, r), ask in chosen.items()
+        if demand.claims[c].requests[r].is_list
+    )
+
+
+def _of_allocated(claim: ResourceClaim) -> int:
+    if claim.status.allocation is None:
+        return 0
+    got = {result.request for result in claim.status.allocation.devices.results}
+    return sum(
+        next((_MOST - at for at, each in enumerate(request.first_available) if f"{request.name}/{each.name}" in got), 0)
+        for request in claim.spec.devices.requests
+    )

@@ -1,0 +1,97 @@
+"""Which of the devices that would do is taken: the one that is missed least (docs/spec/dra.md §10.3, switch deviceScoring).
+
+First what must be taken together: of equal values that a constraint asks for, the ones with the fewest devices left that
+still suffice. Then the smallest: what draws least on shared counters, on counters that are drawn on already; the part of a
+shared device with the least to spare; the device with the least capacity. What is equal in all that keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from scheduler.plugins.dra.allocator import Order
+from scheduler.plugins.dra.constraints import Values
+from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.requests import Ask, Demand
+
+_Rank: TypeAlias = tuple[float | int, ...]
+
+
+def packing(demand: Demand, seats: Seats) -> Order:
+    """The order in which a search tries the devices of a node."""
+
+    def order(c: int, ask: Ask) -> Sequence[int]:
+        mask = seats.selectable(ask).mask
+        numbers = [n for n in range(len(seats.devices)) if mask >> n & 1]
+        if len(numbers) < 2:
+            return numbers
+        groups = _group_sizes(demand, seats, c, ask, numbers)
+        left: dict[int, dict[tuple[str, str], int]] = {}
+        return sorted(
+            numbers,
+            key=lambda n: (*groups.get(n, ()), *_draw(seats, n, left), *_room(seats, ask, n), _size(seats, n), n),
+        )
+
+    return order
+
+
+def _group_sizes(demand: Demand, seats: Seats, c: int, ask: Ask, numbers: Sequence[int]) -> dict[int, _Rank]:
+    """Per device: whether its group is too small, and how large it is, for each constraint that wants equal values."""
+    claim = demand.claims[c]
+    out: dict[int, _Rank] = {}
+    for constraint in claim.constraints:
+        if not constraint.is_match or not constraint.concerns(ask.request, ask.full_name):
+            continue
+        needed = sum(
+            min(each.spec.count for each in request.asks)
+            for request in claim.requests
+            if any(constraint.concerns(each.request, each.full_name) for each in request.asks)
+        )
+        sizes: dict[Values | None, int] = {}
+        values = {n: constraint.values(seats.kind(n)) for n in numbers}
+        for n in numbers:
+            if not seats.used >> n & 1:
+                sizes[values[n]] = sizes.get(values[n], 0) + 1
+        for n in numbers:
+            size = sizes.get(values[n], 0)
+            out[n] = (*out.get(n, ()), size < needed, size)
+    return out
+
+
+def _draw(seats: Seats, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
+    """The largest share of a counter that the device takes, and the least that is left of any it draws on."""
+    consumes = seats.devices[number].device.consumes_counters
+    if not consumes:
+        return 0.0, 0.0
+    pool = seats.pool_of[number]
+    if pool not in left:
+        left[pool] = seats.left_in(pool)
+    share, spare = 0.0, 1.0
+    for each in consumes:
+        totals = seats.pools[pool].counters.get(each.counter_set, {})
+        for counter, amount in each.counters.items():
+            total = totals.get(counter, 0)
+            if total:
+                share = max(share, amount.value.nano / total)
+                spare = min(spare, left[pool].get((each.counter_set, counter), 0) / total)
+    return share, spare
+
+
+def _room(seats: Seats, ask: Ask, number: int) -> _Rank:
+    """What would be left of a shared device, the tightest of its capacities."""
+    if not seats.shared >> number & 1:
+        return (0.0,)
+    capacity, gone = seats.devices[number].device.capacity, seats.consumed(number)
+    amounts = seats.amounts(ask, number) or {}
+    spare = (
+        (capacity[name].value.nano - gone.get(name, 0) - amount) / capacity[name].value.nano
+        for name, amount in amounts.items()
+        if capacity[name].value.nano
+    )
+    return (min(spare, default=0.0),)
+
+
+def _size(seats: Seats, number: int) -> tuple[int, ...]:
+    """All capacities, by name."""
+    return tuple(amount.value.nano for _, amount in sorted(seats.devices[number].device.capacity.items()))

@@ -1,0 +1,205 @@
+"""What a pod wants attached, looked at strictly: what cannot be told of its volumes is told of the pod (§9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from scheduler.api.csi_translation import TranslationError
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import ClaimUse, CSISource, PersistentVolumeClaim, not_owned
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.storage.volume_users import disk_of, disks_of, uses_of
+from scheduler.cache.storage.volumes import Volumes, absent_claim
+from scheduler.framework.status import AttemptError, Code, Rejection
+
+PLUGIN: Final = "NodeVolumeLimits"
+_ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+
+
+class Wanted(NamedTuple):
+    """Good for as long as `Attached.version` stays. Equal ones get equal answers."""
+
+    names: tuple[CSISource, ...]
+    """Each once, in the order of the volumes."""
+    in_tree: frozenset[CSISource] = frozenset()
+    """Those of them that do not count where there is no CSINode."""
+    own: frozenset[CSISource] = frozenset()
+    """Those that are for one node at a time: nobody is expected to share them before they are attached."""
+    problem: Rejection | None = None
+    """Wherever the pod would go."""
+    problem_with_csi_node: Rejection | None = None
+    """What stands before that on nodes with a CSINode."""
+
+    @property
+    def drivers(self) -> dict[str, bool]:
+        """Each with whether it is also wanted where there is no CSINode."""
+        out: dict[str, bool] = {}
+        for name in self.names:
+            out[name.driver] = out.get(name.driver, False) or name not in self.in_tree
+        return out
+
+
+def wanted_by(pod: PodInfo, volumes: Volumes) -> Wanted:
+    """In the order of the volumes; the first that is wrong decides."""
+    names: dict[CSISource, bool] = {}
+    own: set[CSISource] = set()
+    uses = iter(pod.claims)
+    translation: Rejection | None = None
+    for volume in pod.pod.spec.volumes:
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+            use = next(uses)
+            claim = volumes.claims.get_api(use.key)
+            problem = _problem(pod, use, claim, volumes)
+            if problem is not None or claim is None:
+                return Wanted((), problem=problem, problem_with_csi_node=translation)
+            named = volumes.attached.names.of(claim)
+            if named.name is not None:
+                names[named.name] = named.is_in_tree and names.get(named.name, True)
+                if _ONE_NODE.issuperset(claim.spec.access_modes):
+                    own.add(named.name)
+            continue
+        try:
+            disk = disk_of(volume, pod.pod.metadata.namespace)
+        except TranslationError as error:
+            translation = translation or _error(f"converting volume({volume.name}) from inline to csi: {error}")
+            continue
+        if disk is not None:
+            names.setdefault(disk, True)
+    in_tree = frozenset(name for name, is_in_tree in names.items() if is_in_tree)
+    return Wanted(tuple(names), in_tree, frozenset(own), None, translation)
+
+
+def _problem(pod: PodInfo, use: ClaimUse, claim: PersistentVolumeClaim | None, volumes: Volumes) -> Rejection | None:
+    if not use.name:
+        return _error("PersistentVolumeClaim had no name")
+    if claim is None:
+        why = f"looking up PVC {use.key}: {absent_claim(volumes, use.key)}"
+        return Rejection(PLUGIN, Code.UNRESOLVABLE, (why,))
+    why = not_owned(pod.pod, claim) if use.is_ephemeral else ""
+    return _error(why) if why else None
+
+
+def _error(text: str) -> Rejection:
+    return Rejection(PLUGIN, Code.ERROR, (text,))
+
+
+MAX_VOLUMES: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
+
+
+class Room:
+    """Of the drivers that a pod wants volumes of and that have a limit on the node.
+
+    A volume is free again when nobody uses it any more; what is wanted and in use already costs nothing.
+    """
+
+    __slots__ = ("_cluster", "_is_charged_twice", "_left", "_needs", "_slot", "_units", "_users", "_wanted")
+
+    def __init__(
+        self, cluster: Cluster, slot: int, wanted: Iterable[CSISource], *, shared: frozenset[CSISource], twice: bool
+    ) -> None:
+        """`shared`: those wanted that others may come to use. `twice`: attached volumes are charged again."""
+        attached = cluster.volumes.attached
+        self._cluster = cluster
+        self._slot = slot
+        self._is_charged_twice = twice
+        self._wanted = shared
+        self._left: dict[str, int] = {}
+        self._needs: dict[str, int] = {}
+        self._units: dict[Hashable, int] = {}
+        self._users: dict[CSISource, int] = {}
+        for name in wanted:
+            left = attached.room(name.driver, slot)
+            if left is None:
+                continue
+            self._left[name.driver] = left
+            is_held = attached.uses(name, slot) > 0 or (not twice and attached.is_attached(name, slot))
+            self._needs[name.driver] = self._needs.get(name.driver, 0) + (not is_held)
+
+    def clone(self) -> Room:
+        """As it is now."""
+        other = object.__new__(Room)
+        other._cluster, other._slot, other._wanted = self._cluster, self._slot, self._wanted
+        other._is_charged_twice = self._is_charged_twice
+        other._left, other._needs = self._left.copy(), self._needs.copy()
+        other._units, other._users = self._units.copy(), self._users.copy()
+        return other
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what is wanted and not there yet is too much."""
+        return any(0 < need > self._left[driver] for driver, need in self._needs.items())
+
+    def move(self, other: PodInfo, by: int) -> None:
+        """A pod comes (1) or leaves (-1)."""
+        if not self._left:
+            return
+        for unit, name, count in self._of(other):
+            now = self._units.get(unit, count) + by
+            self._units[unit] = now
+            if now == max(by, 0):  # the first that came, or the last that left
+                self._use(name, by)
+
+    def _of(self, other: PodInfo) -> Iterator[tuple[Hashable, CSISource, int]]:
+        """What the pod uses, its volume's name, and how many pods of the node as it is in the cache do."""
+        nodes, volumes = self._cluster.nodes, self._cluster.volumes
+        for key, is_ephemeral in uses_of(other).items():
+            name = volumes.attached.name_in_use(key)
+            if name is None or name.driver not in self._left:
+                continue
+            claim = volumes.claims.get_api(key)
+            if claim is not None and not (is_ephemeral and not_owned(other.pod, claim)):
+                yield key, name, nodes.claim_users.rightful(self._slot, claim)
+        for disk in disks_of(other) if other.disks else ():
+            if disk.driver in self._left:
+                yield disk, disk, nodes.disk_users.count(self._slot, disk)
+
+    def _use(self, name: CSISource, by: int) -> None:
+        attached = self._cluster.volumes.attached
+        users = self._users.get(name)
+        users = self._users[name] = (attached.uses(name, self._slot) if users is None else users) + by
+        if users != max(by, 0):
+            return
+        is_attached = attached.is_attached(name, self._slot)
+        if not is_attached:
+            self._left[name.driver] -= by
+        if name in self._wanted and (self._is_charged_twice or not is_attached):
+            self._needs[name.driver] -= by
+
+
+class Seats:
+    """The verdict on one node. The pod must fit beside those that are to come, and without them (docs/spec/core.md §3.5)."""
+
+    __slots__ = ("_fixed", "_here", "_room", "_with")
+
+    def __init__(self, room: Room, *, here: Container[str], fixed: Rejection | None) -> None:
+        """`fixed` holds whatever pods are there; `here` are the uids of those that are."""
+        self._room = room
+        self._with: Room | None = None
+        self._here = here
+        self._fixed = fixed
+
+    def add(self, other: PodInfo) -> None:
+        """It comes back, or is to come."""
+        if other.uid in self._here:
+            self._room.move(other, 1)
+        elif self._with is None:
+            self._with = self._room.clone()
+        if self._with is not None:
+            self._with.move(other, 1)
+
+    def remove(self, other: PodInfo) -> None:
+        """Its volumes are not used by it any more."""
+        self._room.move(other, -1)
+        if self._with is not None:
+            self._with.move(other, -1)
+
+    def verdict(self) -> Rejection | None:
+        """As the filter says it of this node. Raises AttemptError where that fails."""
+        if self._fixed is not None:
+            if not self._fixed.code.is_rejection:
+                text = f'running "{PLUGIN}" filter plugin: {self._fixed.message}'
+                raise AttemptError(text, plugin=PLUGIN)
+            return self._fixed
+        is_short = self._room.is_short or (self._with is not None and self._with.is_short)
+        return MAX_VOLUMES if is_short else None

@@ -1,0 +1,322 @@
+"""What the watch may not show yet of a claim (docs/spec/volumes.md §12.3 B-18, B-19)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
+
+from scheduler.api.apps_and_policy import started_at
+from scheduler.api.decode import Broken
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.cache.nodes.node_groups import where_affinity
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.volumes import Volumes
+from scheduler.core.clock import Clock
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Unavailable
+from scheduler.core.retry import Retry
+from scheduler.framework.handle import VolumeMetrics, Writer
+from scheduler.framework.wait import settle
+from scheduler.plugins.volumebinding.assume import pre_bound
+from scheduler.plugins.volumebinding.find import first_miss
+from scheduler.plugins.volumebinding.pod_volumes import DynamicStep, Plan, StaticStep, VolumeError
+
+
+def problem_of(decided: PersistentVolumeClaim, now: PersistentVolumeClaim | Broken | None) -> str:
+    """Why the claim that the server has is not the one that was decided on, or does not stay; "" if it is."""
+    if isinstance(now, Broken):
+        return f"{now.kind} {now.key} cannot be read: {now.why}"
+    metadata = decided.metadata
+    if now is None or now.metadata.uid != metadata.uid or now.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{metadata.name}" is not the one that was decided on any more'
+    return ""
+
+
+T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
+
+_WRITES_IN_FLIGHT: Final = 64
+_JITTER_S: Final = (0.01, 0.05)
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+_YOUNG_S: Final = 1.0
+_DELETE: Final = "Delete"
+"""Reclaim policy of volumes that the PV controller deletes with their claim."""
+
+
+class Patience(NamedTuple):
+    """How long failures are answered by another try, and whom to tell when that takes its time."""
+
+    deadline: float
+    takes_long: Callable[[], None]
+
+
+class VolumeWriter:
+    """Writes the steps of a plan."""
+
+    def __init__(  # noqa: PLR0913 (what it acts through)
+        self,
+        nodes: Nodes,
+        volumes: Volumes,
+        writer: Writer,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        metrics: VolumeMetrics,
+        check: Callable[[Plan], object],
+        is_led: Callable[[str, str], bool],
+        retries: int,
+        checks_live: bool,
+    ) -> None:
+        """`check` raises VolumeError for a plan that nobody wants any more.
+
+        `is_led` tells of a claim's key and a pod's uid whether another pod's plan writes that claim (B-15). `retries`
+        answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
+        """
+        self._nodes = nodes
+        self._volumes = volumes
+        self._writer = writer
+        self._clock = clock
+        self._chance = chance
+        self._metrics = metrics
+        self._check = check
+        self._is_led = is_led
+        self._retries = retries
+        self._checks_live = checks_live
+        self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
+
+    async def write(self, plan: Plan, patience: Patience) -> None:
+        """All volumes, then all claims that are not written yet. Raises what the first failure was.
+
+        What is written shows in the plan.
+        """
+        for static in plan.static:
+            if static.written is None and self._is_to_write(static, plan):
+                await self._pre_bind(static, plan, patience)
+        for dynamic in plan.dynamic:
+            if dynamic.written is None and not self._is_selected(dynamic, plan):
+                dynamic.is_left = self._is_led(dynamic.claim.key, plan.pod.uid)
+                if not dynamic.is_left:
+                    await self._select(dynamic, plan, patience)
+
+    def _is_to_write(self, step: StaticStep, plan: Plan) -> bool:
+        """Not if the server has it already, or another pod has assumed it for the claim of both and is writing it."""
+        step.is_left = False
+        now = self._volumes.volumes.get_api(step.volume.key)
+        if now is None or (now.spec.claim_ref is not None and not is_for(now, step.claim)):
+            return step.is_dirty  # it will fail; if it is not written, the wait says why
+        changed, marks = pre_bound(now, step.claim)
+        if changed is now or step.is_dirty:
+            return changed is not now
+        step.is_left = self._is_led(step.claim.key, plan.pod.uid)
+        if not step.is_left:
+            step.volume, step.marks = changed, marks
+        return not step.is_left
+
+    def _is_selected(self, step: DynamicStep, plan: Plan) -> bool:
+        """Whether the server has it already: another pod shares the claim, or it is a second attempt."""
+        known = self._volumes.claims.get_api(step.claim.key)
+        return (
+            known is not None
+            and known.metadata.uid == step.claim.metadata.uid
+            and known.selected_node == plan.node_name
+        )
+
+    def _check_wanted(self, plan: Plan) -> None:
+        """Before each write that leaves: a server may have been busy for long."""
+        try:
+            self._check(plan)
+        except VolumeError as error:
+            raise VolumeError(f"binding volumes: {error}") from error
+
+    def _check_use(self, step: StaticStep, node_name: str) -> None:
+        """Likewise for the claim of a volume: the volume's version does not say what has become of it."""
+        claim, now = step.claim, self._volumes.claims.get_api(step.claim.key)
+        problem = ""
+        if now is None or now.metadata.uid != claim.metadata.uid:
+            problem = self._volumes.claims.absence(claim.key)
+        elif now.metadata.deletion_timestamp is not None:
+            problem = f'persistentvolumeclaim "{claim.metadata.name}" is being deleted'
+        elif now.spec.volume_name not in {"", step.volume.key}:
+            problem = f'persistentvolumeclaim "{claim.metadata.name}" has another volume'
+        elif now.selected_node not in {None, node_name}:
+            problem = f'persistentvolumeclaim "{claim.metadata.name}" has another node'
+        if problem:
+            raise VolumeError(f"binding volumes: {problem}")
+
+    async def _pre_bind(self, step: StaticStep, plan: Plan, patience: Patience) -> None:
+        if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
+            await self._confirm(step.claim, patience)
+        name = step.volume.key
+
+        async def read() -> PersistentVolume | Broken | None:
+            return await self._writer.read_volume(name)
+
+        def again(now: PersistentVolume) -> PersistentVolume:
+            problem = self._not_to_be_had(now, step.volume, step.claim, plan.node_name)
+            if problem:
+                raise VolumeError(problem)
+            changed, step.marks = pre_bound(now, step.claim)
+            return changed
+
+        async def write(volume: PersistentVolume) -> PersistentVolume | Broken:
+            self._check_wanted(plan)
+            self._check_use(step, plan.node_name)
+            return await self._writer.prebind_volume(volume, step.claim, marks=step.marks)
+
+        step.written = await self._persist(
+            step.volume,
+            patience,
+            write=write,
+            read=read,
+            again=again,
+            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
+        )
+
+    async def _select(self, step: DynamicStep, plan: Plan, patience: Patience) -> None:
+        metadata = step.claim.metadata
+
+        async def read() -> PersistentVolumeClaim | Broken | None:
+            return await self._writer.read_claim(metadata.namespace, metadata.name)
+
+        def again(now: PersistentVolumeClaim) -> PersistentVolumeClaim:
+            problem = _not_to_be_selected(now, step.claim)
+            if problem:
+                raise VolumeError(problem)
+            return now
+
+        async def write(claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
+            self._check_wanted(plan)
+            return await self._writer.select_node(claim, plan.node_name)
+
+        step.written = await self._persist(
+            step.claim,
+            patience,
+            write=write,
+            read=read,
+            again=again,
+            is_done=lambda now: now.metadata.uid == metadata.uid and now.selected_node == plan.node_name,
+        )
+
+    async def _persist(
+        self,
+        wanted: T,
+        patience: Patience,
+        *,
+        write: Callable[[T], Awaitable[T | Broken]],
+        read: Callable[[], Awaitable[T | Broken | None]],
+        again: Callable[[T], T],
+        is_done: Callable[[T], bool],
+    ) -> T:
+        """The object as it is written. Raises the last failure when there is no more time, or no more sense in it."""
+        conflicts, current = 0, wanted
+        retry = self._retry(patience)
+        while True:
+            await asyncio.sleep(0)  # a cancellation that came while something was on the wire acts here
+            try:
+                async with self._room:
+                    return _readable(await settle(_awaited(write, current)))
+            except (Conflict, Ambiguous, Unavailable) as error:
+                failed: ApiError = error
+            conflicts += isinstance(failed, Conflict)
+            if not isinstance(failed, Unavailable):
+                self._metrics.write_conflict(type(wanted).__name__)
+            if not self._retries or conflicts > self._retries:
+                raise failed
+            is_conflict = isinstance(failed, Conflict)
+            await retry.pause(failed, pause_s=self._chance.uniform(*_JITTER_S) if is_conflict else None)
+            if isinstance(failed, Unavailable):
+                continue
+            now = await self._reread(read, patience)
+            if now is None:
+                raise failed
+            if is_done(now):
+                return now
+            try:
+                current = again(now)
+            except VolumeError as problem:
+                failed.add_note(str(problem))
+                raise failed from problem
+
+    def _retry(self, patience: Patience) -> Retry:
+        return Retry(
+            self._clock,
+            first_s=_FIRST_PAUSE_S,
+            longest_s=_LONGEST_PAUSE_S,
+            deadline=patience.deadline,
+            on_longest=patience.takes_long,
+        )
+
+    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], patience: Patience) -> T | None:
+        retry = self._retry(patience)
+        while True:
+            try:
+                found = await read()
+            except Fenced:
+                raise
+            except (Ambiguous, Unavailable) as error:
+                await retry.pause(error)
+            else:
+                return None if found is None else _readable(found)
+
+    async def _confirm(self, claim: PersistentVolumeClaim, patience: Patience) -> None:
+        """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
+        if self._clock.wall() - _created(claim) >= _YOUNG_S:
+            return
+        metadata = claim.metadata
+
+        async def read() -> PersistentVolumeClaim | Broken | None:
+            return await self._writer.read_claim(metadata.namespace, metadata.name)
+
+        problem = problem_of(claim, await self._reread(read, patience))
+        if problem:
+            raise VolumeError(problem)
+
+    def _not_to_be_had(
+        self, now: PersistentVolume, decided: PersistentVolume, claim: PersistentVolumeClaim, node_name: str
+    ) -> str:
+        """Why the claim may not have this volume any more, there (§12.2 B-2)."""
+        miss = first_miss(now, claim)
+        if now.metadata.uid != decided.metadata.uid:
+            problem = "is another one now"
+        elif miss is not None:
+            problem = miss.value
+        else:
+            slot = self._nodes.present_slot(node_name)
+            reached = self._volumes.groups.nodes_of(where_affinity(now.required_nodes))
+            problem = "" if slot is not None and reached >> slot & 1 else "cannot be used on the node"
+        return f"persistentvolume {now.key} {problem}" if problem else ""
+
+
+def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:
+    """Why the node may not be written any more (§12.2 B-2)."""
+    wrong = {
+        "is another one now": now.metadata.uid != decided.metadata.uid,
+        "is being deleted": now.metadata.deletion_timestamp is not None,
+        "has a volume": bool(now.spec.volume_name),
+        "has another node": now.selected_node not in {None, decided.selected_node},
+        "asks for something else": now.spec != decided.spec,
+    }
+    found = next((what for what, is_so in wrong.items() if is_so), "")
+    return f"persistentvolumeclaim {now.key} {found}" if found else ""
+
+
+def _is_passing(now: PersistentVolume, decided: PersistentVolume) -> bool:
+    return now.metadata.deletion_timestamp is not None or now.metadata.uid != decided.metadata.uid
+
+
+async def _awaited(write: Callable[[T], Awaitable[T | Broken]], obj: T) -> T | Broken:
+    return await write(obj)
+
+
+def _readable(found: T | Broken) -> T:
+    if isinstance(found, Broken):
+        raise VolumeError(f"{found.kind} {found.key} cannot be read: {found.why}")
+    return found
+
+
+def _created(claim: PersistentVolumeClaim) -> float:
+    """Seconds since the epoch; now and ever for a claim that does not say."""
+    told = claim.metadata.creation_timestamp
+    return started_at(told) if told else -math.inf

@@ -1,0 +1,175 @@
+"""Volumes and claims as if they were written already, from Reserve on (docs/spec/volumes.md §5).
+
+Pods that share a claim assume it together: what one of them gives back stays as long as another holds it (B-15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    is_for,
+)
+from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
+from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
+from scheduler.plugins.volumebinding.pod_volumes import DynamicStep, Plan, PodVolumes, StaticStep, VolumeError
+
+Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
+
+
+class Assumptions:
+    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on."""
+
+    def __init__(self, volumes: Volumes) -> None:
+        self._volumes = volumes
+        self._holders = volumes.holders
+        self.under_way = volumes.under_way
+
+    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
+        """As `VolumeBinder.assume`."""
+        if self._all_bound(pod):
+            return None
+        plan = Plan(pod, node_name, followed=list(volumes.followed))
+        try:
+            for binding in volumes.static:
+                plan.static.append(self._pre_bind(plan, binding.claim, binding.volume))
+            for provision in volumes.dynamic:
+                plan.dynamic.append(self._select(plan, provision.claim))
+        except (NotKnown, OutOfSync) as error:
+            self.revert(plan)
+            raise VolumeError(str(error)) from error
+        for claim in plan.claims():
+            self.under_way.setdefault(claim.key, {})[pod.uid] = None
+        return plan
+
+    def revert(self, plan: Plan) -> None:
+        """As `VolumeBinder.revert`. What was written keeps its assumption until the watch shows it (B-17)."""
+        uid = plan.pod.uid
+        for static in plan.static:
+            if self._let_go(VOLUME, static.volume, uid, is_written=static.written is not None):
+                self._volumes.volumes.restore(static.volume)
+                self._volumes.given_back[VOLUME, static.volume.key] = None
+        for dynamic in plan.dynamic:
+            if self._let_go(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
+                self._volumes.claims.restore(dynamic.claim)
+                self._volumes.given_back[CLAIM, dynamic.claim.key] = None
+        self.done(plan)
+
+    def done(self, plan: Plan) -> None:
+        """The plan is carried out, or given up: others need not wait for it."""
+        for dynamic in plan.dynamic:
+            self._volumes.ledger.end_promise(dynamic.claim, plan.pod.uid)
+        for claim in plan.claims():
+            _remove(self._volumes.binding, claim.key, plan.pod.uid)
+            if _remove(self.under_way, claim.key, plan.pod.uid):
+                self._volumes.tell(CLAIM, claim.key)
+
+    def finish(self, plan: Plan) -> None:
+        """Everything is bound: what was held is real now."""
+        for static in plan.static:
+            self._let_go(VOLUME, static.volume, plan.pod.uid, is_written=True)
+        for dynamic in plan.dynamic:
+            self._let_go(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
+        self.done(plan)
+
+    def begin(self, plan: Plan) -> None:
+        """The plan is carried out from now on: it writes the claims that no other plan is writing yet."""
+        for claim in plan.claims():
+            self._volumes.binding.setdefault(claim.key, {})[plan.pod.uid] = None
+
+    def is_led(self, claim_key: str, uid: str) -> bool:
+        """Whether another pod's plan was the first to be carried out for the claim. One that is still held does not count."""
+        return next(iter(self._volumes.binding.get(claim_key, ())), uid) != uid
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _all_bound(self, pod: PodInfo) -> bool:
+        return all(
+            (claim := self._volumes.claims.get(use.key)) is not None and claim.is_fully_bound for use in pod.claims
+        )
+
+    def _pre_bind(self, plan: Plan, claim: PersistentVolumeClaim, volume: PersistentVolume) -> StaticStep:
+        changed, marks = pre_bound(volume, claim)
+        is_dirty = changed is not volume
+        if is_dirty:
+            self._volumes.volumes.assume(changed)
+        if self._volumes.volumes.is_assumed(volume.key):
+            self._hold(VOLUME, changed, plan.pod.uid)
+        return StaticStep(claim, changed, is_dirty, marks)
+
+    def _select(self, plan: Plan, claim: PersistentVolumeClaim) -> DynamicStep:
+        changed = with_selected_node(claim, plan.node_name)
+        self._volumes.claims.assume(changed)
+        self._hold(CLAIM, changed, plan.pod.uid)
+        self._volumes.ledger.promise(changed, plan.pod.uid, plan.node_name)
+        return DynamicStep(changed)
+
+    def _hold(self, kind: str, obj: Assumed, uid: str) -> None:
+        self._holders.setdefault(_version(kind, obj), {})[uid] = None
+
+    def _let_go(self, kind: str, obj: Assumed, uid: str, *, is_written: bool) -> bool:
+        """Whether this was the last that held it, and nobody has written it: then the server will never have it."""
+        key = _version(kind, obj)
+        if is_written:
+            self._holders.pop(key, None)
+            return False
+        here = self._holders.get(key)
+        if here is None or uid not in here:
+            return False
+        del here[uid]
+        if here:
+            return False
+        del self._holders[key]
+        return True
+
+
+def _remove(filed: dict[str, dict[str, None]], key: str, uid: str) -> bool:
+    """Whether there was anything of that key."""
+    here = filed.get(key)
+    if here is None:
+        return False
+    here.pop(uid, None)
+    if not here:
+        del filed[key]
+    return True
+
+
+def _version(kind: str, obj: Assumed) -> tuple[str, str, str]:
+    return kind, obj.key, obj.metadata.resource_version
+
+
+def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, bool]:
+    """The volume with its claimRef for this claim, and whether it is to be marked as ours (§5.3).
+
+    The very volume if nothing has to change. One that its owner meant for the claim gets the uid, but no mark.
+    """
+    marks = not is_for(volume, claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations
+    ref = ObjectRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+    if not marks and volume.spec.claim_ref == ref:
+        return volume, False
+    spec = msgspec.structs.replace(volume.spec, claim_ref=ref)
+    metadata = volume.metadata
+    if marks:
+        metadata = msgspec.structs.replace(
+            metadata, annotations=_with(metadata.annotations, BOUND_BY_CONTROLLER, "yes")
+        )
+    return msgspec.structs.replace(volume, spec=spec, metadata=metadata), marks
+
+
+def with_selected_node(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    """The claim as provisioners are to see it."""
+    annotations = _with(claim.metadata.annotations, SELECTED_NODE, node_name)
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
+
+
+def _with(annotations: Mapping[str, str], name: str, value: str) -> dict[str, str]:
+    return {**annotations, name: value}

@@ -1,0 +1,496 @@
+"""Why a claim may not have a volume, wherever both are: the gates of docs/spec/volumes.md §3.3.2 but for node affinity."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.api.core_v1 import Pod
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.capacity import Drawing
+from scheduler.cache.storage.persistent_volumes import (
+    AVAILABLE,
+    ClassShelves,
+    Fits,
+    Wish,
+    selector_of,
+    together,
+    wish_of,
+)
+from scheduler.cache.storage.volumes import KnownClass, Volumes
+from scheduler.core import nodeset
+from scheduler.core.caching import LogOnce
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.handle import Recorder
+from scheduler.plugins.volumebinding.check_bindings import Reach
+from scheduler.plugins.volumebinding.pod_volumes import (
+    BIND_CONFLICT,
+    NODE_CONFLICT,
+    NOT_ENOUGH_SPACE,
+    VOLUME_NOT_EXIST,
+    Conflicts,
+    PodVolumeClaims,
+    PodVolumes,
+    Provision,
+    Reasons,
+    StaticBinding,
+    VolumeError,
+)
+
+
+class Miss(enum.Enum):
+    """What is in the way, in the order of the gates; `value` is the rest of a sentence about the volume."""
+
+    TAKEN = "belongs to another claim"
+    SIZE = "is too small"
+    MODE = "has another volume mode"
+    ATTRIBUTES = "has other attributes"
+    DELETING = "is being deleted"
+    STORAGE_CLASS = "is of another class"
+    PHASE = "is not available"
+    SELECTOR = "is not selected"
+    ACCESS_MODES = "lacks an access mode"
+
+
+def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Miss | None:
+    """None for a volume that will do. One that is meant for the claim need not pass the last three gates."""
+    spec, wish, request = volume.spec, wish_of(claim), claim.request
+    is_meant = is_for(volume, claim)
+    if spec.claim_ref is not None and not is_meant:
+        return Miss.TAKEN
+    if volume.capacity.nano < (request.nano if request is not None else 0):
+        return Miss.SIZE
+    if (spec.volume_mode or FILESYSTEM) != wish.volume_mode:
+        return Miss.MODE
+    if (spec.volume_attributes_class_name or "") != wish.attributes_class:
+        return Miss.ATTRIBUTES
+    if volume.metadata.deletion_timestamp is not None:
+        return Miss.DELETING
+    if volume.storage_class != claim.storage_class:
+        return Miss.STORAGE_CLASS
+    return None if is_meant else _miss_of_any(volume, claim)
+
+
+def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Miss | None:
+    wish = wish_of(claim)
+    if volume.status.phase != AVAILABLE:
+        return Miss.PHASE
+    if wish.selector and not selector_of(wish).matches(volume.metadata.labels):
+        return Miss.SELECTOR
+    return None if wish.access_modes <= frozenset(volume.spec.access_modes) else Miss.ACCESS_MODES
+
+
+_SUBSETS: Final = 3
+_COMPARED: Final = 6
+"""Of more claims than this together, or behind those, nothing is said before they are tried."""
+_ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
+
+
+class Finder:
+    """Reads the caches as they are; keeps nothing."""
+
+    def __init__(self, nodes: Nodes, volumes: Volumes, *, together: bool) -> None:
+        """`together`: claims of one pod share the room that they find, and what is in flight is not there (B-1)."""
+        self._nodes = nodes
+        self._volumes = volumes
+        self._reach = Reach(nodes, volumes)
+        self._together = together
+
+    # -- all nodes -----------------------------------------------------------------------------------------------------
+
+    def conflicts(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
+        """As `VolumeBinder.eligible_nodes`."""
+        volumes = self._volumes
+        volumes.groups.catch_up()
+        away, unknown = self._bound(claims, nodes)
+        if not claims.delayed:
+            return _grouped({NODE_CONFLICT: away, VOLUME_NOT_EXIST: unknown})
+        selected: list[PersistentVolumeClaim] = []
+        left = nodes
+        for claim in claims.delayed:
+            if claim.selected_node is not None:
+                slot = self._nodes.present_slot(claim.selected_node)
+                left &= 1 << slot if slot is not None else EMPTY
+                selected.append(claim)
+        elsewhere = nodes & ~left  # nothing else is looked at there (§3.2)
+        conflict, full = EMPTY, EMPTY
+        if left:
+            matched = sorted((c for c in claims.delayed if c.selected_node is None), key=_size)
+            missing = self._missing(matched, left, is_entangled=claims.is_entangled)
+            with volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
+                wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
+                conflict, full = self._not_provisioned(wanted, left)
+                if claims.is_entangled:
+                    # An unknown class is an error only where its claim finds no volume: then all nodes are tried.
+                    in_doubt = left & (away | unknown | conflict | full) if self._knows_classes(matched) else left
+                    contested = _contested(matched, missing, in_doubt)
+                    conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
+            if claims.is_entangled:
+                conflict |= left & self._too_few(matched) & ~(conflict | full)
+        return _grouped(
+            {
+                NODE_CONFLICT: away,
+                BIND_CONFLICT: elsewhere | conflict,
+                NOT_ENOUGH_SPACE: full,
+                VOLUME_NOT_EXIST: unknown,
+            }
+        )
+
+    def _bound(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[NodeSet, NodeSet]:
+        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1)."""
+        left = nodes
+        for claim in (*claims.bound, *claims.followed):
+            volume = self._volumes.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                return nodes & ~left, left
+            left = self._reach.nodes_of(volume, left)
+        return nodes & ~left, EMPTY
+
+    def _missing(self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool) -> list[NodeSet]:
+        """Of each claim, smallest first, the nodes that have no volume for it (§3.3).
+
+        Claims of a class that wish for the same but for the size take the smallest that fits one after the other; so
+        who goes without follows from how many there are of each size. Entangled claims are counted one by one.
+        """
+        out: list[NodeSet] = []
+        queues: dict[str, _Queue] = {}
+        for claim in claims:
+            wish = wish_of(claim)
+            _check_selector(claim, wish)
+            shelves = self._volumes.volumes.shelves(claim.storage_class)
+            meant = self._meant(claim)
+            if meant is not None:
+                out.append(nodes & ~self._volumes.volumes.where(meant.key).nodes)
+            elif shelves is None:
+                out.append(nodes)
+            else:
+                queue = queues.setdefault(claim.storage_class, _Queue(shelves))
+                out.append(nodes & ~queue.served(wish, _size(claim), alone=is_entangled))
+        return out
+
+    def _not_provisioned(
+        self, wanted: Sequence[tuple[PersistentVolumeClaim, NodeSet]], nodes: NodeSet
+    ) -> tuple[NodeSet, NodeSet]:
+        """Where provisioning fails for want of a provisioner or topology, and where for want of space (§3.4)."""
+        conflict, full, alive = EMPTY, EMPTY, nodes
+        drawings: dict[str, Drawing] = {}
+        for claim, where in wanted:
+            here = where & alive
+            if not here:
+                continue
+            known = self._class_of(claim)
+            if known.is_static:
+                conflict |= here
+                alive &= ~here
+                continue
+            barred = here & ~known.allowed.nodes
+            conflict |= barred
+            here &= ~barred
+            alive &= ~barred
+            lacking = here & ~self._with_room(claim, known, here, drawings)
+            full |= lacking
+            alive &= ~lacking
+        return conflict, full
+
+    def _too_few(self, claims: Sequence[PersistentVolumeClaim]) -> NodeSet:
+        """Where some claims of a class that nobody provisions have fewer volumes between them than they are (Hall).
+
+        That does not say that they find one each elsewhere, but mostly they do: few nodes are left to be tried.
+        """
+        out = EMPTY
+        by_class: dict[str, list[Fits]] = {}
+        for claim in claims:
+            shelves = self._volumes.volumes.shelves(claim.storage_class)
+            known = self._volumes.classes.get(claim.storage_class)
+            if known is not None and known.is_static and shelves is not None and self._meant(claim) is None:
+                by_class.setdefault(claim.storage_class, []).append(shelves.fits(wish_of(claim), _size(claim)))
+        for fits in by_class.values():
+            few = fits[:_COMPARED]
+            for many in range(2, min(len(few), _SUBSETS) + 1):
+                for some in itertools.combinations(few, many):
+                    out |= nodeset.from_mask(together(some) < many)
+        return out
+
+    def _exact(
+        self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
+    ) -> tuple[NodeSet, NodeSet]:
+        """Nodes that are out, where claims were counted one by one: all the reasons are found by trying each."""
+        classes = [self._volumes.classes.get(claim.storage_class) for claim in claims.delayed]
+        if all(known is not None and known.is_static for known in classes):
+            contested &= ~conflict  # there is no other reason
+        for slot in nodeset.each(contested):
+            _, wanted = self._matched(claims.delayed, slot)
+            reason = self._provisions(wanted, slot)
+            conflict, full = conflict & ~(1 << slot), full & ~(1 << slot)
+            conflict |= (reason == BIND_CONFLICT) << slot
+            full |= (reason == NOT_ENOUGH_SPACE) << slot
+        return conflict, full
+
+    def _with_room(
+        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, Drawing]
+    ) -> NodeSet:
+        size = self._room_for(claim, known)
+        if size is None:
+            return nodes
+        drawing = self._drawing(known.obj.key, drawings)
+        return drawing.next(size, nodes) if drawing is not None else EMPTY
+
+    def _room_for(self, claim: PersistentVolumeClaim, known: KnownClass) -> int | None:
+        """The bytes for which there must be room; None if nobody says how much there is, or none is asked for."""
+        request, driver = claim.request, self._volumes.drivers.get(known.obj.provisioner)
+        is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
+        return request.value if request is not None and is_tracked else None
+
+    def _drawing(self, storage_class: str, drawings: dict[str, Drawing]) -> Drawing | None:
+        drawing = drawings.get(storage_class)
+        if drawing is None:
+            pools = self._volumes.capacities.of(storage_class)
+            if pools is None:
+                return None
+            pools.catch_up()
+            drawing = Drawing(pools, together=self._together)
+            sharing = self._volumes.capacities.sharing
+            for other, beside in drawings.items() if sharing.is_any else ():
+                if sharing.shares(storage_class, other):
+                    drawing.share(beside)
+            drawings[storage_class] = drawing
+        return drawing
+
+    # -- one node ------------------------------------------------------------------------------------------------------
+
+    def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
+        """As `VolumeBinder.find`."""
+        self._volumes.groups.catch_up()
+        bit = 1 << slot
+        away, unknown = self._bound(claims, bit)
+        reasons = {name for name, nodes in ((NODE_CONFLICT, away), (VOLUME_NOT_EXIST, unknown)) if nodes}
+        name = self._nodes.name(slot)
+        if any(claim.selected_node not in {None, name} for claim in claims.delayed):
+            return tuple(reason for reason in _ORDER if reason in reasons | {BIND_CONFLICT})
+        static, wanted = self._matched(claims.delayed, slot)
+        with self._volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
+            dynamic = self._provisions(wanted, slot)
+        if isinstance(dynamic, str):
+            reasons.add(dynamic)
+        if reasons or isinstance(dynamic, str):
+            return tuple(reason for reason in _ORDER if reason in reasons)
+        return PodVolumes(tuple(static), tuple(dynamic), claims.followed)
+
+    def _matched(
+        self, delayed: Sequence[PersistentVolumeClaim], slot: int
+    ) -> tuple[list[StaticBinding], list[PersistentVolumeClaim]]:
+        """A volume for each claim that finds one; and the claims that are to be provisioned, in order."""
+        static: list[StaticBinding] = []
+        taken: set[str] = set()
+        wanted = [claim for claim in delayed if claim.selected_node is not None]
+        for claim in sorted((c for c in delayed if c.selected_node is None), key=_size):
+            volume = self._match(claim, slot, taken)
+            if volume is None:
+                wanted.append(claim)
+            else:
+                taken.add(volume.key)
+                static.append(StaticBinding(claim, volume))
+        return static, wanted
+
+    def _match(self, claim: PersistentVolumeClaim, slot: int, taken: set[str]) -> PersistentVolume | None:
+        wish = wish_of(claim)
+        _check_selector(claim, wish)
+        meant = self._meant(claim)
+        if meant is not None:
+            return meant if self._volumes.volumes.where(meant.key).nodes >> slot & 1 else None
+        shelves = self._volumes.volumes.shelves(claim.storage_class)
+        name = shelves.smallest(slot, claim, wish, besides=taken) if shelves is not None else None
+        return self._volumes.volumes.get(name) if name is not None else None
+
+    def _provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
+        bit = 1 << slot
+        drawings: dict[str, Drawing] = {}
+        drawn: list[tuple[PersistentVolumeClaim, Drawing | None]] = []
+        for claim in wanted:
+            known = self._class_of(claim)
+            if known.is_static or not known.allowed.nodes & bit:
+                return BIND_CONFLICT
+            size = self._room_for(claim, known)
+            drawing = None
+            if size is not None:
+                drawing = self._drawing(known.obj.key, drawings)
+                if drawing is None or not drawing.at(slot, size):
+                    return NOT_ENOUGH_SPACE
+            drawn.append((claim, drawing))
+        pools = {name: iter(drawing.pools_at(slot)) for name, drawing in drawings.items()}
+        return [
+            Provision(claim, next(pools[claim.storage_class]) if drawing is not None else None)
+            for claim, drawing in drawn
+        ]
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def _meant(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """The volume that is meant for this claim and could hold it: gates 2–6, of its class. Then no other is tried."""
+        for volume in self._volumes.volumes.meant_for(claim.key):
+            if first_miss(volume, claim) is None:
+                return volume
+        return None
+
+    def _knows_classes(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
+        return all(self._volumes.classes.get(claim.storage_class) is not None for claim in claims)
+
+    def _class_of(self, claim: PersistentVolumeClaim) -> KnownClass:
+        name = claim.storage_class
+        if not name:
+            raise VolumeError(f'no class for claim "{claim.key}"')
+        known = self._volumes.classes.get(name)
+        if known is None:
+            raise VolumeError(f'failed to find storage class "{name}"')
+        return known
+
+
+class _Queue:
+    """Claims of one class and one wish that are served smallest first: how many of the volumes are taken already."""
+
+    def __init__(self, shelves: ClassShelves) -> None:
+        self._shelves = shelves
+        self._before: npt.NDArray[np.int32] | None = None
+        self._taken: npt.NDArray[np.int32] | None = None
+
+    def served(self, wish: Wish, size: int, *, alone: bool) -> NodeSet:
+        """The nodes that still have a volume of at least this size. Sizes must not fall."""
+        fits = self._shelves.fits(wish, size)
+        if alone:
+            return fits.nodes
+        counts = fits.counts
+        if self._before is None or self._taken is None:
+            self._before, self._taken = counts, np.minimum(counts, 1)
+            return fits.nodes
+        # Those taken before are the smallest: only what the sizes in between could not absorb is of this size.
+        taken = np.maximum(self._taken - (self._before - counts), 0)
+        is_served = counts > taken
+        self._before, self._taken = counts, taken + is_served
+        return nodeset.from_mask(is_served)
+
+
+def _contested(claims: Sequence[PersistentVolumeClaim], missing: Sequence[NodeSet], nodes: NodeSet) -> NodeSet:
+    """The nodes where two claims of one class find a volume, each if it were alone."""
+    out, once = EMPTY, dict[str, NodeSet]()
+    for claim, lacking in zip(claims, missing):
+        found, before = nodes & ~lacking, once.get(claim.storage_class, EMPTY)
+        out |= found & before
+        once[claim.storage_class] = before | found
+    return out
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    request = claim.request
+    return request.nano if request is not None else 0
+
+
+def _check_selector(claim: PersistentVolumeClaim, wish: Wish) -> None:
+    if wish.selector:
+        try:
+            selector_of(wish)
+        except ValueError as error:
+            raise VolumeError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
+
+
+def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
+    """Reason → nodes, turned into reasons of each node → nodes."""
+    left = EMPTY
+    for nodes in flags.values():
+        left |= nodes
+    parts: list[tuple[Reasons, NodeSet]] = [((), left)] if left else []
+    for reason in _ORDER:
+        flagged = flags.get(reason, EMPTY)
+        split = []
+        for reasons, nodes in parts:
+            if nodes & flagged:
+                split.append(((*reasons, reason), nodes & flagged))
+            if nodes & ~flagged:
+                split.append((reasons, nodes & ~flagged))
+        parts = split
+    return dict(parts)
+
+
+class Misfits:
+    """Warns once for each claim; a look-up for each claim that waits for its pod."""
+
+    def __init__(self, volumes: Volumes, recorder: Recorder, *, scheduler_name: str) -> None:
+        self._volumes = volumes
+        self._recorder = recorder
+        self._scheduler_name = scheduler_name
+        self._told = LogOnce()
+
+    def look(self, pod: PodInfo, claims: PodVolumeClaims) -> None:
+        """Tell the pod and the claim what is odd about the volumes that are meant for the claim."""
+        for claim in claims.delayed:
+            note = "; ".join(self._odd(claim))
+            if not note or not self._told.is_new(claim.metadata.uid):
+                continue
+            concerned: tuple[Pod | PersistentVolumeClaim, ...] = (pod.pod, claim)
+            for about in concerned:
+                self._recorder.event(
+                    about,
+                    controller=self._scheduler_name,
+                    type_="Warning",
+                    reason="PreBoundVolume",
+                    action="Scheduling",
+                    note=note,
+                )
+
+    def _odd(self, claim: PersistentVolumeClaim) -> Iterator[str]:
+        meant = [volume for volume in self._volumes.volumes.meant_for(claim.key) if is_for(volume, claim)]
+        for volume in meant:
+            if volume.storage_class != claim.storage_class:
+                yield f"pre-bound PV {volume.key} has class {volume.storage_class}, claim wants {claim.storage_class}"
+        if len(meant) > 1:
+            yield f"PVs {', '.join(volume.key for volume in meant)} are all pre-bound to claim {claim.metadata.name}"
+
+
+def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]:
+    """The claim, and how many volumes and capacity objects of its class will do, or why not. Wherever they are."""
+    request = claim.request
+    known = volumes.classes.get(claim.storage_class)
+    pools = volumes.capacities.of(claim.storage_class)
+    limits = [pool.limit for pool in pools.pools.values()] if pools is not None else []
+    of_class = (
+        found
+        for volume in volumes.volumes
+        if volume.storage_class == claim.storage_class and (found := volumes.volumes.get(volume.key)) is not None
+    )
+    return {
+        "claim": claim.key,
+        "storageClass": claim.storage_class,
+        "bytes": request.value if request is not None else 0,
+        "selectedNode": claim.selected_node,
+        "volumes": dict(Counter(_verdict(volume, claim) for volume in of_class)),
+        "provisioner": known.obj.provisioner if known is not None else None,
+        "capacityObjects": len(limits),
+        "largestBytes": max(limits, default=None),
+    }
+
+
+def _verdict(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
+    miss = first_miss(volume, claim)
+    if miss is not None:
+        return _WORDS[miss]
+    return "meant for it" if is_for(volume, claim) else "fitting"
+
+
+_WORDS: Final = {
+    Miss.TAKEN: "taken",
+    Miss.SIZE: "too small",
+    Miss.MODE: "other mode",
+    Miss.ATTRIBUTES: "other attributes",
+    Miss.DELETING: "deleting",
+    Miss.PHASE: "not available",
+    Miss.SELECTOR: "not selected",
+    Miss.ACCESS_MODES: "lacking an access mode",
+}
+"""Only volumes of the claim's class are looked at."""

@@ -1,0 +1,1 @@
+"""SchedulerProfile objects, and profiles that change while the scheduler runs."""

@@ -1,0 +1,316 @@
+"""Profiles that change while the daemon runs: built beside those in force, and put in their place between two attempts.
+
+What is wished for comes from outside (`profileobjects`) through the inbox, so no attempt is ever under way here. A wish
+that cannot be met leaves what is in force as it is, and says why. What began with the plugins that were in force ends with
+them: attempts and bindings hold the runner that they began with (docs/adr/0011).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+import structlog
+
+from scheduler.config.args import KubestowArgs
+from scheduler.config.dump import changes
+from scheduler.config.errors import ConfigErrors
+from scheduler.config.plugins import check_common_queue_sort
+from scheduler.config.read_profiles import read_changes
+from scheduler.config.types import Configuration, Profile as ProfileConfig
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runner
+from scheduler.queue import QueueProfile
+
+_log = structlog.get_logger(__name__)
+
+IN_FORCE: Final = "InForce"
+INVALID: Final = "Invalid"
+FAILED: Final = "Failed"
+WAITING: Final = "WaitingForKinds"
+PATH: Final = "spec"
+"""Where a wish stands in its object: what is wrong with it is told below."""
+_MISTAKES_TOLD: Final = 10
+_MISTAKE_MAX: Final = 400
+"""Characters: what is said goes to the log, to /readyz and into a status, and a spec may have a megabyte of mistakes."""
+
+Build: TypeAlias = Callable[[ProfileConfig], Profile]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one object asks for; a profile without its name. Another uid or generation is another wish."""
+
+    uid: str
+    generation: int
+    spec: Any = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a wish."""
+
+    wish: Wish
+    reason: str
+    message: str
+    in_force: int = 0
+    """The generation of this object that decides; 0: what decides is not of this object."""
+    changes: str = ""
+    """What decides, as compared with the configuration file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What decides for one scheduler name. `wish` is None where it is what the file says."""
+
+    config: ProfileConfig
+    profile: Profile
+    wish: Wish | None = None
+
+
+@dataclass(slots=True)
+class Parts:
+    """Whom the profiles in force are given to. `profiles` and `runners` are read by everybody, and changed here alone."""
+
+    profiles: dict[str, Profile]
+    runners: dict[str, Runner]
+    runner: Callable[[Profile], Runner]
+    adopt: Callable[[Mapping[str, QueueProfile]], None]
+    """Of the queue."""
+    clears: Callable[[tuple[str, ...]], None]
+    """Told which profiles take back the nodes that they have selected for volumes."""
+    shares_pools: Callable[[str], None]
+    """Told which storage classes share rooms: `storagePoolSharing`."""
+
+
+class ReloadMetrics(Protocol):
+    """What is counted."""
+
+    def reload(self, result: str) -> None:
+        """`applied`, `refused` or `removed`."""
+
+    def generation(self, profile: str, generation: int) -> None:
+        """What decides for the profile; 0: what the file says."""
+
+
+def _nothing_missing(_profile: Profile) -> tuple[str, ...]:
+    return ()
+
+
+def _nobody() -> None:
+    pass
+
+
+class Reloading:
+    """The profiles in force. Single owner: the scheduling loop, through the inbox."""
+
+    def __init__(
+        self,
+        config: Configuration,
+        build: Build,
+        parts: Parts,
+        *,
+        metrics: ReloadMetrics,
+    ) -> None:
+        self._config = config
+        self._build = build
+        self._parts = parts
+        self._metrics = metrics
+        self.missing: Callable[[Profile], tuple[str, ...]] = _nothing_missing
+        """Which kinds that it reads are not mirrored yet; whoever is asked sees to it, and calls `again` then."""
+        self._file = {
+            profile.scheduler_name: _Held(profile, parts.profiles[profile.scheduler_name])
+            for profile in config.profiles
+        }
+        self._held = dict(self._file)
+        self._wishes: Mapping[str, Wish] = {}
+        self._refused: dict[str, Verdict] = {}
+        self.verdicts: Mapping[str, Verdict] = {}
+        """By scheduler name, for each wish."""
+        self.on_verdict: Callable[[], None] = _nobody
+        """Called when the verdicts may have changed."""
+        self.on_change: Callable[[], None] = _nobody
+        """Called when other plugins decide."""
+        for name in self._file:
+            metrics.generation(name, 0)
+
+    @property
+    def configuration(self) -> Configuration:
+        """As it is in force."""
+        return dataclasses.replace(
+            self._config,
+            profiles=tuple(self._held[profile.scheduler_name].config for profile in self._config.profiles),
+        )
+
+    def remarks(self) -> Iterable[str]:
+        """What was wished for and does not decide."""
+        for name, verdict in self.verdicts.items():
+            if verdict.reason != IN_FORCE:
+                yield f"SchedulerProfile {name} is not in force: {verdict.message}"
+        for name, held in self._held.items():
+            if held.wish is not None and name not in self._wishes:
+                yield f"SchedulerProfile {name} is gone and still in force: {self._refused[name].message}"
+
+    # -- wishes ----------------------------------------------------------------------------------------------------------
+
+    def reconcile(self, wishes: Mapping[str, Wish]) -> None:
+        """These are all the objects there are. Those of other schedulers are left alone. To be put into the inbox."""
+        self._wishes = {name: wish for name, wish in wishes.items() if name in self._file}
+        self.again()
+
+    def again(self) -> None:
+        """What could not be met before may be met now. To be put into the inbox."""
+        before, self._refused = self._refused, {}
+        candidates: dict[str, _Held] = {}
+        for name, file in self._file.items():
+            wish = self._wishes.get(name)
+            if wish == self._held[name].wish:
+                continue
+            held = file if wish is None else self._met(name, wish)
+            if held is not None:
+                candidates[name] = held
+        self._keep_sorting_alike(candidates)
+        self._put_in_force(candidates)
+        for name, verdict in self._refused.items():
+            if before.get(name) != verdict:
+                if verdict.reason != WAITING:
+                    self._metrics.reload("refused")
+                _log.warning("profile not changed", profile=name, reason=verdict.reason, message=verdict.message)
+        self.verdicts = {name: self._verdict(name, wish) for name, wish in self._wishes.items()}
+        self.on_verdict()
+
+    def _met(self, name: str, wish: Wish) -> _Held | None:
+        """What would decide. None if the wish cannot be met; then it is said why."""
+        try:
+            config = read_changes(
+                wish.spec, self._file[name].config, path=PATH, feature_gates=self._config.feature_gates
+            )
+            same = next((h for h in (self._held[name], self._file[name]) if h.config == config), None)
+            profile = self._build(config) if same is None else same.profile
+            missing = self.missing(profile)
+        except ConfigErrors as wrong:
+            self._refuse(name, wish, INVALID, _mistakes(wrong))
+            return None
+        except Exception as error:  # noqa: BLE001 (a plugin that cannot be made must not cost the others their profile)
+            _log.exception("profile could not be made", profile=name)
+            self._refuse(name, wish, FAILED, f"the plugins could not be made: {cut(repr(error), _MISTAKE_MAX)}")
+            return None
+        if missing:
+            self._refuse(name, wish, WAITING, f"kinds that the plugins read are not mirrored yet: {', '.join(missing)}")
+            return None
+        return _Held(config, profile, wish)
+
+    def _keep_sorting_alike(self, candidates: dict[str, _Held]) -> None:
+        """One queue serves all profiles: one that wants it sorted otherwise than the others stays as it is."""
+        after = self._held | candidates
+        try:
+            check_common_queue_sort([(held.config, held.profile.resolved) for held in after.values()])
+        except ConfigErrors as wrong:
+            for name in [name for name in candidates if _sorting(candidates[name]) != _sorting(self._held[name])]:
+                wish = candidates.pop(name).wish or self._held[name].wish
+                assert wish is not None
+                self._refuse(name, wish, INVALID, cut(str(wrong.errors[0]), _MISTAKE_MAX))
+
+    def _refuse(self, name: str, wish: Wish, reason: str, message: str) -> None:
+        self._refused[name] = Verdict(wish, reason, message)
+
+    # -- what is in force ------------------------------------------------------------------------------------------------
+
+    def _put_in_force(self, candidates: dict[str, _Held]) -> None:
+        changed = {
+            name: held.profile for name, held in candidates.items() if held.profile is not self._held[name].profile
+        }
+        if changed:
+            try:
+                self._hand_over(changed)
+            except Exception as error:  # noqa: BLE001 (a plugin that cannot sort some pod must cost none its place)
+                _log.exception("profiles could not be put in force", profiles=list(changed))
+                for name in changed:
+                    wish = candidates.pop(name).wish or self._held[name].wish
+                    assert wish is not None
+                    self._refuse(name, wish, FAILED, f"could not be put in force: {cut(repr(error), _MISTAKE_MAX)}")
+                changed = {}
+        self._held.update(candidates)
+        for name, held in candidates.items():
+            self._tell(name, held)
+        if changed:
+            self._parts.clears(clearing(self.configuration))
+            self._parts.shares_pools(pool_sharing(self.configuration))
+            self.on_change()
+
+    def _hand_over(self, changed: Mapping[str, Profile]) -> None:
+        """All at once, for one queue serves them. If it fails nothing has changed."""
+        parts = self._parts
+        runners = {name: parts.runner(profile) for name, profile in changed.items()}
+        parts.adopt({name: queue_profile(profile) for name, profile in changed.items()})
+        parts.profiles.update(changed)
+        parts.runners.update(runners)
+
+    def _tell(self, name: str, held: _Held) -> None:
+        """That this is in force from now on."""
+        self._metrics.reload("removed" if held.wish is None else "applied")
+        self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
+        if held.wish is None:
+            _log.info("profile is as in the file again", profile=name)
+        else:
+            said = self._changes(held) or "nothing"
+            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
+
+    def _verdict(self, name: str, wish: Wish) -> Verdict:
+        held = self._held[name]
+        deciding = held.wish.generation if held.wish is not None and held.wish.uid == wish.uid else 0
+        said = self._changes(held)
+        refused = self._refused.get(name)
+        if refused is not None:
+            still = f"generation {deciding} stays" if deciding else "what was in force stays"
+            return dataclasses.replace(
+                refused, message=f"{refused.message} ({still} in force)", in_force=deciding, changes=said
+            )
+        return Verdict(wish, IN_FORCE, said or "the same as in the configuration file", deciding, said)
+
+    def _changes(self, held: _Held) -> str:
+        file = self._file[held.config.scheduler_name]
+        return changes((file.config, file.profile.resolved), (held.config, held.profile.resolved))
+
+
+def queue_profile(profile: Profile) -> QueueProfile:
+    """What the queue needs of it."""
+    return QueueProfile(profile.pre_enqueue, profile.queue_sort.sort_key, profile.hints)
+
+
+def clearing(config: Configuration) -> tuple[str, ...]:
+    """Profiles that take back what they have selected and nobody can provide any more."""
+    return tuple(
+        profile.scheduler_name
+        for profile in config.profiles
+        if profile.args_for(KubestowArgs).clear_stale_selected_node != "none"
+    )
+
+
+def pool_sharing(config: Configuration) -> str:
+    """Return the value of `storagePoolSharing` that withholds most: all profiles share one ledger of capacity."""
+    modes = {
+        args.storage_pool_sharing
+        for args in (profile.args_for(KubestowArgs) for profile in config.profiles)
+        if args.storage_capacity_reservation != "none"
+    }
+    return next((mode for mode in ("all", "learned") if mode in modes), "none")
+
+
+def cut(text: str, most: int) -> str:
+    """No longer than that many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _mistakes(wrong: ConfigErrors) -> str:
+    """The first of them, and how many more there are."""
+    told = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_TOLD])
+    more = len(wrong.errors) - _MISTAKES_TOLD
+    return f"{told}; and {more} more mistakes" if more > 0 else told
+
+
+def _sorting(held: _Held) -> tuple[str, object]:
+    name = held.profile.resolved.points["queueSort"][0].name
+    return name, held.config.args.get(name)

@@ -1,0 +1,290 @@
+"""Where each pod is, and every move between places (docs/spec/core.md §1.2, §1.4, §1.8).
+
+The law: a pod that has a record here is in exactly one of active, backing off, waiting, gated. Being in flight is the
+business of `inflight`: such a pod has no record here. Knows neither events nor attempts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.clock import Clock
+from scheduler.core.errors import UnforeseenErrors, shortened
+from scheduler.framework.interface import PreEnqueuePlugin
+from scheduler.framework.status import Code, Rejection
+from scheduler.queueing.active_queue import FairShare, TicketHeap
+from scheduler.queueing.backoff_queue import Backoff
+from scheduler.queueing.queueing_hints import Strategy
+from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPod, QueueMetrics, QueueProfile, SortKey
+from scheduler.queueing.unschedulable_pods import Waiting
+
+_POPPED_EARLY = "PopFromBackoffQ"
+_BACKOFF_OVER = "BackoffComplete"
+_BEFORE_ALL = -1.0
+"""Earlier than every reading of the clock."""
+
+
+class Places:
+    """The records of all pods that are not in flight, by uid. `label` names the cause of a move in metrics."""
+
+    def __init__(  # noqa: PLR0913 (each by its name)
+        self,
+        profiles: Mapping[str, QueueProfile],
+        *,
+        clock: Clock,
+        metrics: QueueMetrics,
+        gates: Gates,
+        pool: Waiting,
+        backoff: Callable[[Iterator[int]], Backoff],
+        fair_share: FairShare,
+    ) -> None:
+        """`backoff` makes the back-off queues over the given counter of tickets."""
+        self._profiles = dict(profiles)
+        self._clock = clock
+        self._metrics = metrics
+        self._gates = gates
+        self.pool = pool
+        tickets = itertools.count()
+        self._active = TicketHeap(tickets)
+        self._passed_over = TicketHeap(tickets)
+        """Active ones, too: costly pods that were met while others went first. Both heaps have one order."""
+        self._fair_share = fair_share
+        self.backoff = backoff(tickets)
+        self._pods: dict[str, QueuedPod] = {}
+        self.first: set[str] = set()
+        """Uids of pods that sort, until they have been tried, as if they had waited longer than all others."""
+        self.followed: set[str] = set()
+        """Uids of pods whose moves are noted in `moved`."""
+        self.moved: dict[str, None] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The record of a pod that is not in flight."""
+        return self._pods.get(uid)
+
+    def counts(self) -> dict[str, int]:
+        """The pending_pods gauge: label → pods."""
+        gated = self.pool.gated_count
+        waiting = len(self.pool) - gated
+        return {
+            "active": len(self._active) + len(self._passed_over),
+            "backoff": len(self.backoff),
+            "unschedulable": waiting,
+            "gated": gated,
+        }
+
+    def enter_by(self, queued: QueuedPod, strategy: Strategy, label: str) -> bool:
+        """§1.8. True if the pod is ready now, or will be by time alone."""
+        if strategy is Strategy.SKIP:
+            self._park(queued, Place.WAITING, label)
+            return False
+        place = Place.ACTIVE
+        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(queued, self._clock.now()):
+            place = Place.BACKOFF if queued.rejecters else Place.ERROR_BACKOFF
+        return self.enter(queued, place, label)
+
+    def enter(self, queued: QueuedPod, place: Place, label: str) -> bool:
+        """Into the active or a back-off queue; False if PreEnqueue refuses and the pod is gated instead.
+
+        PreEnqueue has let pass what comes from a back-off queue, and is not asked again.
+        """
+        if queued.place not in IN_BACKOFF and self._gates.refuse(queued):
+            self._park(queued, Place.GATED, label)
+            return False
+        self._leave(queued)
+        self._pods[queued.uid] = queued
+        queued.order = self._order(self._profiles, queued)
+        if place is Place.ACTIVE and queued.initial_attempt_at is None:
+            queued.initial_attempt_at = self._clock.now()
+        self._push(queued, place)
+        self._note(queued)
+        self._metrics.incoming("active" if place is Place.ACTIVE else "backoff", label)
+        return True
+
+    def complete_backoffs(self, now: float) -> bool:
+        """Make ready whose back-off is over; False if nobody's was."""
+        moved = False
+        while (queued := self.backoff.first_due(now)) is not None:
+            moved |= self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
+        return moved
+
+    def pop(self) -> QueuedPod | None:
+        """Take out the next pod: of the active ones, else of those backing off after a rejection.
+
+        While the share of costly pods is exhausted, other active pods go before them, and their back-off is waited out.
+        """
+        is_exhausted = self._fair_share.is_exhausted
+        queued = self._first_active(is_exhausted=is_exhausted)
+        if queued is None:
+            queued = self.backoff.first_rejected()
+            if queued is None or (is_exhausted and self._fair_share.is_costly(queued.info)):
+                return None
+            self._metrics.incoming("active", _POPPED_EARLY)
+        self.remove(queued.uid)
+        return queued
+
+    def _first_active(self, *, is_exhausted: bool) -> QueuedPod | None:
+        queued = self._active.first()
+        while is_exhausted and queued is not None and self._fair_share.is_costly(queued.info):
+            self._active.discard(queued)
+            queued.is_passed_over = True
+            self._passed_over.push(queued.order, queued)
+            queued = self._active.first()
+        other = self._passed_over.first()
+        if queued is None or (other is not None and not is_exhausted and other.order <= queued.order):
+            return other
+        return queued
+
+    def remove(self, uid: str) -> None:
+        """Take out the pod wherever it is; unknown ones are nothing."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None:
+            self._leave(queued)
+            self.count_rejecters(queued, -1)
+
+    def replace(self, queued: QueuedPod, info: PodInfo) -> None:
+        """The pod's object changed: it stays in its place, in the order that the new object has there."""
+        if queued.place in IN_POOL:
+            self.pool.remove(queued)
+            queued.info = info
+            self.pool.add(queued)
+            return
+        queued.info = info
+        order = self._order(self._profiles, queued)
+        if order != queued.order:
+            place = queued.place
+            self._leave(queued)
+            queued.order = order
+            self._push(queued, place)
+
+    def adopt(self, profiles: Mapping[str, QueueProfile], register: Callable[[], None], label: str) -> bool:
+        """Other plugins from now on: `register` makes them known between pods leaving their places and entering again.
+
+        Pods that waited, or were gated, are ready when their back-off is over; the others keep their places, in the new
+        order. PreEnqueue is asked about all of them. True if one of those that had waited is ready. Raises what a new
+        order raises of any of them, and then nothing has changed.
+        """
+        lifted = [(queued, queued.place) for queued in self._pods.values() if queued.profile in profiles]
+        orders = [self._order(profiles, queued) for queued, _ in lifted]
+        for queued, _ in lifted:
+            self._note(queued)
+            self._leave(queued)
+            self.count_rejecters(queued, -1)
+            queued.unschedulable_plugins.clear()
+            queued.pending_plugins.clear()
+            queued.gating_plugin = ""
+        self._profiles.update(profiles)
+        self._gates.adopt(profiles)
+        register()
+        moved = False
+        for (queued, place), order in zip(lifted, orders, strict=True):
+            if place in IN_POOL:
+                is_late = self.backoff.is_backing_off(queued, self._clock.now())
+                moved |= self.enter(queued, Place.BACKOFF if is_late else Place.ACTIVE, label)
+            elif self._gates.refuse(queued):
+                self._park(queued, Place.GATED, label)
+            else:
+                queued.order = order
+                self._push(queued, place)
+        return moved
+
+    def count_rejecters(self, queued: QueuedPod, delta: int) -> None:
+        """Keep the unschedulable_pods gauge, as rejecters come to or leave the record."""
+        for plugin in queued.rejecters:
+            self._metrics.unschedulable(plugin, queued.profile, delta)
+
+    def _park(self, queued: QueuedPod, place: Place, label: str) -> None:
+        if queued.place not in IN_POOL:
+            self._metrics.incoming("unschedulable", label)
+        self._leave(queued)
+        self._pods[queued.uid] = queued
+        queued.place = place
+        self.pool.add(queued)
+        self._note(queued)
+
+    def _note(self, queued: QueuedPod) -> None:
+        if queued.uid in self.followed:
+            self.moved[queued.uid] = None
+
+    def _order(self, profiles: Mapping[str, QueueProfile], queued: QueuedPod) -> SortKey:
+        is_first = not queued.attempts and queued.uid in self.first
+        return profiles[queued.profile].sort_key(queued.info, _BEFORE_ALL if is_first else queued.queued_at)
+
+    def _push(self, queued: QueuedPod, place: Place) -> None:
+        queued.place = place
+        if place is Place.ACTIVE:
+            self._active.push(queued.order, queued)
+        else:
+            self.backoff.push(queued)
+
+    def _leave(self, queued: QueuedPod) -> None:
+        if queued.place is Place.ACTIVE:
+            (self._passed_over if queued.is_passed_over else self._active).discard(queued)
+            queued.is_passed_over = False
+        elif queued.place in IN_BACKOFF:
+            self.backoff.discard(queued)
+        elif queued.place in IN_POOL:
+            self.pool.remove(queued)
+        queued.place = Place.NOWHERE
+
+
+class Gates:
+    """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first."""
+
+    def __init__(
+        self,
+        profiles: Mapping[str, QueueProfile],
+        *,
+        metrics: QueueMetrics,
+        clock: Clock,
+        log: Any,
+        errors: UnforeseenErrors | None = None,
+    ) -> None:
+        self._errors = errors or UnforeseenErrors()
+        self._clock = clock
+        self._plugins = {name: profile.pre_enqueue for name, profile in profiles.items()}
+        self._metrics = metrics
+        self._log = log
+
+    def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
+        """These profiles have other PreEnqueue plugins from now on."""
+        self._plugins.update((name, profile.pre_enqueue) for name, profile in profiles.items())
+
+    def refuse(self, queued: QueuedPod) -> bool:
+        """Whether the pod must stay out. Notes on the record who says so; the first refusal ends the round."""
+        plugins = self._plugins[queued.profile]
+        if queued.gating_plugin and len(plugins) > 1:
+            plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
+        began = self._clock.now()
+        no = next((no for plugin in plugins if (no := self._ask(plugin, queued.info)) is not None), None)
+        code = Code.SUCCESS if no is None else no.code
+        self._metrics.point("PreEnqueue", code.value, queued.profile, self._clock.now() - began)
+        if no is None:
+            queued.gating_plugin = ""
+            return False
+        if no.code is Code.ERROR:
+            self._log.error("pre-enqueue failed", plugin=no.plugin, pod=queued.info.key, error=no.message)
+        self._note(queued, no.plugin)
+        return True
+
+    def _ask(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Rejection | None:
+        try:
+            return plugin.pre_enqueue(pod)
+        except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it stays gated)
+            self._errors.record("attempt", error, "PreEnqueue failed", plugin=plugin.name, pod=pod.key)
+            return Rejection(plugin.name, Code.ERROR, (shortened(repr(error)),))
+
+    def _note(self, queued: QueuedPod, plugin: str) -> None:
+        queued.gating_plugin = plugin
+        queued.was_flushed = False
+        if plugin not in queued.rejecters:
+            self._metrics.unschedulable(plugin, queued.profile, 1)
+        queued.unschedulable_plugins.add(plugin)

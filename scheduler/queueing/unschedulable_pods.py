@@ -1,0 +1,290 @@
+"""The waiting pods that one plugin rejected, found by what its hints' answers depend on (docs/spec/core.md §1.10, §10.3).
+
+Pods of one shape get one answer, so they stand together; and shapes are filed by topic, so that an event asks only for
+those it can concern. Knows no strategies and asks no hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeAlias
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.framework.interface import EventHint, OfPod
+from scheduler.queueing.queueing_hints import (
+    News,
+    Rejecter,
+    SomeTopics,
+    Strategy,
+    Waker,
+    Wakers,
+    is_addressed,
+    strategy_for,
+)
+from scheduler.queueing.types import Place, QueuedPod
+
+Shape: TypeAlias = Callable[[PodInfo], Hashable]
+Pods: TypeAlias = dict[str, QueuedPod]
+_Groups: TypeAlias = dict[Hashable, Pods]
+"""Shape value → its pods."""
+
+
+class Room:
+    """The pods of one profile that one plugin rejected: together, and by each shape that it registered.
+
+    Adding and removing costs O(shapes); a shape value that is new, or leaves with its last pod, O(topics) more.
+    """
+
+    def __init__(self, rejecter: Rejecter, wakers: Wakers) -> None:
+        self.rejecter = rejecter
+        self.pods: Pods = {}
+        self._wakers = wakers
+        self._shelves: dict[Shape, _Shelf] = {}
+        for registered in wakers.registrations(*rejecter):
+            if registered.shape is None or registered.hint is None:
+                continue
+            shelf = self._shelves.setdefault(registered.shape, _Shelf())
+            if registered.topics is not None:
+                shelf.catalogues.setdefault(registered.topics.of_pod, _Catalogue())
+
+    def add(self, queued: QueuedPod) -> list[Hashable]:
+        """Answers with the pod's shape values, which `remove` wants back: the pod may have changed by then."""
+        self.pods[queued.uid] = queued
+        values = []
+        for shape, shelf in self._shelves.items():
+            value = self._value(shape, queued.info)
+            values.append(value)
+            group = shelf.groups.get(value)
+            if group is None:
+                group = shelf.groups[value] = {}
+                for of_pod, catalogue in shelf.catalogues.items():
+                    catalogue.file(value, group, self._wakers.topics(of_pod, queued.info, plugin=self.rejecter[1]))
+            group[queued.uid] = queued
+        return values
+
+    def remove(self, uid: str, values: Iterable[Hashable]) -> None:
+        """Take out a pod that is here, by what `add` answered."""
+        del self.pods[uid]
+        for shelf, value in zip(self._shelves.values(), values):
+            group = shelf.groups[value]
+            del group[uid]
+            if not group:
+                del shelf.groups[value]
+                for catalogue in shelf.catalogues.values():
+                    catalogue.unfile(value)
+
+    def groups(self, registered: EventHint, about: SomeTopics) -> Iterable[Pods]:
+        """Pods that get one answer each, of those that an event about these topics can concern by the registration."""
+        if registered.hint is None:
+            return (self.pods,)
+        if registered.shape is None:
+            return ({uid: queued} for uid, queued in self.pods.items())
+        shelf = self._shelves[registered.shape]
+        if registered.topics is None or about is None:
+            return shelf.groups.values()
+        return shelf.catalogues[registered.topics.of_pod].concerned(about)
+
+    def _value(self, shape: Shape, info: PodInfo) -> Hashable:
+        try:
+            value = shape(info)
+            hash(value)
+        except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it is asked by itself)
+            about = {"plugin": self.rejecter[1], "pod": info.key}
+            self._wakers.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
+            return (_Alone, info.uid)
+        return value
+
+
+class _Alone:
+    """Marks the shape value of a pod that shares its group with no other."""
+
+
+class _Shelf:
+    """The pods of a room by one shape, and what is filed of the shape's values."""
+
+    __slots__ = ("catalogues", "groups")
+
+    def __init__(self) -> None:
+        self.groups: _Groups = {}
+        self.catalogues: dict[OfPod, _Catalogue] = {}
+
+
+class _Catalogue:
+    """Groups by topic. Orders are those of arrival, so that equal histories wake pods in equal order."""
+
+    __slots__ = ("_anything", "_by_topic", "_topics")
+
+    def __init__(self) -> None:
+        self._by_topic: dict[Hashable, _Groups] = {}
+        self._anything: _Groups = {}
+        self._topics: dict[Hashable, SomeTopics] = {}
+
+    def file(self, value: Hashable, group: Pods, topics: SomeTopics) -> None:
+        self._topics[value] = topics
+        if topics is None:
+            self._anything[value] = group
+            return
+        for topic in topics:
+            self._by_topic.setdefault(topic, {})[value] = group
+
+    def unfile(self, value: Hashable) -> None:
+        topics = self._topics.pop(value)
+        if topics is None:
+            del self._anything[value]
+            return
+        for topic in topics:
+            groups = self._by_topic[topic]
+            del groups[value]
+            if not groups:
+                del self._by_topic[topic]
+
+    def concerned(self, about: tuple[Hashable, ...]) -> Iterable[Pods]:
+        """O(topics of the event + groups that share one), and those that depend on anything."""
+        found = [groups for topic in about if (groups := self._by_topic.get(topic)) is not None]
+        if not found:
+            return self._anything.values()
+        once = self._anything.copy()
+        for groups in found:
+            once.update(groups)
+        return once.values()
+
+
+Concerns: TypeAlias = Callable[[PodInfo], bool] | None
+
+
+class _Index:
+    """Waiting pods of which an event may wake some. Adding and removing costs O(rejecters x shapes)."""
+
+    def __init__(self, wakers: Wakers) -> None:
+        self._wakers = wakers
+        self.pods: Pods = {}
+        self._rooms: dict[Rejecter, Room] = {}
+        self._kept: dict[str, list[tuple[Room, list[Hashable]]]] = {}
+
+    def add(self, queued: QueuedPod) -> None:
+        kept = []
+        for plugin in queued.rejecters:
+            rejecter = (queued.profile, plugin)
+            room = self._rooms.get(rejecter)
+            if room is None:
+                room = self._rooms[rejecter] = Room(rejecter, self._wakers)
+            kept.append((room, room.add(queued)))
+        self.pods[queued.uid] = queued
+        self._kept[queued.uid] = kept
+
+    def remove(self, queued: QueuedPod) -> None:
+        """By what was kept at `add`: the pod and its rejecters may have changed since."""
+        uid = queued.uid
+        del self.pods[uid]
+        for room, values in self._kept.pop(uid):
+            room.remove(uid, values)
+            if not room.pods:
+                del self._rooms[room.rejecter]
+
+    def woken_by(self, news: News, wakers: Iterable[Waker], concerns: Concerns) -> list[tuple[QueuedPod, Strategy]]:
+        best: dict[str, tuple[QueuedPod, Strategy]] = {}
+        for waker in wakers:
+            room = self._rooms.get(waker.rejecter)
+            if room is None:
+                continue
+            for queued in self._said_yes(room, waker, news):
+                strategy = strategy_for(queued, waker.plugin)
+                known = best.get(queued.uid)
+                if known is not None and known[1] >= strategy:
+                    continue
+                if concerns is None or concerns(queued.info):
+                    best[queued.uid] = (queued, strategy)
+        return list(best.values())
+
+    def concerned(self, news: News, wakers: Iterable[Waker]) -> list[QueuedPod] | None:
+        """The pods that share a topic with the event by one of these registrations of one plugin; None: any may."""
+        found: dict[str, QueuedPod] = {}
+        for waker in wakers:
+            about = self._wakers.about(news, waker)
+            if about is None:
+                return None
+            if (room := self._rooms.get(waker.rejecter)) is not None:
+                for pods in room.groups(waker.registered, about):
+                    found.update(pods)
+        return list(found.values())
+
+    def _said_yes(self, room: Room, waker: Waker, news: News) -> Iterator[QueuedPod]:
+        for pods in room.groups(waker.registered, self._wakers.about(news, waker)):
+            anyone = next(iter(pods.values()))  # all of a group get the same answer
+            if self._wakers.says_queue(waker, news.event, anyone.info, old=news.old, new=news.new):
+                yield from pods.values()
+
+
+class Waiting:
+    """The pool: rejected pods in one index, gated ones in one per plugin that keeps them out.
+
+    An event that the gating plugin did not register costs nothing per gated pod, whoever else rejected them
+    (docs/spec/core.md §10.3).
+    """
+
+    def __init__(self, wakers: Wakers) -> None:
+        self._wakers = wakers
+        self._rejected = _Index(wakers)
+        self._gated: dict[Rejecter, _Index] = {}
+        self._index_of: dict[str, _Index] = {}
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return (index.pods[uid] for uid, index in self._index_of.items())
+
+    def __len__(self) -> int:
+        return len(self._index_of)
+
+    @property
+    def gated_count(self) -> int:
+        """How many a PreEnqueue plugin keeps out."""
+        return len(self._index_of) - len(self._rejected.pods)
+
+    def add(self, queued: QueuedPod) -> None:
+        """Where `queued.place` says; its rejecters and its gating plugin must be set."""
+        self._wakers.learn(queued.profile, queued.rejecters)
+        index = self._rejected
+        if queued.place is Place.GATED:
+            gate = (queued.profile, queued.gating_plugin)
+            if gate not in self._gated:
+                self._gated[gate] = _Index(self._wakers)
+            index = self._gated[gate]
+        index.add(queued)
+        self._index_of[queued.uid] = index
+
+    def remove(self, queued: QueuedPod) -> None:
+        """Take out a pod that is in the pool."""
+        self._index_of.pop(queued.uid).remove(queued)
+
+    def woken_by(
+        self, event: ClusterEvent, old: object, new: object, *, concerns: Concerns
+    ) -> list[tuple[QueuedPod, Strategy]]:
+        """The pods that the event can help, and how far. Changes nothing."""
+        if event.is_wildcard:
+            return [
+                (queued, Strategy.AFTER_BACKOFF)
+                for queued in self
+                if is_addressed(queued, new) and (concerns is None or concerns(queued.info))
+            ]
+        wakers = self._wakers.of(event)
+        news = News(event, old, new)
+        woken = self._rejected.woken_by(news, wakers, concerns)
+        if self._gated:
+            for gate in dict.fromkeys(waker.rejecter for waker in wakers):
+                if (index := self._gated.get(gate)) is not None:
+                    woken += self._let_in(index, gate, news, wakers, concerns)
+        return woken
+
+    def _let_in(
+        self, index: _Index, gate: Rejecter, news: News, wakers: tuple[Waker, ...], concerns: Concerns
+    ) -> list[tuple[QueuedPod, Strategy]]:
+        """Of the pods behind one gate: by its own topics, those that the event can concern; then as all others."""
+        few = index.concerned(news, [waker for waker in wakers if waker.rejecter == gate])
+        if few is None:
+            return index.woken_by(news, wakers, concerns)
+        woken: list[tuple[QueuedPod, Strategy]] = []
+        for queued in few:
+            strategy = self._wakers.evaluate(queued, news.event, news.old, news.new)
+            if strategy is not Strategy.SKIP and (concerns is None or concerns(queued.info)):
+                woken.append((queued, strategy))
+        return woken

@@ -1,0 +1,435 @@
+"""Everything that decides, made from a configuration and the ports: what runs in the daemon, in tests and in benchmarks.
+
+Knows no socket and no kube (law 1); `app` plugs those in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.binding import Binder, Binding, PodWatch
+from scheduler.cache.cluster import Cluster
+from scheduler.config.args import KubestowArgs
+from scheduler.config.plugins import check_common_queue_sort
+from scheduler.config.run_options import RunOptions
+from scheduler.config.types import Configuration, Profile as ProfileConfig
+from scheduler.context import Inbox, Pending, Shared
+from scheduler.controllers.derived_nominations import DerivedNominations
+from scheduler.controllers.kubelet_rejections import Refusals
+from scheduler.controllers.node_name_pods import NodeNamePods
+from scheduler.controllers.stale_volumes import StaleVolumes
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.cooperative import TURN_S
+from scheduler.core.decision_record import DecisionRecord, DecisionRecords
+from scheduler.core.errors import UnforeseenErrors, shortened
+from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.eventhandlers.pods_and_nodes import Intake
+from scheduler.failure import Failures, StatusPatches
+from scheduler.framework.handle import Handle, Recorder, Unplugged, Writer
+from scheduler.framework.interface import ExplainPlugin
+from scheduler.framework.preemption_state import Preempting
+from scheduler.framework.profile import Profile, build
+from scheduler.framework.runtime import Runner
+from scheduler.metrics.metrics import Metrics
+from scheduler.plugins import registry
+from scheduler.preemption import Evictions
+from scheduler.profiles.reconciler import Parts, Reloading, clearing, pool_sharing, queue_profile
+from scheduler.queue import QueuedPod, SchedulingQueue
+from scheduler.queueing.nominator import Nominator
+from scheduler.waiting_pods import Permits
+
+
+def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[str, Profile]:
+    """Scheduler name → its plugins, made and in order. Raises ConfigErrors.
+
+    Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
+    """
+    handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
+    build_one = profile_builder(config, handle)
+    profiles = {profile.scheduler_name: build_one(profile) for profile in config.profiles}
+    check_common_queue_sort([(profile, profiles[profile.scheduler_name].resolved) for profile in config.profiles])
+    return profiles
+
+
+def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileConfig], Profile]:
+    """Makes the plugins of one profile of this configuration, or of one in its place. What it makes raises ConfigErrors."""
+    known = registry()
+    names = frozenset(profile.scheduler_name for profile in config.profiles)
+
+    def build_one(profile: ProfileConfig) -> Profile:
+        own = dataclasses.replace(
+            handle,
+            scheduler_name=profile.scheduler_name,
+            scheduler_names=names,
+            ours=profile.args_for(KubestowArgs),
+            feature_gates=config.feature_gates,
+        )
+        return build(profile, known, own, percentage=config.percentage_of_nodes_to_score)
+
+    return build_one
+
+
+class Decisions:
+    """Everything that decides, made from a configuration and the ports; nothing here knows a socket."""
+
+    def __init__(  # noqa: PLR0913 (each by its name)
+        self,
+        options: RunOptions,
+        *,
+        writer: Writer,
+        recorder: Recorder,
+        clock: Clock,
+        metrics: Metrics,
+        errors: UnforeseenErrors | None = None,
+        pod_watch: PodWatch | None = None,
+    ) -> None:
+        """Without `pod_watch` no watch is waited for."""
+        self.chance = random.Random()
+        self.cluster = Cluster(clock, options.config.feature_gates)
+        self.errors = errors = errors or UnforeseenErrors(clock)
+        self.inbox = Inbox(errors)
+        permits = Permits(clock)
+        pending = Pending()
+        nominator = Nominator(pending.get)
+        preempting = Preempting(metrics.preemption_attempt, nominator.pods, nominator.is_nominated)
+        handle = Handle(
+            self.cluster,
+            writer,
+            recorder,
+            clock,
+            preempting=preempting,
+            chance=self.chance,
+            volume_metrics=metrics.volumes,
+            device_metrics=metrics.devices,
+            errors=errors,
+            waiting_pods=permits,
+            to_activate=lambda pods: self.inbox.put(partial(self.queue.activate, pods)),
+        )
+        self.drain_plugins = handle.drain
+        self.profiles = build_profiles(options.config, handle)
+        """In force, by scheduler name: `reloading` puts others in their place between two attempts."""
+        self.queue = SchedulingQueue(
+            {name: queue_profile(profile) for name, profile in self.profiles.items()},
+            clock=clock,
+            initial_backoff_s=options.config.pod_initial_backoff_s,
+            max_backoff_s=options.config.pod_max_backoff_s,
+            max_in_unschedulable_s=options.max_in_unschedulable_s,
+            nominator=nominator,
+            metrics=metrics,
+            on_ready=self.inbox.wake,
+            errors=errors,
+        )
+        self.shared = Shared(self.cluster, self.queue, self.inbox, writer, recorder, clock, metrics, pending, errors)
+
+        def runner(profile: Profile) -> Runner:
+            return Runner(profile, self.cluster, nominator, clock=clock, metrics=metrics, errors=errors)
+
+        runners = {name: runner(profile) for name, profile in self.profiles.items()}
+        self.patches = StatusPatches(writer)
+        self.failures = Failures(self.shared, self.patches, preempting)
+        self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
+        self.binder = Binder(
+            self.shared,
+            self.failures,
+            refusals=self.refusals,
+            pod_watch=pod_watch or PodWatch(),
+            permits=permits,
+        )
+        self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
+        self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
+        self.stale = StaleVolumes(self.shared, names=clearing(options.config))
+        self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
+        self.cluster.volumes.ledger.pools_share(pool_sharing(options.config))
+        self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
+        self.records = DecisionRecords()
+        self.loop = SchedulingLoop(
+            self.shared,
+            Cycle(
+                runners,
+                self.cluster,
+                clock=clock,
+                chance=self.chance,
+                metrics=metrics,
+                held_back=self.refusals.held_back,
+            ),
+            binder=self.binder,
+            failures=self.failures,
+            evictions=self.evictions,
+            profiles=self.profiles,
+            records=self.records,
+            intake=self.intake,
+            stale=self.stale,
+            node_name_pods=self.node_name_pods,
+            derived=self.derived,
+        )
+        self.reloading = Reloading(
+            options.config,
+            profile_builder(options.config, handle),
+            Parts(
+                self.profiles,
+                runners,
+                runner,
+                self.queue.adopt,
+                self.stale.serve,
+                self.cluster.volumes.ledger.pools_share,
+            ),
+            metrics=metrics.shell,
+        )
+
+    def shown(self, key: str) -> Mapping[str, Any] | None:
+        """What /debug/pod shows of a pod."""
+        return shown(key, self.records, waiting=self.shared.pending.get, profiles=self.profiles)
+
+    def is_idle(self) -> bool:
+        """Nothing arrived that was not applied, nothing can be tried now, no binding and no patch is under way."""
+        counts = self.queue.counts()
+        tried = self.queue.in_flight_events().get("PodPopped", 0)
+        busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
+        busy += len(self.evictions)
+        return busy == 0
+
+
+_log = structlog.get_logger(__name__)
+
+MAX_BINDINGS: Final = 512
+"""Attempts pause while this many bindings are under way: a decision should be young when it is written."""
+_PAST_S: Final = 0.001
+"""So that a timer that fires a little early does not come before its second."""
+
+
+def _always() -> bool:
+    return True
+
+
+class SchedulingLoop:
+    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`."""
+
+    def __init__(  # noqa: PLR0913 (each by its name)
+        self,
+        shared: Shared,
+        cycle: Cycle,
+        *,
+        binder: Binder,
+        failures: Failures,
+        evictions: Evictions,
+        profiles: Mapping[str, Profile],
+        records: DecisionRecords,
+        intake: Intake,
+        stale: StaleVolumes,
+        node_name_pods: NodeNamePods,
+        derived: DerivedNominations,
+    ) -> None:
+        self._intake = intake
+        self._stale = stale
+        self._node_name_pods = node_name_pods
+        self._derived = derived
+        self._inbox = shared.inbox
+        self._queue = shared.queue
+        self._cluster = shared.cluster
+        self._recorder = shared.recorder
+        self._clock = shared.clock
+        self._cycle = cycle
+        self._binder = binder
+        self._failures = failures
+        self._errors = shared.errors
+        self._evictions = evictions
+        self._profiles = profiles
+        self._records = records
+        self._is_stopping = False
+        self._may_pop: Callable[[], bool] = _always
+        self.beat = self._clock.now()
+        """When the loop last came around; /livez reads it."""
+
+    def stop(self) -> None:
+        """Pop nothing more; `run` returns after the attempt under way, which ends where it gives the next turn."""
+        self._is_stopping = True
+        self._inbox.wake()
+
+    async def run(self, may_pop: Callable[[], bool] = _always) -> None:
+        """Attempt pods as they become ready, giving the event loop a turn at least every 5 ms or so.
+
+        While `may_pop` says no, what arrives is applied as always and no pod is tried: a standby stays warm. Wake the
+        inbox when it begins to say yes.
+        """
+        self._may_pop = may_pop
+        ticking = asyncio.ensure_future(self._tick())
+        try:
+            while not self._is_stopping:
+                if not await self.step():
+                    await self._inbox.wait()
+                else:
+                    await asyncio.sleep(0)
+        finally:
+            ticking.cancel()
+        self._inbox.apply()
+
+    async def _tick(self) -> None:
+        """Back-offs and flushes fall due on whole seconds; between them only news ends a wait."""
+        while True:
+            await self._clock.sleep(1.0 - self._clock.now() % 1.0 + _PAST_S)
+            self._inbox.wake()
+
+    async def step(self) -> bool:
+        """Apply what arrived, then attempt pods for one turn; False when there is nothing to do now."""
+        self._inbox.apply()
+        self.beat = began = self._clock.now()
+        self._queue.tick()
+        self._look_after()
+        worked = False
+        while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
+            self._derive()
+            queued = self._queue.pop()
+            if queued is None:
+                break
+            worked = True
+            await self._try(queued)
+            self._inbox.apply()
+            if self._clock.now() - began > TURN_S:
+                break
+        return worked or bool(len(self._inbox))
+
+    def _look_after(self) -> None:
+        """What falls due beside pods. A part that fails costs itself one turn, never the loop."""
+        for part in (
+            self._failures,
+            self._intake,
+            self._intake.storage,
+            self._intake.devices,
+            self._derived,
+            self._stale,
+            self._node_name_pods,
+        ):
+            try:
+                if part not in {self._stale, self._node_name_pods} or self._may_pop():  # a standby writes nothing
+                    part.tick()
+            except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
+                self._errors.record("timers", error, "periodic work failed", component=type(part).__name__)
+
+    def _derive(self) -> None:
+        """What was applied since the last attempt may decide which pod is next, and where others are nominated."""
+        try:
+            self._derived.tick()
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._errors.record("timers", error, "periodic work failed", component=type(self._derived).__name__)
+
+    async def _try(self, queued: QueuedPod) -> None:
+        popped_at = self._clock.now()
+        pod = queued.info
+        if self._is_skipped(pod):
+            return
+        try:
+            attempt = self._cycle.attempt(pod, queued.attempts)
+            outcome: Outcome | None = None
+            while outcome is None:
+                try:
+                    next(attempt)
+                except StopIteration as done:
+                    outcome = done.value
+                else:
+                    with self._inbox.closed():
+                        await asyncio.sleep(0)
+                    self.beat = self._clock.now()
+                    if self._is_stopping:
+                        attempt.close()
+                        self._queue.done(pod.uid)
+                        return
+        except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
+            self._errors.record("attempt", error, "attempt failed", pod=pod.key)
+            record = DecisionRecord(
+                pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
+            )
+            outcome = Broke(shortened(repr(error)), record)
+        self._records.add(outcome.record)
+        self._settle(queued, outcome, popped_at)
+
+    def _settle(self, queued: QueuedPod, outcome: Outcome, popped_at: float) -> None:
+        took_s = self._clock.now() - popped_at
+        match outcome:
+            case Placed():
+                self._queue.fair_share.clear(outcome.assumed)
+                nominated_to = self._queue.nominator.delete(outcome.assumed)
+                if nominated_to not in {None, outcome.assumed.node_name}:
+                    self._queue.nomination_ended(outcome.assumed)
+                self._binder.start(
+                    Binding(
+                        queued=queued,
+                        assumed=outcome.assumed,
+                        state=outcome.state,
+                        runner=outcome.runner,
+                        waits=outcome.waits,
+                        record=outcome.record,
+                        popped_at=popped_at,
+                        outlook=self._cluster.outlook(outcome.assumed),
+                    )
+                )
+            case Unfit():
+                self._charge(queued.info, outcome)
+                if outcome.victims and outcome.nominate:
+                    self._evictions.start(queued.info, outcome.nominate, outcome.victims)
+                self._stale.unfit(queued.info, outcome.diagnosis)
+                nominate = outcome.nominate
+                if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
+                    nominate = None  # a derived nomination is not written
+                self._failures.unfit(
+                    queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
+                )
+            case Broke():
+                self._failures.error(queued, message=outcome.message, took_s=took_s)
+
+    def _charge(self, pod: PodInfo, outcome: Unfit) -> None:
+        """A search for victims counts against the pod's share only if it found nothing."""
+        if self._profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
+            return
+        if outcome.nominate:
+            self._queue.fair_share.clear(pod)
+        else:
+            self._queue.fair_share.charge(pod, outcome.post_filter_s)
+
+    def _is_skipped(self, pod: PodInfo) -> bool:
+        """§3.1 step 2: deleted, assumed or unknown pods are dropped without an attempt."""
+        name = pod.pod.spec.scheduler_name
+        if pod.pod.metadata.deletion_timestamp is not None:
+            self._recorder.event(
+                pod.pod,
+                controller=name,
+                type_="Warning",
+                reason="FailedScheduling",
+                action="Scheduling",
+                note=f"skip schedule deleting pod: {pod.key}",
+            )
+        elif self._cluster.get(pod.uid) is None and name in self._profiles:
+            return False
+        elif name not in self._profiles:
+            _log.error("no profile for a queued pod", pod=pod.key, scheduler=name)
+        self._queue.done(pod.uid)
+        return True
+
+
+def shown(
+    key: str,
+    records: DecisionRecords,
+    *,
+    waiting: Callable[[str], PodInfo | None],
+    profiles: Mapping[str, Profile],
+) -> Mapping[str, Any] | None:
+    """Of the pod `namespace/name`; None if it is not remembered."""
+    remembered = records.to_dict(key)
+    pod = waiting(key)
+    if remembered is None or pod is None or pod.pod.spec.scheduler_name not in profiles:
+        return remembered
+    facts = facts_of(pod, profiles[pod.pod.spec.scheduler_name])
+    return {**remembered, "facts": facts} if facts else remembered
+
+
+def facts_of(pod: PodInfo, profile: Profile) -> dict[str, Mapping[str, Any]]:
+    """Plugin → what it can say of this pod, of those that have something to say."""
+    asked = (plugin for plugin in profile.pre_filter if isinstance(plugin, ExplainPlugin))
+    return {plugin.name: found for plugin in asked if (found := plugin.explain(pod))}

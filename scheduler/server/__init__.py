@@ -1,0 +1,1 @@
+"""HTTP endpoints: health, metrics, configuration and debugging."""

@@ -1,0 +1,165 @@
+"""Who is let in: which paths are for everybody, who is calling, and whether the API server permits it.
+
+Upstream's order and words (docs/spec/core.md §7.3): a client certificate names the caller, else a bearer token does, else
+nobody (`system:anonymous`, who may be permitted things too). What cannot be told about a token is a 401, what cannot be
+told about a permission a 500. Knows no paths by name, and nothing of HTTP but its codes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from scheduler.core.errors import ApiError
+from scheduler.kube.authz import Permission, User
+
+_log = structlog.get_logger(__name__)
+
+AUTHENTICATED: Final = "system:authenticated"
+MASTERS: Final = "system:masters"
+NOBODY: Final = User("")
+"""Whom a certificate names that has expired."""
+ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
+_HARMLESS: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
+_UID_OID: Final = "1.3.6.1.4.1.57683.2"
+
+
+class Asks(Protocol):
+    """`kube.reviews.Reviews`, as far as the gate knows it."""
+
+    async def user_of(self, token: str) -> User | None:
+        """Whose token it is; None if nobody's. Raises `ApiError`."""
+
+    async def may(self, user: User, *, verb: str, path: str) -> Permission:
+        """Raises `ApiError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request shows of itself. `certificate` is whom a verified client certificate names, or NOBODY."""
+
+    verb: str
+    path: str
+    authorization: str = ""
+    certificate: User | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer for somebody who is not let in."""
+
+    status: int
+    text: str
+    is_json: bool = True
+
+
+class Gate:
+    """One for all requests; remembers nobody."""
+
+    def __init__(self, reviews: Asks, always_allow_paths: Iterable[str]) -> None:
+        self._reviews = reviews
+        paths = tuple(always_allow_paths)
+        self._open = frozenset(path for path in paths if not path.endswith("*"))
+        self._open_below = tuple(path[:-1] for path in paths if path.endswith("*"))
+        self._complaint = ""
+
+    async def refuses(self, asked: Asked) -> Refusal | None:
+        """None for whoever may come in. Nobody is asked about paths that are for everybody."""
+        if asked.path in self._open or asked.path.startswith(self._open_below):
+            return None
+        user = await self._user(asked)
+        if user is None:
+            return _status(HTTPStatus.UNAUTHORIZED, "Unauthorized", "Unauthorized")
+        if MASTERS in user.groups:
+            return None
+        try:
+            answer = await self._reviews.may(user, verb=asked.verb, path=asked.path)
+        except ApiError as error:
+            self._complain(error)
+            text = f"Internal Server Error: {_quoted(asked.path)}: {error.message}".translate(_HARMLESS)
+            return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, text + "\n", is_json=False)
+        return None if answer.allowed else _forbidden(user, asked, answer.reason)
+
+    async def _user(self, asked: Asked) -> User | None:
+        """None if somebody claims to be who cannot be shown to be; a claim of another kind than ours is none."""
+        if asked.certificate not in (None, NOBODY):
+            return _with_group(asked.certificate)
+        token = bearer_token(asked.authorization)
+        if token is None:
+            return ANONYMOUS if asked.certificate is None else None
+        if not token.isascii():
+            return None
+        try:
+            user = await self._reviews.user_of(token)
+        except ApiError as error:
+            self._complain(error)
+            return None
+        return None if user is None else _with_group(user)
+
+    def _complain(self, error: ApiError) -> None:
+        """Once per text: anybody can make us ask as often as he likes."""
+        if error.message != self._complaint:
+            _log.warning("callers of the endpoints cannot be looked up", error=error.message)
+        self._complaint = error.message
+
+
+def bearer_token(authorization: str) -> str | None:
+    """The token of an Authorization header; None if it has none, an empty one, or is of another kind."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    token = rest.partition(" ")[0]
+    return token if scheme.lower() == "bearer" and token else None
+
+
+def certified(tls: ssl.SSLObject | None, wall_s: float) -> User | None:
+    """Whom the certificate of a connection names, which TLS has verified: CN → user, O → groups. None without a name.
+
+    NOBODY if it has expired since: connections may last.
+    """
+    shown: Mapping[str, Any] = (tls.getpeercert() if tls is not None else None) or {}
+    names = [pair for part in shown.get("subject", ()) for pair in part]
+    common = [value for key, value in names if key == "commonName"]
+    if tls is None or not common or not common[-1]:
+        return None
+    if ssl.cert_time_to_seconds(shown["notAfter"]) < wall_s:
+        return NOBODY
+    uids = [value for key, value in names if key == _UID_OID]
+    if len(uids) > 1 or "" in uids:
+        return None
+    groups = tuple(value for key, value in names if key == "organizationName")
+    return User(common[-1], "".join(uids), groups, ((_CREDENTIAL_ID, (_fingerprint(tls),)),))
+
+
+def _fingerprint(tls: ssl.SSLObject) -> str:
+    return f"X509SHA256={hashlib.sha256(tls.getpeercert(binary_form=True) or b'').hexdigest()}"
+
+
+def _with_group(user: User) -> User:
+    if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or set(ANONYMOUS.groups) & set(user.groups):
+        return user
+    return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))
+
+
+def _forbidden(user: User, asked: Asked, reason: str) -> Refusal:
+    who = f"User {_quoted(user.name)} cannot {asked.verb} path {_quoted(asked.path)}".translate(_HARMLESS)
+    message = f"forbidden: {who}" + (f": {reason}" if reason else "")
+    return _status(HTTPStatus.FORBIDDEN, "Forbidden", message, details={})
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _status(code: int, reason: str, message: str, **more: object) -> Refusal:
+    """A metav1.Status."""
+    head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    body = head | {"message": message, "reason": reason} | more | {"code": int(code)}
+    return Refusal(int(code), json.dumps(body, indent=2) + "\n")

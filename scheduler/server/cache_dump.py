@@ -1,0 +1,236 @@
+"""JSON in pieces: a page about five thousand nodes must not hold the event loop up until it is complete.
+
+A page is a mapping of sections, each made when its turn comes; a section that is an iterator is written row by row, one
+that is `Parts` part by part. What is shown may change between two pieces: each row is of one moment, the page is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from scheduler.api.decode import Broken
+from scheduler.api.partly_read import PartlyReadPod
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import DeviceId, ResourceClaim
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.pools import PoolState
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.volumes import Volumes
+from scheduler.core import nodeset
+
+Page: TypeAlias = Mapping[str, Callable[[], object]]
+
+
+class Parts(dict[str, Callable[[], object]]):
+    """A section that is made of sections."""
+
+
+PAUSE: Final = object()
+"""Instead of a row: none was found for a while, and others want their turn."""
+
+ROWS: Final = 25
+"""In one piece: 2 ms of the loop for nodes with twenty pods each."""
+
+
+def indented(value: object) -> bytes:
+    """One value. What JSON cannot hold is printed as its text."""
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
+
+
+def pieces(page: Page) -> Iterator[bytes]:
+    """The same bytes as `indented` would give of it all, and a line's end. A piece may be empty."""
+    yield from _members(page, b"")
+    yield b"\n"
+
+
+def _members(page: Page, margin: bytes) -> Iterator[bytes]:
+    inner = margin + b"  "
+    head = b"{\n"
+    for name, section in page.items():
+        yield head + inner + msgspec.json.encode(name) + b": "
+        value = section()
+        if isinstance(value, Parts):
+            yield from _members(value, inner)
+        elif isinstance(value, Iterator):
+            yield from _rows(value, inner)
+        else:
+            yield _deeper(indented(value), inner)
+        head = b",\n"
+    yield b"\n" + margin + b"}"
+
+
+def _rows(rows: Iterator[object], margin: bytes) -> Iterator[bytes]:
+    inner = margin + b"  "
+    head = b"[\n"
+    for some in _batches(rows):
+        yield head + b",\n".join(inner + _deeper(indented(row), inner) for row in some) if some else b""
+        head = b",\n" if some else head
+    yield b"[]" if head == b"[\n" else b"\n" + margin + b"]"
+
+
+def _batches(rows: Iterator[object]) -> Iterator[list[object]]:
+    """What goes into one piece each; after a pause that may be nothing."""
+    some: list[object] = []
+    for row in rows:
+        if row is not PAUSE:
+            some.append(row)
+        if row is PAUSE or len(some) == ROWS:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _deeper(text: bytes, margin: bytes) -> bytes:
+    """All lines but the first; within texts there are no line ends."""
+    return text.replace(b"\n", b"\n" + margin)
+
+
+_LOOKED_AT: Final = 1000
+"""In one go, where few of many are shown: a millisecond or two of the loop."""
+
+T = TypeVar("T")
+
+
+def cache_page(cluster: Cluster) -> Page:
+    """Plain values, section by section; nodes one by one, those that are known when their turn comes."""
+    return {
+        "sizes": cluster.sizes,
+        "healed": lambda: cluster.healed,
+        "assumed": lambda: sorted(info.key for info in cluster.assumed()),
+        "unreadable": lambda: _unread_pods(cluster),
+        "volumes": lambda: _volumes(cluster.volumes),
+        "devices": lambda: _devices(cluster.devices, cluster.nodes),
+        "nodes": lambda: _nodes(cluster.nodes),
+    }
+
+
+def _unread_pods(cluster: Cluster) -> Iterator[object]:
+    """Bound pods that cannot be read, or not in full."""
+    for broken in cluster.broken():
+        yield {"pod": broken.key, "node": broken.node_name, "why": broken.why}
+    for info in _in_turns(tuple(cluster.pods())):
+        if not isinstance(info, PodInfo):
+            yield PAUSE
+        elif isinstance(info.pod, PartlyReadPod):
+            yield {"pod": info.key, "node": info.node_name, "why": info.pod.why}
+
+
+def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
+    for name in sorted(nodes.known_names()):
+        slot = nodes.slot(name)
+        if slot is None:  # gone since the first row was written
+            continue
+        yield {
+            "node": name,
+            "present": bool(nodes.present >> slot & 1),
+            "pods": sorted(info.key for info in nodes.pods(slot).values()),
+            "requested": {resource: nodes.requested_at(slot, resource) for resource in _named(nodes, slot)},
+            "allocatable": {r: int(nodes.allocatable[row, slot]) for r, row in nodes.resources().items()},
+        }
+
+
+def _named(nodes: Nodes, slot: int) -> Iterable[str]:
+    """Resources that nodes offer, then others that pods on this one ask for."""
+    return dict.fromkeys((*nodes.resources(), *(name for info in nodes.pods(slot).values() for name in info.requests)))
+
+
+def _volumes(volumes: Volumes) -> dict[str, Any]:
+    """What of them is ours alone: what we are about to write, what is in flight from which pool, what nobody can read."""
+    return {
+        "assumedVolumes": sorted(key for key in volumes.volumes.assumed_keys() if volumes.volumes.is_assumed(key)),
+        "assumedClaims": [
+            {"claim": key, "node": claim.selected_node}
+            for key in sorted(volumes.claims.assumed_keys())
+            if volumes.claims.is_assumed(key) and (claim := volumes.claims.get(key)) is not None
+        ],
+        "inFlight": [
+            {
+                "claim": entry.claim.key,
+                "class": entry.claim.storage_class,
+                "node": entry.node_name,
+                "bytes": entry.size,
+                "state": entry.state,
+                "pool": entry.pool.key if entry.pool is not None else None,
+            }
+            for entry in sorted(volumes.ledger, key=lambda entry: entry.claim.key)
+        ],
+        "unreadable": _unreadable(volumes.broken),
+    }
+
+
+def _devices(devices: Devices, nodes: Nodes) -> Parts:
+    """What has been written and not been seen yet, what is about to be, and what is wrong with what was published.
+
+    Pools are those that nodes saw when devices were looked for last.
+    """
+    return Parts(
+        assumedClaims=lambda: _assumed(devices.claims),
+        inFlight=lambda: _in_flight(devices.claims),
+        heldTwice=lambda: _held_twice(devices),
+        pools=lambda: _pools(devices, nodes),
+        nodeSelection=lambda: devices.on_nodes.problem,
+        unreadable=lambda: _unreadable(devices.broken),
+    )
+
+
+def _assumed(claims: ResourceClaims) -> Iterator[object]:
+    keys = []
+    for claim in _in_turns(tuple(claims)):
+        if not isinstance(claim, ResourceClaim):
+            yield PAUSE
+        elif _is_newer(claim, claims.get_api(claim.key)):
+            keys.append(claim.key)
+    yield from sorted(keys)
+
+
+def _in_flight(claims: ResourceClaims) -> Iterator[object]:
+    for claim in sorted(claims.in_flight(), key=lambda claim: claim.key):
+        if claim.status.allocation is not None:
+            devices = [str(result.id) for result in claim.status.allocation.devices.results]
+            yield {"claim": claim.key, "devices": devices}
+
+
+def _held_twice(devices: Devices) -> Iterator[object]:
+    use, twice = devices.use, []
+    for device in _in_turns(tuple(use.devices())):
+        if not isinstance(device, DeviceId):
+            yield PAUSE
+        elif len(use.holders(device)) > 1:
+            twice.append(device)
+    for device in sorted(twice):
+        found = ((uid, devices.claims.by_uid(uid)) for uid in use.holders(device))
+        yield {"device": str(device), "claims": sorted(uid if claim is None else claim.key for uid, claim in found)}
+
+
+def _pools(devices: Devices, nodes: Nodes) -> Iterator[object]:
+    wrong: set[tuple[str, str, str, str]] = set()
+    for slot in _in_turns(tuple(nodeset.each(nodes.present))):
+        if not isinstance(slot, int):
+            yield PAUSE
+            continue
+        views = (view for view in devices.on_nodes.pools(slot) if view.state is not PoolState.GOOD)
+        wrong.update((view.key.driver, view.key.name, view.state.value, view.problem) for view in views)
+    for driver, name, state, why in sorted(wrong):
+        yield {"driver": driver, "pool": name, "state": state, "why": why}
+
+
+def _in_turns(things: Iterable[T]) -> Iterator[T | object]:
+    """All of them, with pauses."""
+    for number, thing in enumerate(things, start=1):
+        yield thing
+        if number % _LOOKED_AT == 0:
+            yield PAUSE
+
+
+def _is_newer(claim: ResourceClaim, watched: ResourceClaim | None) -> bool:
+    return watched is None or watched.metadata.resource_version != claim.metadata.resource_version
+
+
+def _unreadable(broken: Mapping[tuple[str, str], Broken]) -> list[dict[str, Any]]:
+    return [{"kind": kind, "object": key, "why": each.why} for (kind, key), each in sorted(broken.items())]

@@ -1,0 +1,334 @@
+"""The daemon's own HTTP pages: health, metrics, configuration and debugging (docs/spec/core.md §7.3).
+
+Everything shown comes from callables that the composition root plugs in; this module knows paths and formats only.
+Callables run on the event loop, long pages in pieces, rendering of metrics in a thread. Only GET and HEAD, no bodies,
+and no path that could be read in two ways: the gate and the router must mean the same page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from aiohttp import http_exceptions, web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.server.authorization import Asked, Gate, Refusal, certified
+from scheduler.server.cache_dump import Page, indented, pieces
+from scheduler.server.listening import Connection
+
+
+class Remark(str):
+    """The answer of a check that passes, and has something to say about it all the same."""
+
+    __slots__ = ()
+
+
+Check: TypeAlias = Callable[[], str | None]
+"""None when all is well, a `Remark` when it is well enough, else what is wrong."""
+Checks: TypeAlias = Mapping[str, Check]
+
+_HEADERS: Final = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff", "Server": "kubestow"}
+_SHUTDOWN_S: Final = 1.0
+_METHODS: Final = ("GET", "HEAD")
+_PLAIN_PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
+_NEVER_S: Final = 86_400.0
+"""The listener ends connections that are idle."""
+_LONGEST_LINE: Final = 2048
+_LONGEST_HEADER: Final = 16 * 1024
+"""A bearer token with many claims is long."""
+_AT_ONCE: Final = 2
+"""Pages of a kind that take their time; others wait for their turn."""
+
+
+class _OurFault(logging.Filter):
+    """A request that makes no sense is no news: whoever sends many of them must not fill the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        return not isinstance(error, http_exceptions.HttpProcessingError)
+
+
+_log = logging.getLogger(__name__)
+_log.addFilter(_OurFault())
+
+
+@dataclass(slots=True)
+class Sources:
+    """Where answers come from. Results are encoded as JSON; what JSON cannot hold is printed as its text.
+
+    `sample` is called on the event loop just before `metrics` is rendered in a thread. `debug_pod` gets
+    `namespace/name`, and answers None for a pod it does not know.
+    """
+
+    livez: Callable[[], Checks]
+    readyz: Callable[[], Checks]
+    metrics: Callable[[], bytes]
+    configz: Callable[[], object]
+    debug_queue: Callable[[], Page]
+    debug_cache: Callable[[], Page]
+    debug_pod: Callable[[str], object | None]
+    sample: Callable[[], None] = field(default=lambda: None)
+    on_error: Callable[[Exception], None] = field(default=lambda error: _log.error("a page failed", exc_info=error))
+    """Called with what no page expects; the text is not for whoever asked."""
+
+
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Endpoints:
+    """The pages, for one listener; without a gate for everybody. `start` once, then `make` a protocol per connection."""
+
+    def __init__(self, sources: Sources, gate: Gate | None = None, *, clock: Clock | None = None) -> None:
+        self._sources = sources
+        self._gate = gate
+        self._clock = clock or SystemClock()
+        self._scrapes, self._long = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Connections may be made from now on."""
+        app = web.Application(middlewares=[self._timed, self._guarded])
+        app.router.add_routes(self._routes())
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_S,
+            keepalive_timeout=_NEVER_S,
+            lingering_time=0.0,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_HEADER,
+            max_headers=64,
+            logger=_log,
+        )
+        await runner.setup()
+        self._runner = runner
+
+    async def stop(self) -> None:
+        """Requests under way get a second to finish. Idempotent."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def make(self) -> asyncio.Protocol:
+        """For one connection."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        made: asyncio.Protocol = self._runner.server()
+        return made
+
+    # -- every request -----------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """The connection knows when its request began and when the answer was handed over."""
+        connection = _connection(request)
+        if connection is None:
+            return _unheard()
+        try:
+            await connection.begins()
+            response = await handler(request)
+            if connection.is_last:
+                response.force_close()
+            await response.prepare(request)
+            await response.write_eof()
+            return response
+        except ConnectionError:
+            if _connection(request) is not None:
+                raise
+            return _unheard()
+        finally:
+            connection.ended()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.method not in _METHODS:
+            response = _text("405 method not allowed\n", status=405)
+            response.headers["Allow"] = ", ".join(_METHODS)
+            return _last(response)
+        if request.body_exists:
+            return _last(_text("413 no body is expected\n", status=413))
+        path = request.raw_path.partition("?")[0]
+        if not _PLAIN_PATH.fullmatch(path):
+            return _not_found()
+        if self._gate is not None:
+            refusal = await self._gate.refuses(self._asked(request, path))
+            if refusal is not None:
+                return _refused(refusal)
+        if (connection := _connection(request)) is not None:
+            connection.admitted()
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return _not_found()
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 (a page that fails costs its own request)
+            self._sources.on_error(error)
+            return _last(_text("500 internal server error\n", status=500))
+
+    def _asked(self, request: web.Request, path: str) -> Asked:
+        tls = request.get_extra_info("ssl_object")
+        authorization = request.headers.get("Authorization", "")
+        return Asked(request.method.lower(), path, authorization, certified(tls, self._clock.wall()))
+
+    # -- pages -------------------------------------------------------------------------------------------------------
+
+    def _routes(self) -> list[web.RouteDef]:
+        routes = []
+        for name, checks in (
+            ("livez", self._sources.livez),
+            ("healthz", self._sources.livez),
+            ("readyz", self._sources.readyz),
+        ):
+            page = _Health(name, checks, self._sources.on_error)
+            routes += [web.get(f"/{name}", page.all), web.get(f"/{name}/{{check}}", page.one)]
+        return [
+            *routes,
+            web.get("/metrics", self._metrics),
+            web.get("/configz", self._configz),
+            web.get("/debug/queue", self._debug_queue),
+            web.get("/debug/cache", self._debug_cache),
+            web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
+        ]
+
+    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+        await self._scrapes.acquire()
+        rendering = asyncio.ensure_future(self._render())
+        rendering.add_done_callback(lambda _: self._scrapes.release())  # not when whoever asked has gone: it goes on
+        body = await asyncio.shield(rendering)
+        return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _render(self) -> bytes:
+        self._sources.sample()
+        return await asyncio.to_thread(self._sources.metrics)
+
+    async def _configz(self, _: web.Request) -> web.StreamResponse:
+        return _json({"componentconfig": self._sources.configz()})
+
+    async def _debug_queue(self, request: web.Request) -> web.StreamResponse:
+        return await self._in_pieces(request, self._sources.debug_queue)
+
+    async def _debug_cache(self, request: web.Request) -> web.StreamResponse:
+        return await self._in_pieces(request, self._sources.debug_cache)
+
+    async def _in_pieces(self, request: web.Request, page: Callable[[], Page]) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/json"})
+        async with self._long:
+            made = page()  # before the status is sent: it may fail
+            await response.prepare(request)
+            for piece in pieces(made) if request.method != "HEAD" else ():
+                if piece:
+                    await response.write(piece)
+                await asyncio.sleep(0)
+            await response.write_eof()
+        return response
+
+    async def _debug_pod(self, request: web.Request) -> web.StreamResponse:
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        shown = self._sources.debug_pod(key)
+        if shown is None:
+            return _text(f"nothing is remembered of pod {key}\n", status=404)
+        return _json(shown)
+
+
+class _Health:
+    """`/readyz` and its like: `ok`, or the list of checks when asked for (?verbose) or when one fails.
+
+    Remarks fail nothing.
+    """
+
+    def __init__(self, name: str, checks: Callable[[], Checks], on_error: Callable[[Exception], None]) -> None:
+        """Which checks there are may change."""
+        self._name = name
+        self._on_error = on_error
+        self._of_others = checks
+
+    def _checks(self) -> Checks:
+        return {"ping": lambda: None, **self._of_others()}
+
+    async def all(self, request: web.Request) -> web.StreamResponse:
+        excluded = set(request.query.getall("exclude", []))
+        checks = self._checks()
+        answers = {name: self._answer(check) for name, check in checks.items() if name not in excluded}
+        is_well = not any(_is_wrong(answer) for answer in answers.values())
+        if is_well and "verbose" not in request.query:
+            return _text("ok")
+        lines = [_line(name, answer) for name, answer in answers.items()]
+        unknown = sorted(excluded - set(checks))
+        if unknown:
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")
+        lines.append(f"{self._name} check {'passed' if is_well else 'failed'}")
+        return _text("\n".join(lines) + "\n", status=200 if is_well else 500)
+
+    async def one(self, request: web.Request) -> web.StreamResponse:
+        check = self._checks().get(request.match_info["check"])
+        if check is None:
+            return _not_found()
+        answer = self._answer(check)
+        return _text(f"internal server error: {answer}\n", status=500) if _is_wrong(answer) else _text("ok")
+
+    def _answer(self, check: Check) -> str | None:
+        """A check that raises has failed; the others are still shown."""
+        try:
+            return check()
+        except Exception as error:  # noqa: BLE001 (one check must not hide the others)
+            self._on_error(error)
+            return f"the check itself failed: {type(error).__name__}"
+
+
+def _is_wrong(answer: str | None) -> bool:
+    return bool(answer) and not isinstance(answer, Remark)
+
+
+def _line(name: str, answer: str | None) -> str:
+    if _is_wrong(answer):
+        return f"[-]{name} failed: {answer}"
+    return f"[+]{name} ok ({answer})" if answer else f"[+]{name} ok"
+
+
+def _connection(request: web.Request) -> Connection | None:
+    """None when it has been lost."""
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        return None
+    connection = transport.get_protocol()
+    assert isinstance(connection, Connection)
+    return connection
+
+
+def _unheard() -> web.Response:
+    """Whoever hangs up before he has his answer is no news: this one is not sent to anybody, nor logged."""
+    return web.Response(status=499)
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    response = _text(refusal.text, status=refusal.status)
+    if refusal.is_json:
+        response.content_type = "application/json"
+    return response
+
+
+def _not_found() -> web.Response:
+    return _text("404 page not found\n", status=404)
+
+
+def _last(response: web.Response) -> web.Response:
+    """What else comes on this connection is not read."""
+    response.force_close()
+    return response
+
+
+def _text(text: str, *, status: int = 200) -> web.Response:
+    return web.Response(text=text, status=status, headers=_HEADERS)
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=indented(value) + b"\n", content_type="application/json", headers=_HEADERS)

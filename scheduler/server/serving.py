@@ -1,0 +1,230 @@
+"""The pages on the wire: plain HTTP for this machine, HTTPS for whoever the gate lets in; each if it was asked for.
+
+HTTPS keeps its certificate and the authorities for client certificates as new as files and cluster have them. Serving
+begins before the API server has said a word: until the cluster's authority is known, client certificates name nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from scheduler.config.run_options import EVERYWHERE, RunOptions, SecureServing
+from scheduler.core.caching import LogOnce
+from scheduler.core.clock import Clock
+from scheduler.core.errors import ApiError
+from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES, Lifetimes, Reviews
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.transport import HttpTransport
+from scheduler.kube.wire import Transport
+from scheduler.kube.writes.api_writer import Rule
+from scheduler.server.authorization import Gate
+from scheduler.server.endpoints import Endpoints, Sources
+from scheduler.server.listening import CannotListen, Limits, Listener, bound
+from scheduler.server.tls import CertificateError, Certificates, PairOfFiles, SelfSigned, Tls, read_file
+
+_log = structlog.get_logger(__name__)
+
+__all__ = ["CannotListen", "CertificateError", "LookupFailed", "Serving", "rules"]
+
+_LOOPBACK: Final = "127.0.0.1"
+_WHERE: Final = f"{CLIENT_CA_NAMESPACE}/{CLIENT_CA_NAME}"
+FILES_EVERY_S: Final = 10.0
+"""So often files are looked at for a change."""
+LOOKUP_EVERY_S: Final = 60.0
+
+
+class LookupFailed(RuntimeError):
+    """The cluster's client CA cannot be had, and going on without it was not wanted."""
+
+
+class Serving:
+    """`start` once, then `run`; `stop` as often as you like."""
+
+    def __init__(
+        self, options: RunOptions, sources: Sources, transport: Transport, clock: Clock, *, limits: Limits | None = None
+    ) -> None:
+        self._options = options
+        self._sources = sources
+        self._transport = transport
+        self._clock = clock
+        self._limits = limits
+        self._endpoints: list[Endpoints] = []
+        self._listeners: list[Listener] = []
+        self._own_transports: list[Transport] = []
+        self._https: _Https | None = None
+        self.port = 0
+        """Of plain HTTP; 0 when there is none."""
+        self.secure_port = 0
+        """Of HTTPS; 0 when there is none."""
+
+    async def start(self) -> None:
+        """Listen. Raises CannotListen, CertificateError, LookupFailed, and SettingsError for a kubeconfig of its own."""
+        if self._options.port is not None:
+            self.port = await self._listen(_LOOPBACK, self._options.port)
+        secure = self._options.secure
+        if secure is None:
+            return
+        reviews = Reviews(
+            await self._way(secure.authentication_kubeconfig),
+            self._clock,
+            Lifetimes(secure.token_ttl_s, secure.allowed_ttl_s, secure.denied_ttl_s),
+            access=await self._way(secure.authorization_kubeconfig),
+        )
+        self._https = https = _Https(secure, reviews, self._clock, self._start_over)
+        await https.begin()
+        gate = Gate(reviews, secure.always_allow_paths)
+        self.secure_port = await self._listen(secure.host, secure.port, gate=gate, tls=https.front)
+
+    def _start_over(self) -> None:
+        for listener in self._listeners:
+            listener.start_over()
+
+    async def run(self) -> None:
+        """Keep certificate and authorities new, until cancelled. At once over if there is no HTTPS."""
+        if self._https is not None:
+            await self._https.run()
+
+    async def stop(self) -> None:
+        """Close; requests under way get a second to finish."""
+        for listener in self._listeners:
+            await listener.stop()
+        for endpoints in self._endpoints:
+            await endpoints.stop()
+        for listener in self._listeners:
+            await listener.cut()
+        if self._https is not None:
+            await self._https.reviews.close()
+        while self._own_transports:
+            await self._own_transports.pop().close()
+
+    async def _way(self, kubeconfig: str) -> Transport:
+        """To the server that is asked: ours, unless another is named."""
+        if not kubeconfig:
+            return self._transport
+        transport = HttpTransport(await load_settings(kubeconfig), clock=self._clock)
+        self._own_transports.append(transport)
+        return transport
+
+    async def _listen(
+        self, host: str, port: int, *, gate: Gate | None = None, tls: ssl.SSLContext | None = None
+    ) -> int:
+        listening = bound(host, port)
+        endpoints = Endpoints(self._sources, gate, clock=self._clock)
+        await endpoints.start()
+        listener = Listener(listening, endpoints.make, tls=tls, limits=self._limits)
+        self._endpoints.append(endpoints)
+        self._listeners.append(listener)
+        listener.start()
+        return listener.port
+
+
+class _Https:
+    """With which certificate, and whom to trust. Files are read in a thread: a volume may hang.
+
+    `start_over` is called when others are trusted: whom a certificate named may be nobody any more.
+    """
+
+    def __init__(self, secure: SecureServing, reviews: Reviews, clock: Clock, start_over: Callable[[], None]) -> None:
+        self._secure = secure
+        self._clock = clock
+        self._start_over = start_over
+        self._certificates = _certificates(secure)
+        self._tls = Tls(secure.min_tls)
+        self.reviews = reviews
+
+    @property
+    def front(self) -> ssl.SSLContext:
+        """For the listener."""
+        return self._tls.front
+
+    async def begin(self) -> None:
+        """The first certificate, and whom to trust as far as that must be known."""
+        await self._serve()
+        if self._secure.client_ca_file:
+            await self._trust_file()
+        elif _looks_up(self._secure) and not self._secure.tolerates_lookup_failure:
+            try:
+                self._tls.trust(await self.reviews.client_ca())
+            except ApiError as error:
+                raise LookupFailed(f"{_WHERE}: {error.message}") from error
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._renew())
+            if _looks_up(self._secure):
+                parts.create_task(self._look_up())
+
+    async def _renew(self) -> None:
+        said = LogOnce()
+        while True:
+            await self._clock.sleep(FILES_EVERY_S)
+            try:
+                if await self._serve():
+                    _log.info("serving with a new certificate")
+                said.forget("certificate")
+            except CertificateError as error:
+                if said.is_new("certificate", str(error)):
+                    _log.warning("the new certificate cannot be used", error=str(error))
+            try:
+                if self._secure.client_ca_file and await self._trust_file():
+                    _log.info("other client certificates count")
+                    self._start_over()
+                said.forget("authority")
+            except CertificateError as error:
+                if said.is_new("authority", str(error)):
+                    _log.warning("the new client CA cannot be used", error=str(error))
+
+    async def _look_up(self) -> None:
+        """A token is enough for most who ask: without it there is less, not nothing."""
+        said = LogOnce()
+        while True:
+            try:
+                if self._tls.trust(await self.reviews.client_ca()):
+                    _log.info("client certificates count as the cluster says")
+                    self._start_over()
+                said.forget("authority")
+            except (ApiError, CertificateError) as error:
+                if said.is_new("authority", str(error)):
+                    _log.warning(f"the client CA in ConfigMap {_WHERE} is not known", error=str(error))
+            await self._clock.sleep(LOOKUP_EVERY_S)
+
+    async def _serve(self) -> bool:
+        return self._tls.serve(await asyncio.to_thread(self._certificates.newest, self._clock.wall()))
+
+    async def _trust_file(self) -> bool:
+        path = self._secure.client_ca_file
+        text = (await asyncio.to_thread(read_file, path)).decode(errors="replace")
+        if "CERTIFICATE" not in text:  # an empty file names nobody by mistake rather than by intent
+            raise CertificateError(f"{path}: has no certificate")
+        return self._tls.trust(text)
+
+
+def rules(secure: SecureServing | None) -> tuple[Rule, ...]:
+    """What the endpoints need to be permitted, where they ask with our credentials."""
+    if secure is None:
+        return ()
+    tokens, access = SERVING_RULES
+    own = not secure.authentication_kubeconfig
+    return (
+        *([tokens] if own else []),
+        *([access] if not secure.authorization_kubeconfig else []),
+        *(CLIENT_CA_RULES if own and _looks_up(secure) else ()),
+    )
+
+
+def _looks_up(secure: SecureServing) -> bool:
+    return not secure.client_ca_file and not secure.skips_lookup
+
+
+def _certificates(secure: SecureServing) -> Certificates:
+    if secure.cert_file:
+        return PairOfFiles(secure.cert_file, secure.key_file)
+    names = ["localhost", socket.gethostname(), _LOOPBACK, "::1", secure.host]
+    return SelfSigned([name for name in names if name.isascii() and name not in {"", "::", EVERYWHERE}])

@@ -1,0 +1,1 @@
+"""Manifests in one line: pods, nodes, volumes, devices, claims."""
