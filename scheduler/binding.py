@@ -1,4 +1,10 @@
-"""A pod on its way to its node, and the ways in which that ends early."""
+"""The binding cycle: PreBind and Bind in background tasks, and how they end early.
+
+The background half of an attempt: permit → prebind → second look → bind, or everything undone.
+
+One task per pod (architecture D10). A write that was sent is awaited to its answer; cancellation acts between writes.
+Whatever changes cache or queue goes through the inbox. Rules: docs/spec/core.md §3.11, §3.12, §2.6.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
-"""The one door through which cache and queue change (architecture D1).
+"""State that the parts of the scheduler share, and the update queue through which cache and queue change.
+
+The one door through which cache and queue change (architecture D1).
 
 Watch batches, outcomes of bindings and wake-ups are put here from anywhere on the event loop and applied between
 attempts: by the scheduling loop, or by a binding that is about to leave and must know all there is to know. So an attempt
 that gives the event loop a turn still sees one unchanged state.
+
+What the parts of the scheduling loop share: one cache, one queue, one inbox, and the ports to the world.
 """
 
 from __future__ import annotations

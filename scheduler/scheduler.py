@@ -1,6 +1,15 @@
-"""Everything that decides, made from a configuration and the ports: what runs in the daemon, in tests and in benchmarks.
+"""The composition of everything that decides, and the scheduling loop.
+
+Everything that decides, made from a configuration and the ports: what runs in the daemon, in tests and in benchmarks.
 
 Knows no socket and no kube (law 1); `app` plugs those in.
+
+The scheduling loop: apply what arrived, pop, attempt, hand over. The single owner of cache and queue.
+
+What /debug/pod shows: the last decisions about a pod and, while it waits, the numbers behind them as things are now.
+
+Numbers are worked out when somebody asks. They may be newer than the decision above them: what was in the way then may
+have gone.
 """
 
 from __future__ import annotations

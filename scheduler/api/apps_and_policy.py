@@ -1,4 +1,9 @@
-"""Services and the controllers that own pods, as decoded: only what they select (docs/spec/core.md §5.8)."""
+"""Services, the controllers that own pods, and PodDisruptionBudgets as they are decoded.
+
+Services and the controllers that own pods, as decoded: only what they select (docs/spec/core.md §5.8).
+
+Disruption budgets as decoded, and what a pod says of its own end (docs/spec/core.md §3.10).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,13 @@
-"""What CSI makes of volumes that are written in the old way: driver, handle, access modes, topology.
+"""Translate in-tree volumes to CSI: driver, handle, access modes, topology. Upstream: k8s.io/csi-translation-lib.
+
+What CSI makes of volumes that are written in the old way: driver, handle, access modes, topology.
 
 Rules: docs/spec/volumes.md §A, those of csi-translation-lib v0.36. Pure functions over decoded objects; a translation
 costs some µs and is not kept. Whether a plugin has been migrated on a node is told by the node's CSINode (§3.6, §9.1).
+
+Zones and regions: the labels that say them, and what CSI drivers call them (docs/spec/volumes.md §0.3, §9.2, §A).
+
+Disks that a pod names itself and that not everybody can mount at once (docs/spec/volumes.md §9.3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Bytes → frozen objects, one object at a time.
+"""Decode bytes to frozen objects, one object at a time.
+
+Bytes → frozen objects, one object at a time.
 
 A broken object becomes a `Broken` that names the object and the field; it never stops the others (architecture D5).
 A bound pod is read as far as possible (`partlyread`).

@@ -1,9 +1,13 @@
-"""Read what can be read of a bound pod.
+"""Read what can be read of a bound pod, and keep the bytes of driver parameters.
+
+Read what can be read of a bound pod.
 
 A bound pod takes part of its node, whatever is wrong with it, and any tenant can bind a pod. A detail that cannot be
 read therefore costs only that detail: a label, toleration, volume, port, affinity term or constraint is left out whole.
 An amount of a resource that cannot be read (`UNREADABLE`) counts as more than any node has: the node is full of that resource, and
 pods that do not request it are unaffected. A pod that is read in part is never evicted.
+
+Parameters of drivers in claims and device classes: JSON of which the bytes are kept, whatever else is decoded leniently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Kubernetes quantities as exact integers.
+"""Kubernetes quantities as exact integers, and kinds of resource names.
+
+Kubernetes quantities as exact integers.
 
 A quantity is parsed once, where an object is decoded; short spellings are interned, since a cluster uses few distinct ones.
 The texts that are read and the rounding are upstream's (docs/spec/core.md §A.1). Any text takes linear time, and no

@@ -1,6 +1,12 @@
-"""ResourceSlices, their devices, and DeviceTaintRules as decoded from resource.k8s.io/v1 (docs/spec/dra.md §0.4).
+"""ResourceSlices, ResourceClaims, DeviceClasses and DeviceTaintRules as they are decoded from resource.k8s.io/v1.
+
+ResourceSlices, their devices, and DeviceTaintRules as decoded from resource.k8s.io/v1 (docs/spec/dra.md §0.4).
 
 Older versions of the group are brought into this form where they are read (docs/spec/dra.md §6).
+
+ResourceClaims and DeviceClasses as decoded from resource.k8s.io/v1, and what can be said of one alone.
+
+Source: docs/spec/dra.md §0.4, §2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,13 @@
-"""Label selectors: parsed once, matched often.
+"""Label selectors: parsed once, matched often, and indexed by what they require.
+
+Label selectors: parsed once, matched often.
 
 A selector that cannot be parsed is an error of the object that carries it, named with its field; matching never raises.
+
+Where to file a selector over pods so that a pod finds those which may select it without asking them all.
+
+A selector that matches a pod shares at least one anchor with the pod's probes; most that do not match share none. A
+thousand selectors of a thousand applications then cost a pod a dozen look-ups (docs/spec/core.md §10.3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""PersistentVolumes and claims as decoded, and what can be said of one of them alone (docs/spec/volumes.md §0.3, §2)."""
+"""PersistentVolumes, claims, storage classes and CSI objects as they are decoded (docs/spec/volumes.md §0.3, §1.1, §8).
+
+PersistentVolumes and claims as decoded, and what can be said of one of them alone (docs/spec/volumes.md §0.3, §2).
+
+Storage classes, CSI objects and volume attachments as decoded (docs/spec/volumes.md §1.1, §8).
+
+Which claims a pod uses, and whether an ephemeral one is its own (docs/spec/volumes.md §2.1).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""What if: pods come and leave columns and indexes, and everything is put back afterwards."""
+"""Pods on nodes: bound pods, assumed pods, pods bound by other schedulers a moment ago, and trials that undo themselves.
+
+Nodes to which another scheduler bound a pod a moment ago (docs/spec/core.md §2.6).
+
+That scheduler may have decided on more pods for such a node than the watch shows yet.
+
+Pods on nodes: everybody's bound pods, our own assumed ones, and overlays that undo themselves.
+
+The laws of docs/spec/core.md §2.1 and §2.2. An assumption never expires by time: the pod's own events, a failed binding,
+or its deletion end it. Where upstream exits ("cache is corrupted") this heals: the newest object wins, and it is counted.
+"""
 
 from __future__ import annotations
 

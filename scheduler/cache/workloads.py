@@ -1,4 +1,6 @@
-"""Which pods belong together, as their Services and owners say: the selector of default spread constraints.
+"""Selectors of Services and owners, and labels of namespaces.
+
+Which pods belong together, as their Services and owners say: the selector of default spread constraints.
 
 Rule: docs/spec/core.md §5.8. Services are filed by one label that they demand, so a pod asks only those that may mean it.
 """

@@ -1,4 +1,7 @@
-"""The errors of expressions."""
+"""The errors of expressions, and how they are shown with their place.
+
+How what is wrong with an expression is shown: with its place, and the line of source under it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""`metav1.Duration`: the text form of Go's time.Duration, to and from seconds. Exact to the nanosecond up to 100 days."""
+"""YAML or JSON text to plain values with line numbers, and durations.
+
+`metav1.Duration`: the text form of Go's time.Duration, to and from seconds. Exact to the nanosecond up to 100 days.
+
+YAML or JSON text ↔ plain values, with the line of every field; strict where YAML invites mistakes.
+
+Refused: duplicate keys, more than one document, aliases that contain themselves, tags. The words that YAML 1.1
+takes for booleans (yes, no, on, off, y, n) are refused unless quoted: half of all readers take them for text.
+A number is what JSON calls a number; `010`, `1_000` and `1:30` are texts. Knows nothing of the schema.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Configuration → the v1 document that means the same, every default spelled out: for /configz and --write-config-to.
+"""A configuration as the v1 document that means the same, and the changes between two profiles.
+
+Configuration → the v1 document that means the same, every default spelled out: for /configz and --write-config-to.
 
 Loading the document again gives an equal configuration. With the resolved lists, each profile's plugins are written
 out per point and all defaults disabled, so that the document means the same to every version.
+
+What a profile does otherwise than another, in a line that people read: `score: NodeResourcesFit 1→5, -ImageLocality`.
 """
 
 from __future__ import annotations

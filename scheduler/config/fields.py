@@ -1,4 +1,13 @@
-"""Names that only a configuration has to judge; the rules for all others are in `core.names`."""
+"""Strict reading of one mapping: each field is read once, with its type; other fields are unknown.
+
+Names that only a configuration has to judge; the rules for all others are in `core.names`.
+
+Strict reading of one mapping: each field is asked for once, with its type; what nobody asked for is unknown.
+
+What a decoder would refuse (a type, a number too large) is told in our words, what kube-scheduler validates in its own.
+A wrong value is noted in the findings and the default stands in, so that one pass finds every mistake.
+null means absent, as upstream.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""`--feature-gates` → the gates that are on, refused as kube-scheduler v1.36 refuses it (docs/spec/dra.md §6)."""
+"""A configuration file to a Configuration, or every mistake in it with its path; feature gates.
+
+`--feature-gates` → the gates that are on, refused as kube-scheduler v1.36 refuses it (docs/spec/dra.md §6).
+
+A configuration file → Configuration, or every mistake in it with its path.
+
+Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), but: extenders are refused until they
+exist, kube-scheduler's own lease always, and the name `default-scheduler` unless it is allowed. A file without `profiles` gets
+our one default profile, `kubestow`. Does not know which plugins are built: `plugins.resolve` needs the registry.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
-"""Checks a v1.NodeAffinity in the arguments of NodeAffinity and hands it on as it is written.
+"""Reads and checks the `args` of one pluginConfig entry (docs/spec/core.md §6.4).
+
+Checks a v1.NodeAffinity in the arguments of NodeAffinity and hands it on as it is written.
 
 The API server never sees this one: whatever kube-scheduler can parse is allowed (docs/spec/core.md §5.4, §6.4).
+
+Upstream checks NodeResourcesFit only when the plugin is built; here everything is checked at load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,15 @@
-"""The nodes that the claims of a pending pod leave it, from the API objects alone (docs/adr/0012).
+"""Nominations that follow from a pod's claims (docs/adr/0012).
+
+The nodes that the claims of a pending pod leave it, from the API objects alone (docs/adr/0012).
 
 A claim without a volume is tied by its selected node, or by a volume whose claimRef names it; a bound claim by the node
 affinity of its volume; a resource claim by the node selector of its allocation. Assumptions of ours do not count.
+
+Nominations that follow from what is written in a pod's claims, in memory only (docs/adr/0012).
+
+A restart, or a binding that fails halfway, leaves pods that only one node can take. Such a pod counts as nominated there,
+so that no pod of equal or lower priority takes its place. It is tried first among pods of equal priority. Once it has been
+tried, it holds room only while it would fit after the terminating pods on its node have left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cache of bounded size that evicts the least recently used entry."""
+"""A bounded cache, an interner, and texts that are logged once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""What one attempt decided, and why: event, condition, metrics and /debug print from it (architecture D8)."""
+"""Records of scheduling attempts: event, condition, metrics and /debug print from them.
+
+What one attempt decided, and why: event, condition, metrics and /debug print from it (architecture D8).
+
+The last decisions about each pod, for /debug/pod: a bounded memory, the longest untouched pod leaves first.
+
+Records are kept as they are, not copied: what binding adds to one later is seen here too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""Texts of bounded length: what a tenant wrote may be megabytes long and ends up in logs, records and pages."""
+"""Errors of API requests, errors that no code path expects, and texts of bounded length.
+
+Texts of bounded length: what a tenant wrote may be megabytes long and ends up in logs, records and pages.
+
+What a request to the API server can answer besides yes.
+
+Each type says what the caller should do next. They live here, below everything, because decisions
+(`binding`) and the API edge (`kube`) both speak them. Decode failures are in `decode.py`.
+
+Errors that no code path expects: logged with a traceback, counted by part, and shown while they last.
+
+A part is a component that can fail without the others: `informer-pods`, `binding`, `endpoint`. Everything here runs on
+the event loop.
+"""
 
 from __future__ import annotations
 

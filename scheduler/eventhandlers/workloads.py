@@ -1,7 +1,13 @@
-"""Deltas of what surrounds pods and nodes → cache: namespaces, Services, the controllers that own pods, budgets.
+"""Namespaces, Services, owners of pods and disruption budgets: deltas to the cache.
+
+Deltas of what surrounds pods and nodes → cache: namespaces, Services, the controllers that own pods, budgets.
 
 Called through `intake`. An object that could not be read is logged once and counts as absent; of a budget that would cost
 pods their protection, so it counts for its whole namespace.
+
+What one change of one object shows: an object that cannot be read is logged once, counts as absent, and can be named.
+
+For the kinds that decisions are made by; told on by `storage` and `devices`.
 """
 
 from __future__ import annotations

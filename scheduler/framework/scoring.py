@@ -1,6 +1,13 @@
-"""What several scoring plugins share: normalisation, and the resources of a pod beside those of the nodes.
+"""Scoring of resources, shared by the plugins that score them.
+
+What several scoring plugins share: normalisation, and the resources of a pod beside those of the nodes.
 
 Rules: docs/spec/core.md §3.6 (normalisation), §5.5 (which amounts count for which resource).
+
+Resources that devices stand behind, beside those of the nodes: what scores count of them (docs/spec/dra.md §3.12).
+
+A node that has some of the resource itself counts as ever. On the others the devices of the class count, and those of them
+that are in use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""What an extension point can answer.
+"""Answers of extension points, and the diagnosis of an attempt. Upstream: pkg/scheduler/framework Status, Diagnosis, FitError.
+
+What an extension point can answer.
 
 An ordinary no is a value, not an exception: small, hashable, nothing mutable, so that the equal refusals of
 five thousand nodes are one object and counting them is counting bits (architecture D2, docs/spec/core.md §3.2).
+
+Why no node took the pod: the verdicts of one attempt, and upstream's sentence about them (docs/spec/core.md §3.9).
 """
 
 from __future__ import annotations

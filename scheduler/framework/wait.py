@@ -1,4 +1,7 @@
-"""Waiting for an object to become what a binding needs: one mechanism for volumes, devices and claims."""
+"""Wait for a condition of an object, and for the answers to writes that were sent.
+
+Waiting for an object to become what a binding needs: one mechanism for volumes, devices and claims.
+"""
 
 from __future__ import annotations
 

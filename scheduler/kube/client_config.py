@@ -1,7 +1,25 @@
-"""How an address is reached: is it one, through which proxy, trusting whom.
+"""How the client reaches the API server and authenticates: kubeconfig, service account, credential plugins and their renewal.
+
+How an address is reached: is it one, through which proxy, trusting whom.
 
 Environment and kubeconfigs are read as Go's programs read them, because they are written for those. Knows no credentials
 and sends nothing.
+
+Runs the credential plugin that a kubeconfig names (`users[].user.exec`), in a process group of its own.
+
+Whoever cancels it kills the whole group, so that neither a plugin that hangs nor what it has started is left behind. Both
+pipes are read at the same time: a plugin that writes much to one of them would else wait for ever.
+
+How we are let in: by a kubeconfig, by the service account of a pod, or by an address alone.
+
+The only module that imports kubernetes_asyncio, which knows how to read kubeconfigs, run exec plugins and refresh OIDC
+tokens; it is loaded only when such credentials are wanted. Its own client is not used, because models cost a millisecond
+per request.
+
+Credentials that are renewed in the background, for all transports that use the same settings.
+
+A request never waits for a renewal that is due: it goes on with what there is, which is good for some minutes more. Only a
+request that was refused waits, for it cannot go on.
 """
 
 from __future__ import annotations

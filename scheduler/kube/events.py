@@ -1,4 +1,11 @@
-"""Events as they are written (events.k8s.io/v1)."""
+"""Events for users (events.k8s.io/v1), sent in the background.
+
+Events for users (events.k8s.io/v1), sent in the background: nothing waits for one and none is worth a delay.
+
+The queue is bounded and drops its oldest. A repetition (same type, action, reason, controller, object and related
+object) is counted into a series, which is written back every few minutes; the same with another note is a new Event, so
+that users see why the verdict changed (docs/spec/core.md §7.2, §10.5). Knows nothing of scheduling.
+"""
 
 from __future__ import annotations
 

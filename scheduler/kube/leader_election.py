@@ -1,4 +1,6 @@
-"""Leader election: one Lease that is taken when free or forsaken, and renewed for as long as we lead.
+"""Leader election on one Lease, and the search for other installations with the same scheduler names.
+
+Leader election: one Lease that is taken when free or forsaken, and renewed for as long as we lead.
 
 Upstream's protocol and timings (docs/spec/core.md §7.4). Why there are never two leaders, as long as clocks run equally
 fast: a leader stops believing in itself `renewDeadline` after it *sent* the last renewal that was answered; nobody takes
@@ -8,6 +10,14 @@ free at once, and the leader that was finds out with its next renewal.
 
 Stricter than upstream: the deadline counts from the renewal instead of from the first failed one, and a leader that sees
 another holder stops there and then. Knows nothing of what leading means.
+
+Leases under which another Kubestow serves the same scheduler names: two of them would take the same pods.
+
+A leader marks its Lease with a label and with the names that it serves. Before a daemon acts it lists the marked Leases. The
+clocks of two machines are not compared: a Lease is alive if its record changes within its own duration.
+
+Tenants may write Leases in their namespaces, so a daemon in a cluster believes only those in `kube-system` and beside its own.
+Others are reported. A daemon outside, which a person has started, believes all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""The client-side limit of `clientConnection.qps` and `burst`: a token bucket whose first customers are bindings.
+"""The client-side limit of requests, and the priority of bindings over events.
+
+The client-side limit of `clientConnection.qps` and `burst`: a token bucket whose first customers are bindings.
 
 Knows nothing of requests. One per daemon; every write and every Event takes a token before it is sent. Watches and
 lists are not counted: there are few of them, and a delayed relist costs more than it saves.
+
+Events give way to bindings and evictions on the wire: a burst is placed first and told about right behind.
+
+While many of those are under way only one Event is; so events still trickle, and none waits for a quiet moment that
+never comes. Knows nothing of tokens: the throttle is another thing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,18 @@
-"""What reflectors and recorder count about themselves. Plain numbers: /metrics and /readyz read them when asked."""
+"""Mirrors one kind: a complete first list, then every change, whatever the server does with the connection.
+
+What reflectors and recorder count about themselves. Plain numbers: /metrics and /readyz read them when asked.
+
+Mirrors one kind: a complete first picture, then every change, whatever the server does with the connection.
+
+The first picture is shown when it is complete. While a later one arrives, objects that are newer than ours are shown at
+once, and what vanished is reported as deleted when it is complete. A WatchList that is cut is followed by a LIST, at once
+and for some minutes: pages are short requests, and the WatchList of a large kind may never live long enough.
+
+One object is decoded at a time, one batch of changes is handed on per network chunk, without a
+task or an await per object. `run` never ends by itself and never dies of an answer.
+
+Knows nothing of scheduling, nor which kinds there are.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,15 @@
-"""Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, in the form of v1 (docs/spec/dra.md §6).
+"""The watched kinds, their API versions, and which of them the server has.
+
+Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, in the form of v1 (docs/spec/dra.md §6).
 
 Requests were flat, devices were inside `basic`. v1beta2 looks as v1 does, and so do classes and what became of a claim in
 every version. A rule of 1.33 or 1.34 could select devices by class or CEL, which no later version has (§4.11).
+
+What is watched: every kind with its API versions in order of preference, and which of them this server has.
+
+A kind that the server does not serve is absent, and asked for again once a minute: versions appear with upgrades,
+groups with feature gates. To watch one more kind: give its row a `typ` and name it in the plugin's `reads`; the chart's
+permissions follow from this table. Rules: docs/spec/core.md §4.1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,17 @@
-"""TCP sockets to the API server on which a peer that has gone silently is noticed within `NOTICED_S`.
+"""Bytes to and from the API server over HTTP/1.1.
+
+TCP sockets to the API server on which a peer that has gone silently is noticed within `NOTICED_S`.
 
 A watch only reads, so only keepalive probes tell whether its peer is still there. Data that was sent and not acknowledged is
 given up after the same time instead of the kernel's quarter of an hour. Both are answered by the kernel of the peer: a proxy
 that keeps a connection open although its own server is gone is not noticed by them (`reflector.INACTIVITY_S` is).
+
+Bytes to and from the API server over HTTP/1.1, with the `credentials` that it keeps up to date. Knows no kind of object.
+
+Our way to the API server, lent to a client that we do not run: the same address, trust, proxy and credentials.
+
+A session is lent rather than described, for what we trust need not be files, and is not in the words of that client. The
+borrower may close it. Credentials are renewed by `transport` alone.
 """
 
 from __future__ import annotations

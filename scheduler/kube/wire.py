@@ -1,7 +1,11 @@
-"""The way to the API server as a port in bytes, and how a refusal becomes a type of `core.errors`.
+"""The transport as a port in bytes, the envelopes of lists and watches, and how a refusal becomes an error type.
+
+The way to the API server as a port in bytes, and how a refusal becomes a type of `core.errors`.
 
 Everything else in this package speaks to `Transport`, so tests script it and a leaner HTTP client can replace the one
 in `transport` without touching a caller. Knows no kind and no credentials.
+
+What objects come wrapped in: the pages of a list and the lines of a watch. Objects stay raw, to be decoded singly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What instruments are made of: children found by their labels, buckets as upstream makes them."""
+"""What instruments are made of, and the instruments of requests, profiles, volumes and devices.
+
+What instruments are made of: children found by their labels, buckets as upstream makes them.
+
+What requests to the API server cost, with client-go's names, labels and buckets (docs/spec/core.md §7.1).
+"""
 
 from __future__ import annotations
 

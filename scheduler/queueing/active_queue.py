@@ -1,7 +1,14 @@
-"""A heap of queued pods from which any pod can be taken out in O(1).
+"""The heap of pods that can be tried now, and fair shares among namespaces.
+
+A heap of queued pods from which any pod can be taken out in O(1).
 
 Smallest key first, first in first out among equal keys. A pod is in at most one heap; all heaps of a queue draw their
 tickets from one counter, so that an entry left behind in one heap cannot come alive through a push into another.
+
+The share of time that fruitless preemption attempts may take while other pods are ready (docs/spec/core.md §10.2).
+
+A pod that fits nowhere can cost hundreds of milliseconds an attempt: DefaultPreemption looks at every node. After such an
+attempt pods of this kind are passed over until ready pods of other kinds have had nine times as long.
 """
 
 from __future__ import annotations

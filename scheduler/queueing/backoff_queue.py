@@ -1,7 +1,11 @@
-"""How long a failed pod waits, and the two queues of those that still do (docs/spec/core.md §1.9).
+"""Backoff periods, and the flush of pods that wait too long.
+
+How long a failed pod waits, and the two queues of those that still do (docs/spec/core.md §1.9).
 
 Backing off starts at the failure and ends with a whole second, so that pods of one second are tried in the order of
 their priorities. Rejections and errors count separately. A second here is the floor of `Clock.now()`.
+
+Who has waited too long for an event: the net under missing hints (docs/spec/core.md §1.11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where each pod is, and every move between places (docs/spec/core.md §1.2, §1.4, §1.8).
+"""Which part of the queue each pod is in, and the PreEnqueue gates.
+
+Where each pod is, and every move between places (docs/spec/core.md §1.2, §1.4, §1.8).
 
 The law: a pod that has a record here is in exactly one of active, backing off, waiting, gated. Being in flight is the
 business of `inflight`: such a pod has no record here. Knows neither events nor attempts.

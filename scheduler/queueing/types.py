@@ -1,4 +1,6 @@
-"""What the parts of the queue share: the record of one pod, the view of one profile, the metrics port.
+"""Pods in the queue, and classes of their changes.
+
+What the parts of the queue share: the record of one pod, the view of one profile, the metrics port.
 
 Rules: docs/spec/core.md §1.2. Knows no order, no timing and no events.
 """

@@ -1,7 +1,15 @@
-"""The waiting pods that one plugin rejected, found by what its hints' answers depend on (docs/spec/core.md §1.10, §10.3).
+"""Pods that wait for an event, indexed by what can wake them.
+
+The waiting pods that one plugin rejected, found by what its hints' answers depend on (docs/spec/core.md §1.10, §10.3).
 
 Pods of one shape get one answer, so they stand together; and shapes are filed by topic, so that an event asks only for
 those it can concern. Knows no strategies and asks no hint.
+
+Pods that wait for an event, found by what could wake them (docs/spec/core.md §1.10, §10.3).
+
+Not by asking each: an event asks each registration once per distinct shape of the pods it rejected, of the shapes that
+its topics can concern, and only the pods of shapes that said yes are touched. The answer is that of `Wakers.evaluate`
+for every pod, one by one.
 """
 
 from __future__ import annotations

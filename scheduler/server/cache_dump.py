@@ -1,7 +1,11 @@
-"""JSON in pieces: a page about five thousand nodes must not hold the event loop up until it is complete.
+"""/debug/cache: nodes with what is on them, and of volumes and devices what the watch alone does not show.
+
+JSON in pieces: a page about five thousand nodes must not hold the event loop up until it is complete.
 
 A page is a mapping of sections, each made when its turn comes; a section that is an iterator is written row by row, one
 that is `Parts` part by part. What is shown may change between two pieces: each row is of one moment, the page is not.
+
+What /debug/cache shows: nodes with what is on them, and of volumes and devices what the watch alone does not bring.
 """
 
 from __future__ import annotations

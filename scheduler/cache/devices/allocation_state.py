@@ -1,7 +1,13 @@
-"""Which devices are in use, by claims that have them and by claims that are about to (docs/spec/dra.md §1.1, §1.3, §1.4).
+"""Which devices are in use, as they are and in hypothetical states (docs/spec/dra.md §1.1, §1.3, §1.4).
+
+Which devices are in use, by claims that have them and by claims that are about to (docs/spec/dra.md §1.1, §1.3, §1.4).
 
 Counted by claim: a claim in flight whose allocation then shows in the watch is one user, not two, and there is no moment
 at which it is none. Nothing is ever summed up anew; a claim that changes costs its own devices.
+
+Devices as if some claims had given theirs back, and others had some: what preemption asks about.
+
+Nothing is changed for it, so nobody has to be told, and nothing has to be put back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,22 @@
-"""Device classes, and which of them stands for an extended resource (docs/spec/dra.md §3.12).
+"""Everything that devices are decided by: claims, classes, slices, taint rules, and subscriptions to their changes.
+
+Device classes, and which of them stands for an extended resource (docs/spec/dra.md §3.12).
 
 Of two classes that name one resource the newer wins, then the one whose name comes first. It is worked out from the
 classes there are, so the order of events leaves no trace.
+
+Which of a pod's requests a device class serves where the node itself has nothing of them (docs/spec/dra.md §3.12).
+
+Three plugins must agree on that: whoever checks room on nodes leaves such a request to whoever allocates devices.
+
+Everything that devices are decided by: claims, classes, slices, taint rules, and the subscribers to their changes.
+
+Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go DefaultDRAManager. The plugin reads devices only here, so a
+simulator or an autoscaler fills a `Cluster` of its own, runs PreFilter, Filter and Reserve, and reads `claims.pending`. The
+plugin keeps no state between attempts, and its caches are keyed by content, so any number of clusters can take turns.
+
+Changed by `scheduler.devices` as watches tell, and by DynamicResources, which signals what it is about to write and
+assumes what was answered. Rules: docs/spec/dra.md §1.
 """
 
 from __future__ import annotations

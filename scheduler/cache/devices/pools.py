@@ -1,6 +1,18 @@
-"""Equal devices are one kind, whatever they are called: what holds of one of them is found out once.
+"""Kinds of devices, and pools of devices as one node sees them (docs/spec/dra.md §4.3).
+
+Equal devices are one kind, whatever they are called: what holds of one of them is found out once.
 
 A kind is everything of a device that a decision may read, without its name and without the nodes it can be used on.
+
+Pools of devices as one node sees them: which slices count, in which order, and whether they can be trusted.
+
+Source: docs/spec/dra.md §4.2, §4.3. A pool is (driver, name). A view is made once per pool and set of visible slices, and
+thrown away with the pool's next change.
+
+What of a pool several may share, and what its devices draw on: of the whole pool at once, whoever sees what of it.
+
+Nodes see parts of a pool, and an attempt asks what one of them sees (`devicepools`). What has been given away of a pool was
+given away on all of them: this is what to hold it against. Source: docs/spec/dra.md §4.3, §4.8, §4.9.
 """
 
 from __future__ import annotations

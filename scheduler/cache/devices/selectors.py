@@ -1,4 +1,12 @@
-"""Compiled selectors, kept within a limit of bytes. The one that was used longest ago goes first."""
+"""CEL selectors over devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
+
+Compiled selectors, kept within a limit of bytes. The one that was used longest ago goes first.
+
+CEL selectors over devices: the variable `device`, and upstream's words for what goes wrong (docs/spec/dra.md §5).
+
+Compiled expressions are kept up to 64 MiB, and what devices look like to them is kept, too. Whether an expression holds of
+a kind of device is remembered by the caller. What takes long is compiled and evaluated in the worker thread.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which nodes carry which label: `(key, value)` → NodeSet, kept as nodes come, change and go."""
+"""Indexes of nodes by label and by declared feature.
+
+Which nodes carry which label: `(key, value)` → NodeSet, kept as nodes come, change and go.
+"""
 
 from __future__ import annotations
 

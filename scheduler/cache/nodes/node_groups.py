@@ -1,8 +1,12 @@
-"""Sets of nodes that label rules describe, followed as nodes come, change their labels and go.
+"""Sets of nodes that label rules describe, maintained as nodes change.
+
+Sets of nodes that label rules describe, followed as nodes come, change their labels and go.
 
 Volumes, capacity objects and storage classes say where they can be used in different words; all of them become a
 `Where`, and equal ones share one group (docs/spec/volumes.md §3.4, §3.5). Reading a set costs nothing; a node that
 changes costs a look-up per label and one evaluation per rule that is not of the form "this key has one of these values".
+
+Node selectors for all nodes at once: the set form of `scheduler.core.placement` (docs/spec/core.md §5.4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""Which nodes hold pods of which priority: where a preemptor could find a victim at all."""
+"""Nodes as slots with NumPy columns, and indexes that change with each pod.
+
+Which row of a matrix a resource has: one as long as some node offers it.
+
+What pods name and no node offers gets none. Anybody who may make pods can make up thousands of names, also on a node that
+he names himself, and each row is as long as there are nodes.
+
+Nodes as slots with NumPy columns (architecture D2).
+
+A node keeps its slot while it, or a pod on it, is known; a pod added or removed touches a few entries, never a scan.
+Readers take columns and sets as they are between two events; nobody but `Cluster` changes them.
+Matrices are indexed `[row, slot]`; row numbers come from `resources()`: cpu in milli-CPU, everything else in units.
+"""
 
 from __future__ import annotations
 

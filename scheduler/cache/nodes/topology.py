@@ -1,6 +1,13 @@
-"""Topology keys as numbered domains: nodes with equal values of a label (docs/spec/core.md §5.8, §5.9).
+"""Topology domains: nodes with equal values of a label, and counts of pods per domain (docs/spec/core.md §5.8, §5.9).
+
+Topology keys as numbered domains: nodes with equal values of a label (docs/spec/core.md §5.8, §5.9).
 
 Kept only for keys that somebody asked for; a relabelled node moves between domains, nothing is rebuilt.
+
+Counts per topology domain, kept one pod at a time (docs/spec/core.md §5.8, §5.9).
+
+What filters ask is answered with sets: which nodes share a domain with any, and which are in a domain with how many. What
+scores ask is answered with a column. Each form is made when first asked for and followed from then on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Things that select pods, filed so that a pod finds those which may mean it (`core.anchors`)."""
+"""Counts of the pods that a selection of namespaces and labels finds, per node.
+
+Things that select pods, filed so that a pod finds those which may mean it (`core.anchors`).
+
+Who lives where: counts of the pods that a selection of namespaces and labels finds, kept pod by pod.
+
+Pods with equal namespace and labels are one class, so a new selection looks at classes and not at pods, and from then on
+each pod that comes or goes changes the counts of the selections that find its class (docs/spec/core.md §5.8, §5.9).
+"""
 
 from __future__ import annotations
 

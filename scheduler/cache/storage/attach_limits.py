@@ -1,4 +1,13 @@
-"""What attach limits call a claim's volume: a driver and a handle (docs/spec/volumes.md §9.1)."""
+"""Which volumes are attached to which nodes, and how many each driver may attach (docs/spec/volumes.md §9.1).
+
+What attach limits call a claim's volume: a driver and a handle (docs/spec/volumes.md §9.1).
+
+Which volumes are attached to which nodes, how many that are of each driver, and how many may be.
+
+Attached is what pods on the node use and what VolumeAttachments say; a volume that many use counts once per node
+(docs/spec/volumes.md §9.1). Pods are followed through the logs of `Nodes`, trials included; of everything else
+`scheduler.storage` tells. Reading costs what has changed; nothing grows with the claims and volumes there are.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,17 @@
-"""Which storage classes draw from the same room (docs/spec/volumes.md §12.1 B-1).
+"""CSIStorageCapacity objects as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1).
+
+Which storage classes draw from the same room (docs/spec/volumes.md §12.1 B-1).
 
 A driver publishes one CSIStorageCapacity per class and segment, and no object says whether two classes of the driver use
 one volume group or two. It is learned from what the driver publishes: when the room of one class falls by the volumes
 that were made for another class on the same nodes, the two share it. When it falls by less, they do not.
+
+Capacity objects by class, as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1 B-1).
+
+An object is a pool of room that some nodes can draw from. `cache.ledger` books volumes in flight on pools; a booking only
+makes a pool smaller, and the pools that share its room (`cache.sharedpools`). A pool never looks larger than its object says.
+
+What the claims of one pod would take from capacity pools, one after the other, for all nodes at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""The free volumes of one class: on which nodes a claim finds one, and which it takes (docs/spec/volumes.md §3.3, §12.5).
+"""PersistentVolumes by claim and by class: which are free, where, and how large (docs/spec/volumes.md §1.3, §3.3).
+
+The free volumes of one class: on which nodes a claim finds one, and which it takes (docs/spec/volumes.md §3.3, §12.5).
 
 A volume is a row of columns: rank of its size, kind, node group, free or not. For each shape of claim the number of
 fitting free volumes per node is counted once, in NumPy, and then follows the log of rows that were taken, freed, added
 or removed: the next claim of a known shape costs nothing that grows with volumes or nodes. What a single node takes is
 looked up in lists sorted by size, one per group and kind.
+
+Volumes by claim and by class; of each class who is free, where, and how large (docs/spec/volumes.md §1.3, §12.5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Which pods on nodes use which claims, counted as pods come and leave, trials included."""
+"""Which pods and nodes use which claims and inline disks.
+
+Which nodes use which volumes that pods have written out, by the names that CSI drivers know them by.
+
+Only those that a driver stands in for wherever a CSINode is (docs/spec/volumes.md §9.1).
+
+On which nodes the disks are that pods name themselves and cannot share (docs/spec/volumes.md §9.3).
+"""
 
 from __future__ import annotations
 

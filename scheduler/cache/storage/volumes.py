@@ -1,6 +1,13 @@
-"""How to say that a volume, a claim or a class is not there; one that could not be read is named with what is wrong.
+"""Everything that volumes are decided by: claims, volumes, classes, drivers, capacity, and subscriptions to their changes.
+
+How to say that a volume, a claim or a class is not there; one that could not be read is named with what is wrong.
 
 The plain texts are those of upstream's listers: the singular, and no namespace (docs/spec/volumes.md §0.3).
+
+Everything that volumes are decided by: claims, volumes, classes, drivers, capacity, and who waits for news of them.
+
+Changed by `scheduler.storage` as watches tell, and by VolumeBinding, which assumes what it is about to write.
+Rules: docs/spec/volumes.md §1.
 """
 
 from __future__ import annotations

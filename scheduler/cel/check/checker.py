@@ -1,4 +1,12 @@
-"""What is known so far about the types of an expression, and which overloads that leaves."""
+"""Type checking: the type of each part of an expression, its variables and its overloads.
+
+What names mean: the environment's variables and types, and the variables of the macros around a place.
+
+What every part of an expression is: its type, the variable it names, the overloads it may call.
+
+Types, messages and places are cel-go's checker's with the options that Kubernetes sets: numbers compare across types.
+Mixed literals pass here, see `validators`. Does not know what any function does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Types of the language, and how functions are declared (docs/spec/cel.md, KEP-2876)."""
+"""Types of the language, declarations of functions, and unification.
+
+When a value of one type may stand where another is wanted, and what type variables become by it.
+
+Follows cel-go's checker, including where that is generous: `dyn` fits everything, both ways. A failed attempt of `assign`
+leaves no trace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`"…".format([…])`, as far as it can be judged before anything is known but types."""
+"""What Kubernetes validates of a well-typed expression on top.
+
+What Kubernetes has checked of a well-typed expression on top: literals that could only fail, and mixed literals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""What calls cost at run time, beyond what an overload says of itself: cel-go's run-time cost with Kubernetes' additions."""
+"""Operators, loops and literals as closures, and what calls cost at run time.
+
+What calls cost at run time, beyond what an overload says of itself: cel-go's run-time cost with Kubernetes' additions.
+
+Operators that decide which of their operands count: `&&`, `||`, `?:`, `==`, `orValue`.
+
+`false && error` is false, whichever comes first, and `true || error` is true. Everything else passes an error on.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,14 @@
-"""How many bytes a compiled expression keeps alive, measured by following its references.
+"""Source to a program that can be evaluated many times, and the bytes that it keeps alive.
+
+How many bytes a compiled expression keeps alive, measured by following its references.
 
 What all expressions share does not count: overloads, invocations, the environment, modules, classes and the code of this
 package.
+
+Source to a program that can be evaluated many times.
+
+A program may be shared between threads. Nothing here waits or writes. Deep expressions are refused by the parser, as cel-go
+refuses them; the others are never too deep for Python's stack.
 """
 
 from __future__ import annotations

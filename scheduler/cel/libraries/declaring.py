@@ -1,4 +1,6 @@
-"""Shorthands for declarations, and the measures that costs are made of.
+"""Shorthands for declarations, cost measures, and a cache of parsed texts.
+
+Shorthands for declarations, and the measures that costs are made of.
 
 A cost is called with the arguments and then the result, which is None if the call failed.
 """

@@ -1,4 +1,12 @@
-"""`x.includes(v)`: of device selectors since 1.36, for attributes that may be lists."""
+"""`x.includes(v)` of device selectors, and the declarations of the authorizer library.
+
+Kubernetes' authorizer library, declared only: `authorizer.path("/healthz").check("get").allowed()`.
+
+A device selector has no variable of these types, so no function is ever called. The declarations still decide which
+expressions compile, for an argument of type `dyn` fits them, and which words the compiler uses.
+
+Upstream: k8s.io/apiserver/pkg/cel/library/authz.go.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kubernetes' quantities as selectors see them: upstream's own numbers, of which it calls only some integers."""
+"""Kubernetes' quantities: `quantity("10Gi")`.
+
+Kubernetes' quantities as selectors see them: upstream's own numbers, of which it calls only some integers.
+"""
 
 from __future__ import annotations
 

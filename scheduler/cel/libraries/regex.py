@@ -1,4 +1,6 @@
-"""Patterns that Python's `re` may match instead of RE2: the same matches, and no way to go on for long.
+"""Regular expressions of RE2: linear in the text, whatever the pattern.
+
+Patterns that Python's `re` may match instead of RE2: the same matches, and no way to go on for long.
 
 Only sequences of characters and simple classes, with few repetitions. For a short text the call of RE2 costs several
 times what the match does.

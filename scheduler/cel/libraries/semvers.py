@@ -1,4 +1,4 @@
-"""Versions by semver.org, as selectors compare them."""
+"""Kubernetes' versions: `semver("1.2.3")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the parser makes of a text: macros are expanded, so eight kinds of nodes are all that is left.
+"""Syntax trees, and going through them.
+
+What the parser makes of a text: macros are expanded, so eight kinds of nodes are all that is left.
 
 Nodes are compared by identity and hashable: the checker keeps its types beside the tree, by node. `at` is the offset
 in the source, in code points, for messages.

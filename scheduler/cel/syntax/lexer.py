@@ -1,7 +1,14 @@
-"""Text to tokens, as the grammar of cel-go v0.26 has them.
+"""Text to tokens, and the tokens that an error message expects.
+
+Text to tokens, as the grammar of cel-go v0.26 has them.
 
 What is not a token is told and passed over, as ANTLR's lexers do, so that the parser can go on to what else is wrong.
 One pass, in time linear in the text.
+
+What could have stood where something else stands: the words of ANTLR for the first syntax error.
+
+ANTLR tries to go on after an error: it leaves a token out if the next one fits, or acts as if a missing one were
+there. Which of these it would do decides the words; what it then finds further on is not told.
 """
 
 from __future__ import annotations

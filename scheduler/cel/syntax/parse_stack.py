@@ -1,4 +1,7 @@
-"""Where the parser is among the tokens, and what it has found to be wrong."""
+"""The parser's position among the tokens, and the expressions that are open there.
+
+What the parser has open: an expression between its first token and the one that ends it, and its operators.
+"""
 
 from __future__ import annotations
 

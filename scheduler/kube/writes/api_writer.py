@@ -1,8 +1,20 @@
-"""Every change that Kubestow makes to a cluster: one function per write, each with its precondition.
+"""Writes of pods, volumes, events and leases: one function per write, each with its precondition.
+
+Every change that Kubestow makes to a cluster: one function per write, each with its precondition.
 
 `WRITES` lists the permissions they need; the chart's roles are compared with it. A write names the fields it means to
 change and nothing else. Failures are the types of `core.errors`. Whoever may be cancelled while a write is under way
 shields it (`framework.settle`): a write that was sent is awaited to its answer.
+
+Leases as they are read and written (coordination.k8s.io/v1).
+
+Times stay the texts they are: they are written for people and never compared, because clocks differ.
+
+The patches that VolumeBinding sends for volumes and claims, and who wrote a claim's selected node.
+
+Merge patches of the few fields that are meant, so that what this version does not know stays as it is. Each names the
+uid and the resourceVersion that was seen: the server refuses it when anything was written since.
+Rules: docs/spec/volumes.md §5.3, §6.3.
 """
 
 from __future__ import annotations

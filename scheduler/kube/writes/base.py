@@ -1,4 +1,9 @@
-"""What an object must still be like for a write to it to be carried out."""
+"""How writes leave: with a token, in their lane, with a precondition, and never once this process does not lead.
+
+How requests leave: with a token, in their lane, and never once this process does not lead any more.
+
+Knows nothing of what is written; that is in `writes` and `claimwrites`.
+"""
 
 from __future__ import annotations
 

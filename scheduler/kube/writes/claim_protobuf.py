@@ -1,6 +1,14 @@
-"""Protobuf messages as lists of fields, for changes that leave every other byte as it is.
+"""Changes of single fields of claims in protobuf, for claims that the server takes no patch of.
+
+Protobuf messages as lists of fields, for changes that leave every other byte as it is.
 
 Kubernetes wraps an object into an envelope: four bytes, then a message with the type and the object.
+
+Claims in protobuf, changed in single fields, for claims that the server takes no patch of.
+
+The server applies a patch to a claim's JSON, which has no spaces and escapes `<`. Parameters that are stored otherwise, as
+Python's JSON encoder writes them, change by that and are immutable. In protobuf they are bytes, read and written unchanged.
+Field numbers are those of k8s.io/api/resource, the same in v1, v1beta2 and v1beta1.
 """
 
 from __future__ import annotations

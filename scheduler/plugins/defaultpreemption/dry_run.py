@@ -1,4 +1,13 @@
-"""Who must leave one node for the pod, and what a node costs (docs/spec/core.md §3.10, dry run and step 4)."""
+"""The dry run: which pods would have to leave each node, remembered until the node changes (docs/spec/core.md §3.10).
+
+Who must leave one node for the pod, and what a node costs (docs/spec/core.md §3.10, dry run and step 4).
+
+The dry run: what would have to leave each node, remembered for as long as the node stays as it is.
+
+A burst of pods of one shape asks about the same nodes again and again; only those that changed are asked anew. What is
+remembered hangs on the node alone. Where a filter looks beyond it (spread, pod affinity), only refusals by the filters
+before that one are remembered: if those refuse the node without all its victims, no other filter is asked.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
-"""What a pod does not need, or cannot get to run with, is given back (docs/spec/dra.md §3.5, §3.8, §10.3).
+"""Claims of a pod are bound, and given back (docs/spec/dra.md §3.8, §3.10).
+
+What a pod does not need, or cannot get to run with, is given back (docs/spec/dra.md §3.5, §3.8, §10.3).
 
 What is in flight goes at once (the cache tells who waits for it); what is written is taken back in the background.
+
+What is decided of a pod's claims is written, and taken back: PreBind, Unreserve, PostFilter (docs/spec/dra.md §3.5–§3.11).
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
-"""How many of the free devices of one node a constraint lets a claim have together, for `/debug/pod`.
+"""Necessary conditions that end a search early: counts of devices, of constraint values and of counters.
+
+How many of the free devices of one node a constraint lets a claim have together, for `/debug/pod`.
 
 Each constraint is counted alone. The counts are upper bounds: a claim may still fail because no set of devices satisfies
 all its constraints and requests at once. Fewer than are wanted means that this constraint cannot be satisfied there.
+
+Bounds a search by counting and matching, and finds interchangeable devices (docs/spec/dra.md §10.4).
+
+Every bound is a necessary condition: a state that a bound rejects has no solution.
 """
 
 from __future__ import annotations

@@ -1,8 +1,17 @@
-"""Whether more has been given away than there is: a device to two claims, or too much of one that is shared (§4.8, §4.9, §10.5).
+"""Devices that two claims have, and which of the two was first (docs/spec/dra.md §10.5).
+
+Whether more has been given away than there is: a device to two claims, or too much of one that is shared (§4.8, §4.9, §10.5).
 
 No API server keeps two schedulers from that. Looked at twice: before anything is written, by all that is known, and when the
 watch shows what was written, by what it has shown until then. What is not published, or not completely, is not held
 against anybody. Costs the claim's devices, with those who share them or draw on the same counters.
+
+Which of two claims got its devices first, by the API server's own history (docs/spec/dra.md §10.5).
+
+All schedulers must come to the same answer, or two of them give way to each other, or neither does. What a watch has shown does
+not suffice: after a new list a claim has the version of its last write, and a daemon that was restarted has seen no write at
+all. Versions of one cluster can be compared, and the server tells what a claim was at a version. So a claim that had no
+devices at a version at which the other one had them got them later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""What the claim for a pod's extended resources asks for, and which container gets what of it (docs/spec/dra.md §3.12).
+"""Extended resources that device classes serve (docs/spec/dra.md §3.12).
+
+What the claim for a pod's extended resources asks for, and which container gets what of it (docs/spec/dra.md §3.12).
 
 Containers are numbered through, init containers first. Those that run as long as the pod does (sidecars and regular ones)
 each have a request of their own; those that only run first borrow from containers behind them, and what is then still
 missing the most is asked for once, for all of them.
+
+Extended resources that devices stand behind, decided: which nodes, and what the claim would ask for there (docs/spec/dra.md §3.12).
+
+Nodes are told apart only by which of the pod's resources they have themselves: a few groups, however many nodes there are.
+The claim lives in memory until PreBind makes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""How much of a device's capacities a request takes (docs/spec/dra.md §4.9). Amounts are exact, in nano units."""
+"""The devices of one node, numbered in the order in which they are tried, for the search to count with bits.
+
+How much of a device's capacities a request takes (docs/spec/dra.md §4.9). Amounts are exact, in nano units.
+
+Bit *i* of every mask here is device *i*. Source: docs/spec/dra.md §4.3, §4.6.
+"""
 
 from __future__ import annotations
 

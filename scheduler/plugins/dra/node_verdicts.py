@@ -1,4 +1,12 @@
-"""Runs searches and keeps their results with the kind of nodes that they are about; limits the time of each search."""
+"""Which nodes have devices for a demand, searched once per kind of node (docs/adr/0010).
+
+Runs searches and keeps their results with the kind of nodes that they are about; limits the time of each search.
+
+Which nodes have devices for a demand, known for whole kinds of nodes and kept from pod to pod (docs/adr/0010).
+
+A demand's board remembers the last answer and looks only at nodes that changed since. A kind of nodes is searched once
+per demand. What takes long is put off: nodes not looked at yet are let through, and Verify looks at the chosen one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Who has the devices of a node: claims, as they are written, and the pods that use these (docs/spec/dra.md §1)."""
+"""Devices that nominated pods will have, and the claims that hold a node's devices (docs/spec/dra.md §10; switch devicePreemption).
+
+Who has the devices of a node: claims, as they are written, and the pods that use these (docs/spec/dra.md §1).
+
+What nominated pods will have of devices, and who waits because of that (docs/spec/dra.md §10; switch devicePreemption).
+
+Nothing of it is held: a search picks it for them whenever somebody asks. What is remembered is what others were refused for,
+so that they are tried again once it is for nobody: the nomination ended, or the pod got other devices or will get others.
+"""
 
 from __future__ import annotations
 

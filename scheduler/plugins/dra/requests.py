@@ -1,6 +1,10 @@
-"""What the claims of a pod ask for, worked out once and shared by all pods that ask alike (docs/spec/dra.md §4.4).
+"""Claims parsed for the search: requests, alternatives, constraints.
+
+What the claims of a pod ask for, worked out once and shared by all pods that ask alike (docs/spec/dra.md §4.4).
 
 A demand is free of names: equal specs of claims, of equal classes, are one `Demand`, whatever the claims are called.
+
+Whether a claim's requests can be asked at all, before any node is looked at (docs/spec/dra.md §3.3).
 """
 
 from __future__ import annotations

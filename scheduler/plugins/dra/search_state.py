@@ -1,4 +1,9 @@
-"""The state of a search for devices, as its bounds and the integer program read it."""
+"""The state of a search for devices, and maximum matching between requests and devices.
+
+Whether many can have what they want of the same devices at once, nothing twice.
+
+Sets of devices are masks: bit *i* is device *i*. A want is a set and how many of it.
+"""
 
 from __future__ import annotations
 

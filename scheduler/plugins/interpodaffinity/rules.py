@@ -1,6 +1,10 @@
-"""A pod's own rules about other pods, ready to be counted (docs/spec/core.md §5.9).
+"""A pod's own terms about other pods, and the terms of other pods that concern it (docs/spec/core.md §5.9).
+
+A pod's own rules about other pods, ready to be counted (docs/spec/core.md §5.9).
 
 Namespace selectors are resolved to names, as upstream does for the pod that comes; see `selects_all` for those that mean all.
+
+Which terms of the pods on nodes concern a pod, remembered per namespace and labels (docs/spec/core.md §5.9).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""LeastAllocated, MostAllocated and RequestedToCapacityRatio (docs/spec/core.md §5.5, Scoring).
+"""NodeResourcesFit at its extension points, and its scoring strategies (docs/spec/core.md §5.5).
+
+LeastAllocated, MostAllocated and RequestedToCapacityRatio (docs/spec/core.md §5.5, Scoring).
 
 Upstream computes in whole numbers. Columns divide as float64, which gives the very same whole numbers while an amount
 times 100 stays below 2**53; beyond that (90 TB of memory in one node) they fall back to Python's integers.

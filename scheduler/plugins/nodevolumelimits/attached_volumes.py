@@ -1,4 +1,9 @@
-"""What a pod wants attached, looked at strictly: what cannot be told of its volumes is told of the pod (§9.1)."""
+"""Volumes that a pod attaches, and how many more a node can attach.
+
+What a pod wants attached, looked at strictly: what cannot be told of its volumes is told of the pod (§9.1).
+
+How many more volumes one node attaches, as pods leave it and come back: for preemption, beside the cache.
+"""
 
 from __future__ import annotations
 

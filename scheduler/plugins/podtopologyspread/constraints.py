@@ -1,7 +1,14 @@
-"""Which spread constraints hold for a pod: its own, or the defaults of the profile (docs/spec/core.md §5.8).
+"""The spread constraints of a pod, and the nodes that count for them (docs/spec/core.md §5.8).
+
+Which spread constraints hold for a pod: its own, or the defaults of the profile (docs/spec/core.md §5.8).
 
 Worked out once for all pods that they cannot tell apart. Of a pod with constraints only the labels that these read matter,
 so the pods of a StatefulSet share them; default constraints select what its Services and its owner select.
+
+On which nodes the pods of a constraint count: topology keys and inclusion policies (docs/spec/core.md §5.8).
+
+Only the pod's own nodeSelector and node affinity are asked, not what a profile adds; and a cordon is no taint here, though
+the taint that the node controller puts beside it is one.
 """
 
 from __future__ import annotations

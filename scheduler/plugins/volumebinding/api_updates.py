@@ -1,4 +1,11 @@
-"""What the watch may not show yet of a claim (docs/spec/volumes.md §12.3 B-18, B-19)."""
+"""Writes of a plan: PV pre-binds and selected nodes. Upstream: binder.go bindAPIUpdate.
+
+Pre-bindings and selected nodes are written, in order, and never undone (docs/spec/volumes.md §6.3).
+
+A write that fails for reasons of its own is tried again for the same node while there is time, because a plan that is
+half written nails the pod to a node (B-2): a conflict is answered by what the object says now, a busy server waited for,
+a lost answer read. What the object says must still be what was decided on; nothing is forced.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
-"""How many plans are begun at once.
+"""The binder over the caches. Upstream: binder.go volumeBinder.
+
+How many plans are begun at once.
 
 The PV controller and the API server work faster with some dozens of unfinished bindings before them than with a thousand
 (a third faster with 64 than with 1000, on two cores). What takes longer than a second is not worked on but waited for, and
 counts no more: a slow provisioner, a controller that is down, or writes that fail for long, keep nobody from beginning.
+
+The binder over the caches: classification, finding, assuming, writing and waiting put together.
 """
 
 from __future__ import annotations

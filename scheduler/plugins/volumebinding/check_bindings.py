@@ -1,6 +1,13 @@
-"""Where bound volumes can be used: their node affinity, for volumes of in-tree plugins as their CSI driver reads it.
+"""Waits until every claim of a plan is bound. Upstream: binder.go checkBindings (docs/spec/volumes.md §6.4).
+
+Where bound volumes can be used: their node affinity, for volumes of in-tree plugins as their CSI driver reads it.
 
 Rules: docs/spec/volumes.md §3.1, §3.5, §3.6.
+
+Until every claim of a plan is bound, or something has undone the decision (docs/spec/volumes.md §6.4).
+
+Looked at once when everything is written and then whenever one of the objects concerned changes; a look a second is the
+safety net. Everything is judged by what the API server has: the loop may have assumed the same objects again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""Why a claim may not have a volume, wherever both are: the gates of docs/spec/volumes.md §3.3.2 but for node affinity."""
+"""Volumes for a pod's claims on each node. Upstream: binder.go FindPodVolumes, checkBoundClaims, findMatchingVolumes, hasEnoughCapacity.
+
+Why a claim may not have a volume, wherever both are: the gates of docs/spec/volumes.md §3.3.2 but for node affinity.
+
+Which nodes can serve a pod's claims, and what one of them would do for it (docs/spec/volumes.md §3).
+
+For all nodes at once with sets: where bound volumes are; how many free volumes of which size; who can provision. A claim
+costs some look-ups and set operations, whatever the number of volumes, capacity objects and nodes.
+
+Volumes that somebody meant for a claim and that it will not get as it was meant (docs/spec/volumes.md §12.3 B-25).
+
+Why a claim found nothing, in numbers, for the log (docs/spec/volumes.md §12.4 B-20). O(volumes): only for who asks.
+"""
 
 from __future__ import annotations
 

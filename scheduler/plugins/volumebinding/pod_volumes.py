@@ -1,4 +1,7 @@
-"""What the plugin asks of whoever knows volumes: six operations, so that plugin and algorithm are tested apart."""
+"""The plan of a pod's volumes, and the classification of its claims. Upstream: binder.go GetPodVolumeClaims.
+
+What the plugin asks of whoever knows volumes: six operations, so that plugin and algorithm are tested apart.
+"""
 
 from __future__ import annotations
 

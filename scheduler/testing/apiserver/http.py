@@ -1,4 +1,7 @@
-"""Send the lines of a `Stream` as the body of a response: to the proper end, or until a fault cuts the watch."""
+"""HTTP on top of the registry: one handler for every path, faults in front of it, streams behind it.
+
+Send the lines of a `Stream` as the body of a response: to the proper end, or until a fault cuts the watch.
+"""
 
 from __future__ import annotations
 

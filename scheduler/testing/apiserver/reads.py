@@ -1,4 +1,11 @@
-"""Label and field selectors as the API server reads them from a query, compiled to predicates over plain objects."""
+"""LIST and WATCH: selectors, pages, bookmarks, streams.
+
+Label and field selectors as the API server reads them from a query, compiled to predicates over plain objects.
+
+What a real server's bookmark carries besides its metadata: the zero value of its kind, as Go writes it.
+
+WATCH: one `Stream` per request turns writes into lines, with the transitions that selectors ask for.
+"""
 
 from __future__ import annotations
 

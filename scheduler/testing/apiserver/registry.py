@@ -1,4 +1,11 @@
-"""What an update may change: the two halves of kinds with a status, generation, immutable fields, finalizers' end."""
+"""The verbs: what a write does to the stored objects, and what an update may change.
+
+What an update may change: the two halves of kinds with a status, generation, immutable fields, finalizers' end.
+
+The verbs: what a write does to the stored objects, from admission to the deletion that a finalizer held up.
+
+Plain function calls: a write is done when they return. HTTP (`server.py`) and in-process callers share them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Paths and methods → which verb on what, as RBAC names them."""
+"""Paths and methods to verbs, and the callers: rights and field ownership.
+
+Whose the annotations of a claim are: `metadata.managedFields`, as far as anybody of ours asks.
+
+Only for claims, and of them only the annotations; what is here is as a real server has it, what is missing is just not
+kept. An annotation belongs to whoever gave it its value last; saying the same again changes nothing.
+
+Who writes: whose the fields are afterwards, and what the caller may not do besides the request itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the server refuses, as a real one words it: every refusal is a `Status` object with code, reason and details."""
+"""What the server refuses, worded as a real one does, and all problems of an object in one refusal.
+
+What the server refuses, as a real one words it: every refusal is a `Status` object with code, reason and details.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,13 @@
-"""Which writes bring the slices of one pool from what is stored to what a driver wants, and in which generation.
+"""Actor: a DRA driver. It publishes slices, taints devices and answers claims.
+
+Which writes bring the slices of one pool from what is stored to what a driver wants, and in which generation.
 
 As the ResourceSlice controller that drivers are built with: obsolete slices go first, then the others are rewritten, then
 new ones come; the generation stays only if one write is enough.
+
+Actor: a DRA driver. It publishes the slices of its pools, taints devices, and answers claims that wait for it.
+
+What it answers are binding conditions of allocated devices (docs/spec/dra.md §3.11).
 """
 
 from __future__ import annotations

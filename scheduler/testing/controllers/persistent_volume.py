@@ -1,6 +1,16 @@
-"""What the PV controller keeps in mind: which claims and volumes name each other, and who may be waiting for whom.
+"""Actor: the PV controller. It joins claims and volumes, and parts them again.
+
+What the PV controller keeps in mind: which claims and volumes name each other, and who may be waiting for whom.
 
 An object that cannot be read is not known; the others are.
+
+The writes that join a claim and a volume, or part them, in the order in which the PV controller makes them.
+
+Actor: the PV controller. It joins claims and volumes, parts them again, and gives both their phases.
+
+As pkg/controller/volume/persistentvolume of Kubernetes 1.36, seen from the API: docs/spec/volumes.md §5.3, §6.7. It
+provisions nothing itself, leaves in-tree plugins to the CSI drivers that stand in for them, and instead of every 15 s looks
+again when something has changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
-"""The room of a storage backend: so many bytes per segment, of which every volume takes its share."""
+"""Actor: an external provisioner with its storage.
+
+The room of a storage backend: so many bytes per segment, of which every volume takes its share.
+
+CSIStorageCapacity objects: one per class and segment, found or made once and then kept up.
+
+Actor: an external provisioner with its storage. It makes volumes where a scheduler has chosen a node, while there is room.
+
+The room is real: per segment (the nodes with one value of the topology label) so many bytes, of which every volume takes
+its own. What it publishes as CSIStorageCapacity is as old as the last publication. docs/spec/volumes.md §6.7, §8.
+"""
 
 from __future__ import annotations
 

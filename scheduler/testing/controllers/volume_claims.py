@@ -1,4 +1,7 @@
-"""Actor: the controller that makes the claims of ephemeral volumes. It deletes nothing."""
+"""Actors: the controllers of ephemeral volumes and of the protection of volumes and claims.
+
+Actor: the two controllers that let go of deleted volumes and claims once nobody uses them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,13 @@
-"""The PriorityClasses of a simulation. An API server computes each pod's priority and policy from them, and takes no other.
+"""Admission of new pods: LimitRanges, PriorityClasses, defaults.
+
+The PriorityClasses of a simulation. An API server computes each pod's priority and policy from them, and takes no other.
 
 Dumps of pods alone have priorities without their classes: those are made up.
+
+What admission makes of a new pod besides what the in-process API server does: LimitRanges and RuntimeClasses.
+
+Only what a scheduler can tell is done: amounts that are asked for, overhead, node selectors and tolerations. Nothing is
+refused for its size: that is not a matter of where a pod goes. A pod that a server has seen already stays as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""Manifest files → objects, each with its place.
+"""Manifest files to objects, each with its place.
+
+Manifest files → objects, each with its place.
 
 Takes multi-document YAML or JSON, Lists, and what `kubectl get -o yaml` prints. A mistake is an `InputError` that names
 file, document and field. Knows nothing of what the kinds mean: see `complete`.
+
+Manifests read as the scheduler will read them, so that a mistake is found before anything runs.
 """
 
 from __future__ import annotations

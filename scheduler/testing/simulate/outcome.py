@@ -1,4 +1,9 @@
-"""What came of a simulation: where each pod went or why not, how full the nodes are, how long it took, and the verdict."""
+"""The outcome of a simulation: where each pod went or why not, followed at constant cost per change.
+
+What came of a simulation: where each pod went or why not, how full the nodes are, how long it took, and the verdict.
+
+Follows the pods of a simulation as the API server changes them, at constant cost per change.
+"""
 
 from __future__ import annotations
 

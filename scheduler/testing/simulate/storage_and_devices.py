@@ -1,7 +1,14 @@
-"""The volumes of a simulation: what ties the objects of a dump together, and the controllers that act on them.
+"""Volumes and devices of a simulation: what ties the objects of a dump together, and their controllers.
+
+The volumes of a simulation: what ties the objects of a dump together, and the controllers that act on them.
 
 A provisioner runs for every driver that a class names. Its room is what the CSIStorageCapacity objects of its classes say,
 per value of the one node label they select by; drivers without such objects have room for everything.
+
+The devices of a simulation: what ties the claims of a dump to their pods, and the controllers that act on them.
+
+Claims are made from templates and given back as in a cluster. The driver of every slice answers for its devices at once:
+binding conditions become true.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""What a server finds wrong with the spec of a claim, of a template for claims, and of a device class."""
+"""Validation of claims, templates and classes, and of the status of claims.
+
+What a server finds wrong with the spec of a claim, of a template for claims, and of a device class.
+
+The status of a claim: who may write what of it, and what of it may follow on what.
+
+An allocation is set once and taken away when nobody has the claim reserved; what drivers say of its devices goes with
+it. Writing it needs more than the right to write the status (docs/spec/dra.md §8.1). What a driver says beyond
+conditions is taken as it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What only disruption budgets have: a status that starts at zero, and limits that are checked."""
+"""What an API server adds to a new object, and what its admission refuses.
+
+What only disruption budgets have: a status that starts at zero, and limits that are checked.
+
+What an API server adds to a new object and what its admission refuses, as far as a scheduler can tell the difference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""What a server finds wrong with the claims that a pod names, and with what its status says of them."""
+"""Defaults, validation and subresources of pods.
+
+What a server finds wrong with the claims that a pod names, and with what its status says of them.
+
+What a pod asks for as a whole, as a server completes it from what it is limited to and what its containers have.
+
+What only pods have: graceful deletion, the binding subresource, and volumes with defaults of their own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""In which portions a device's capacity may be asked for, as a server checks it."""
+"""Validation of ResourceSlices and DeviceTaintRules.
+
+What a server finds wrong with a slice of devices, and with a rule that taints devices.
+
+Attributes that are lists, and what of a node a device takes up, are kept as where their feature gates are on.
+"""
 
 from __future__ import annotations
 

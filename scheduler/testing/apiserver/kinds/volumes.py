@@ -1,6 +1,13 @@
-"""What of a volume, a claim and their neighbours a server refuses whenever they are written.
+"""Defaults and validation of volumes, claims and their neighbours, when they are created and changed.
+
+What of a volume, a claim and their neighbours a server refuses whenever they are written.
 
 Checked are the fields that schedulers and the controllers of volumes read and write.
+
+What may change of volumes and their neighbours once they are there.
+
+Where a real server prints the difference of two objects, this one only says what may not differ; it lets any bound claim
+grow.
 """
 
 from __future__ import annotations
