@@ -35,7 +35,7 @@ class Assumptions:
         self.under_way = volumes.under_way
 
     def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
-        """As `VolumeBinder.assume`."""
+        """As `VolumeBinder.assume_pod_volumes`."""
         if self._all_bound(pod):
             return None
         plan = Plan(pod, node_name, followed=list(volumes.followed))
@@ -52,7 +52,7 @@ class Assumptions:
         return plan
 
     def revert(self, plan: Plan) -> None:
-        """As `VolumeBinder.revert`. What was written keeps its assumption until the watch shows it (B-17)."""
+        """As `VolumeBinder.revert_assumed_pod_volumes`. What was written keeps its assumption until the watch shows it (B-17)."""
         uid = plan.pod.uid
         for static in plan.static:
             if self._let_go(VOLUME, static.volume, uid, is_written=static.written is not None):

@@ -75,8 +75,8 @@ _EVENTS: Final = "events"
 _CLAIMS: Final = "claims"
 
 
-class CacheBinder:
-    """Implements `VolumeBinder`."""
+class VolumeBinder:
+    """Plain calls on the caches, but for `bind_pod_volumes`. All raise VolumeError."""
 
     def __init__(self, handle: Handle, *, bind_timeout_s: float) -> None:
         ours, cluster = handle.ours, handle.cluster
@@ -109,33 +109,40 @@ class CacheBinder:
             checks_live=ours.pre_bind_live_check == _CLAIMS,
         )
 
-    def pod_volume_claims(self, pod: PodInfo) -> PodVolumeClaims:
-        """As the protocol says."""
+    def get_pod_volume_claims(self, pod: PodInfo) -> PodVolumeClaims:
+        """Sort the pod's claims. A claim that is missing or wrong raises nothing: see `unusable`."""
         under_way = self._assumptions.under_way if self._follows_others else {}
         return sort_claims(self._volumes, pod, under_way=under_way)
 
     def eligible_nodes(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
-        """As the protocol says. If none is left, numbers go to the log (B-20)."""
+        """Return which of the nodes are out, and why: exact, or for entangled claims a part of them.
+
+        If no node is left, numbers go to the log (B-20).
+        """
         conflicts = self._counted("predicate", lambda: self._finder.conflicts(claims, nodes))
         if nodes and claims.delayed and sum(conflicts.values()) == nodes and _log.is_enabled_for(logging.DEBUG):
             for claim in claims.delayed:
                 _log.debug("no node serves all claims of a pod", **account_of(self._volumes, claim))
         return conflicts
 
-    def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
-        """As the protocol says."""
+    def find_pod_volumes(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
+        """Return what this node would do for the pod, or why it cannot. Exact."""
         return self._counted("predicate", lambda: self._finder.find(claims, slot))
 
-    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
-        """As the protocol says."""
+    def assume_pod_volumes(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
+        """Count all of it as done before it is written, or nothing; None if every claim is bound by now (§5.2)."""
         return self._counted("assume", lambda: self._assumptions.assume(pod, node_name, volumes))
 
-    def revert(self, plan: Plan) -> None:
-        """As the protocol says."""
+    def revert_assumed_pod_volumes(self, plan: Plan) -> None:
+        """Undo `assume_pod_volumes`, but for what others assumed as well and what is written. Safe to repeat (§5.4)."""
         self._assumptions.revert(plan)
 
-    async def bind(self, plan: Plan) -> None:
-        """As the protocol says. A failed write leaves as it is; whatever ends the wait says "binding volumes"."""
+    async def bind_pod_volumes(self, plan: Plan) -> None:
+        """Write the plan, and return when every claim is bound (§6). Cancelling acts between writes.
+
+        What is written shows in the plan, also if this raises. The error of a failed write is raised as it is; an error
+        that ends the wait begins with "binding volumes".
+        """
         async with self._pace.begun() as takes_long:
             await self._bind(plan, takes_long)
 

@@ -279,7 +279,7 @@ class Finder:
     # -- one node ------------------------------------------------------------------------------------------------------
 
     def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
-        """As `VolumeBinder.find`."""
+        """As `VolumeBinder.find_pod_volumes`."""
         self._volumes.groups.catch_up()
         bit = 1 << slot
         away, unknown = self._bound(claims, bit)

@@ -18,7 +18,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 from scheduler.plugins.volumebinding.api_updates import problem_of
-from scheduler.plugins.volumebinding.binder import CacheBinder
+from scheduler.plugins.volumebinding.binder import VolumeBinder
 from scheduler.plugins.volumebinding.find import Misfits, account_of
 from scheduler.plugins.volumebinding.hints import Hints
 from scheduler.plugins.volumebinding.pod_volumes import (
@@ -26,7 +26,6 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     Plan,
     PodVolumeClaims,
     PodVolumes,
-    VolumeBinder,
     VolumeError,
 )
 from scheduler.plugins.volumebinding.scorer import CapacityScore
@@ -64,10 +63,9 @@ class VolumeBinding:
         "CSIStorageCapacity",
     )
 
-    def __init__(self, args: VolumeBindingArgs | None, handle: Handle, *, binder: VolumeBinder | None = None) -> None:
-        """`binder` is what knows volumes: our own unless one is given."""
+    def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
         args = args if args is not None else VolumeBindingArgs()
-        self._binder = binder or CacheBinder(handle, bind_timeout_s=args.bind_timeout_s)
+        self._binder = VolumeBinder(handle, bind_timeout_s=args.bind_timeout_s)
         self._nodes = handle.cluster.nodes
         self._volumes = handle.cluster.volumes
         self._clock = handle.clock
@@ -86,7 +84,7 @@ class VolumeBinding:
             state.set(STATE, VolumeState(_NO_CLAIMS))
             return SKIP
         try:
-            claims = self._binder.pod_volume_claims(pod)
+            claims = self._binder.get_pod_volume_claims(pod)
         except VolumeError as error:
             return _failed(error)
         if claims.unusable:
@@ -124,7 +122,7 @@ class VolumeBinding:
         if self.vouches(state, pod):
             return None
         try:
-            found = self._binder.find(state.get(STATE).claims, slot)
+            found = self._binder.find_pod_volumes(state.get(STATE).claims, slot)
         except VolumeError as error:
             return _failed(error)
         return Rejection(self.name, Code.UNRESOLVABLE, found) if isinstance(found, tuple) else None
@@ -136,7 +134,7 @@ class VolumeBinding:
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """What the classes of the pod's unbound claims have for them, wherever it is (§12.4 B-20). O(volumes): for who asks."""
         try:
-            claims = self._binder.pod_volume_claims(pod)
+            claims = self._binder.get_pod_volume_claims(pod)
         except VolumeError as error:
             return {"problem": str(error)}
         if claims.unusable:
@@ -150,7 +148,7 @@ class VolumeBinding:
         claims = state.get(STATE).claims
         if self._score is not None and claims.delayed:
             for slot in nodeset.each(nodes):
-                found = self._binder.find(claims, slot)
+                found = self._binder.find_pod_volumes(claims, slot)
                 if isinstance(found, PodVolumes):
                     out[slot] = self._score.of(found)
         return out
@@ -168,10 +166,10 @@ class VolumeBinding:
         if slot is None:
             return Rejection(self.name, Code.ERROR, (f'node "{node_name}" not found',))
         try:
-            found = self._binder.find(known.claims, slot)
+            found = self._binder.find_pod_volumes(known.claims, slot)
             if isinstance(found, tuple):
                 return Rejection(self.name, Code.UNRESOLVABLE, found)
-            known.plan = self._binder.assume(pod, node_name, found)
+            known.plan = self._binder.assume_pod_volumes(pod, node_name, found)
         except VolumeError as error:
             return _failed(error)
         known.all_bound = known.plan is None
@@ -182,7 +180,7 @@ class VolumeBinding:
         """Give back what was taken; nothing if nothing was, or on another node (§5.4)."""
         known = state.get(STATE) if state.has(STATE) else None
         if known is not None and known.plan is not None and known.plan.node_name == node_name:
-            self._binder.revert(known.plan)
+            self._binder.revert_assumed_pod_volumes(known.plan)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
         """Skip when every claim is bound, unless the watch may not show the newest of them yet (§6.1, §12.3 B-18)."""
@@ -205,7 +203,7 @@ class VolumeBinding:
             if self._is_young(pod) and (no := await self._confirm(pod, known.claims)) is not None:
                 return no
             if plan is not None:
-                await self._binder.bind(plan)
+                await self._binder.bind_pod_volumes(plan)
         except (VolumeError, ApiError) as error:
             return _failed(error)
         return None

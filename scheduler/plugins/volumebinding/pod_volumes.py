@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import (
@@ -118,31 +118,6 @@ class Plan:
     def claims(self) -> list[PersistentVolumeClaim]:
         """All that are not bound yet."""
         return [*(step.claim for step in self.static), *(step.claim for step in self.dynamic), *self.followed]
-
-
-class VolumeBinder(Protocol):
-    """Plain calls on the caches, but for `bind`. All raise VolumeError."""
-
-    def pod_volume_claims(self, pod: PodInfo) -> PodVolumeClaims:
-        """Sort the pod's claims. Nothing is raised for a claim that is missing or wrong: see `unusable`."""
-
-    def eligible_nodes(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
-        """Which of the nodes are out, and why: exact, or for entangled claims a part of them."""
-
-    def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
-        """What this node would do for the pod; else why it cannot. Exact."""
-
-    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
-        """Count all of it as done before it is written, or nothing; None if every claim is bound by now (§5.2)."""
-
-    def revert(self, plan: Plan) -> None:
-        """Undo `assume`, but for what others assumed as well and what is written. Safe to repeat (§5.4)."""
-
-    async def bind(self, plan: Plan) -> None:
-        """Write it, and return when every claim is bound (§6). Cancelling acts between writes.
-
-        What is written shows in the plan, also if this raises.
-        """
 
 
 _LOST = "Lost"

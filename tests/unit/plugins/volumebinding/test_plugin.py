@@ -65,7 +65,7 @@ def test_verify_that_breaks_ends_the_attempt() -> None:
     """Only claims that were not judged exactly are tried."""
     world, entangled = World(U1, MANY, A), using("p", "u1", "many")
     states = [world.pre_filtered(info)[0] for info in (POD, entangled)]
-    breaks(world, "find", VolumeError("it broke"))
+    breaks(world, "find_pod_volumes", VolumeError("it broke"))
 
     assert world.plugin.verify(states[0], POD, world.slot("n1")) is None
     assert FAILED == world.plugin.verify(states[1], entangled, world.slot("n1"))
@@ -149,7 +149,7 @@ async def test_pre_bind_fails(error: Exception) -> None:
     """§6.2 An error, and not a refusal: the pod backs off."""
     world = World(U1, A, ours=KubestowArgs(pre_bind_live_check="none"))
     state, assumed = world.reserved(POD)
-    breaks(world, "bind", error)
+    breaks(world, "bind_pod_volumes", error)
 
     assert FAILED == await world.plugin.pre_bind(state, assumed, "n1")
 

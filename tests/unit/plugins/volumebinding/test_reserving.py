@@ -22,7 +22,7 @@ def found(world: World, *claims: str) -> PodVolumes:
     """What n1 would do."""
     state, no = world.pre_filtered(using("p", *claims))
     assert no is None
-    volumes = world.binder.find(state.get(STATE).claims, world.slot("n1"))
+    volumes = world.binder.find_pod_volumes(state.get(STATE).claims, world.slot("n1"))
     assert isinstance(volumes, PodVolumes)
     return volumes
 
@@ -85,7 +85,7 @@ def test_a5_a_volume_is_gone() -> None:
     world.withdraw("PersistentVolume", "b")
 
     with pytest.raises(VolumeError, match=r'^persistentvolumes "b" not found$'):
-        world.binder.assume(using("p", "u1", "u2"), "n1", volumes)
+        world.binder.assume_pod_volumes(using("p", "u1", "u2"), "n1", volumes)
     assert set() == assumptions(world)
     assert {} == world.binder._assumptions.under_way
     assert ["assume"] == world.metrics.errors
@@ -98,7 +98,7 @@ def test_a7_a_claim_was_written_meanwhile() -> None:
     world.show(D2.label("tier", "a"))
 
     with pytest.raises(VolumeError, match=r'^"default/d2" is out of sync \(stored: \d+, assume: \d+\)$'):
-        world.binder.assume(using("p", "u1", "d2"), "n1", volumes)
+        world.binder.assume_pod_volumes(using("p", "u1", "d2"), "n1", volumes)
     assert set() == assumptions(world)
     assert world.claim("d2").selected_node is None
 

@@ -51,7 +51,7 @@ def test_one_claim(objects: Any, chosen: str | None, ours: KubestowArgs) -> None
     assert (FITS if chosen else FULL) == world.decide(using("p", "d1"))
     if chosen:
         state, _ = world.pre_filtered(using("p", "d1"))
-        (provision,) = world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic
+        (provision,) = world.binder.find_pod_volumes(state.get(STATE).claims, world.slot("n1")).dynamic
         assert provision.pool is not None
         assert chosen == provision.pool.obj.metadata.name
 
@@ -226,6 +226,6 @@ def test_each_claim_is_told_its_pool() -> None:
     objects = [a_capacity(f"o{room}", "D", f"{room}Gi").where("k", "n1") for room in (10, 6)]
     world = World(SIX, TEN, *tracking(True), *objects)
     state, _ = world.pre_filtered(using("p", "c6", "c10"))
-    found = world.binder.find(state.get(STATE).claims, world.slot("n1")).dynamic
+    found = world.binder.find_pod_volumes(state.get(STATE).claims, world.slot("n1")).dynamic
 
     assert {"c6": "o6", "c10": "o10"} == {p.claim.metadata.name: p.pool.obj.metadata.name for p in found}

@@ -32,7 +32,7 @@ async def test_a_pod_that_is_held_before_its_binding_does_not_keep_another_from_
     """B-15 The first pod was reserved first and waits in Permit: the second one writes what both need."""
     world = World(*things)
     first, second = (world.plan(using(name, claim)) for name in ("p", "q"))
-    binding = asyncio.ensure_future(world.binder.bind(second))
+    binding = asyncio.ensure_future(world.binder.bind_pod_volumes(second))
     await world.clock.advance(0.1)
 
     assert 1 == writes(world)
@@ -41,7 +41,7 @@ async def test_a_pod_that_is_held_before_its_binding_does_not_keep_another_from_
     await world.clock.advance(0.1)
 
     assert (True, None) == (binding.done(), binding.exception())
-    assert None is (await world.ends(world.binder.bind(first), within_s=5)).error
+    assert None is (await world.ends(world.binder.bind_pod_volumes(first), within_s=5)).error
     assert 1 == writes(world)
 
 
@@ -51,12 +51,12 @@ async def test_a_pod_writes_what_another_one_was_to_write_and_did_not(things: An
     world = World(*things)
     first, second = (world.plan(using(name, claim)) for name in ("p", "q"))
     world.binder._assumptions.begin(first)
-    binding = asyncio.ensure_future(world.binder.bind(second))
+    binding = asyncio.ensure_future(world.binder.bind_pod_volumes(second))
     await world.clock.advance(0.5)
 
     assert (0, False) == (writes(world), binding.done())
 
-    world.binder.revert(first)
+    world.binder.revert_assumed_pod_volumes(first)
     await world.clock.advance(0.1)
 
     assert (1, False) == (writes(world), binding.done())
@@ -71,14 +71,14 @@ async def test_a_node_that_was_withdrawn_is_not_selected_again_for_the_pod_that_
     """B-15 The first pod has written it, and provisioning has failed for both."""
     world = World(D1)
     first, second = (world.plan(using(name, "d1")) for name in ("p", "q"))
-    bindings = [asyncio.ensure_future(world.binder.bind(plan)) for plan in (first, second)]
+    bindings = [asyncio.ensure_future(world.binder.bind_pod_volumes(plan)) for plan in (first, second)]
     await world.clock.advance(0.1)
     world.relay()
     await world.clock.advance(0.1)
     world.show(D1.uid("d1").annotation("x", "y"))
     for plan, binding in zip((first, second), bindings):
         ended = await world.ends(_awaited(binding), within_s=5)
-        world.binder.revert(plan)
+        world.binder.revert_assumed_pod_volumes(plan)
         assert 'binding volumes: provisioning failed for PVC "d1"' == str(ended.error)
 
     assert 1 == writes(world)
@@ -93,10 +93,10 @@ async def test_a_volume_that_another_claim_has_by_now_is_not_taken_over() -> Non
     world = World(U1, A)
     first, second = (world.plan(using(name, "u1")) for name in ("p", "q"))
     world.binder._assumptions.begin(first)
-    binding = asyncio.ensure_future(world.binder.bind(second))
+    binding = asyncio.ensure_future(world.binder.bind_pod_volumes(second))
     await world.clock.advance(0.1)
     world.show(A.uid("a").claimed_by("other", uid="other"))
-    world.binder.revert(first)
+    world.binder.revert_assumed_pod_volumes(first)
     ended = await world.ends(_awaited(binding), within_s=5)
 
     assert ('binding volumes: ClaimRef got reset for pv "a"', 0) == (str(ended.error), writes(world))
@@ -106,7 +106,7 @@ async def test_a_claim_that_is_bound_before_its_volume_is_seen_ends_the_wait_wit
     """B-3 Watches of two kinds may be behind one another; no look of the safety net is needed."""
     world = World(D1)
     plan = world.plan(using("p", "d1"))
-    binding = asyncio.ensure_future(world.binder.bind(plan))
+    binding = asyncio.ensure_future(world.binder.bind_pod_volumes(plan))
     await world.clock.advance(20.0)
     world.relay()
     world.show(D1.uid("d1").selected("n1").bound_to("pv-d1"))

@@ -46,7 +46,7 @@ def slow(kind: str, after_s: int, *waits: str) -> Noted:
 async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
     """B-21 After 30, 60 and 300 seconds; what is bound by then is not named."""
     world = World(U1, A, D1, ours=ours)
-    task = asyncio.ensure_future(world.binder.bind(world.plan(using("p", "u1", "d1"))))
+    task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "u1", "d1"))))
     await world.clock.advance(29.9)
     before = list(world.recorder.events)
     await world.clock.advance(20.0)
@@ -66,7 +66,7 @@ async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
 async def test_b21_a_binding_in_time_says_nothing() -> None:
     """B-21 Nor does one that ends at the very moment."""
     world = World(U1, A)
-    task = asyncio.ensure_future(world.binder.bind(world.plan(using("p", "u1"))))
+    task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "u1"))))
     await world.clock.advance(29.5)
     world.relay()
     world.show(A.claimed_by("u1", uid="u1").phase("Bound"), U1.bound_to("a"))
@@ -79,7 +79,7 @@ async def test_b21_a_binding_in_time_says_nothing() -> None:
 async def test_b21_a_class_that_went_meanwhile() -> None:
     """B-21 Then nobody is waited for."""
     world = World(D1)
-    task = asyncio.ensure_future(world.binder.bind(world.plan(using("p", "d1"))))
+    task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "d1"))))
     await world.clock.settle()
     world.relay()
     world.withdraw("StorageClass", "D")
@@ -98,7 +98,7 @@ QUOTED = f"{FOR_P} (last event: {NO_ROOM})"
 
 
 def waiting(world: World, *claims: str, name: str = "p") -> asyncio.Task[None]:
-    return asyncio.ensure_future(world.binder.bind(world.plan(using(name, *claims))))
+    return asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using(name, *claims))))
 
 
 @pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
@@ -189,7 +189,7 @@ async def test_b21_a_binding_that_fails_at_the_very_moment_tells_it_first() -> N
     """B-21 Its time-out is the last mark: there is no time for a question, but for the event."""
     world = World(D1, args=VolumeBindingArgs(bind_timeout_s=300))
     world.writer.event_hold = asyncio.Event()
-    ended = await world.ends(world.binder.bind(world.plan(using("p", "d1"))))
+    ended = await world.ends(world.binder.bind_pod_volumes(world.plan(using("p", "d1"))))
     await world.clock.settle()
 
     assert "context deadline exceeded" in str(ended.error)
@@ -220,7 +220,7 @@ async def test_an_unforeseen_error_while_telling_costs_no_binding_its_time_out(a
     *holder, name = at.split(".")
     setattr(getattr(slowness, holder[0]) if holder else slowness, name, mistaken)
     with structlog.testing.capture_logs() as logs:
-        ended = await world.ends(world.binder.bind(world.plan(using("p", "d1"))))
+        ended = await world.ends(world.binder.bind_pod_volumes(world.plan(using("p", "d1"))))
 
     assert "binding volumes: context deadline exceeded" == str(ended.error)
     assert ended.seconds == pytest.approx(100.0, abs=0.11)

@@ -237,7 +237,7 @@ def test_a_follower_waits_for_who_was_first(claim: str) -> None:
 
     assert isinstance(look(world, first), str)
     assert WAITS is look(world, second)
-    world.binder.revert(first)
+    world.binder.revert_assumed_pod_volumes(first)
     assert isinstance(look(world, second), str)
 
 
@@ -328,7 +328,7 @@ async def test_the_end_of_the_wait(
     """B-3 We look when something changes, upstream once a second. What was undone reads as upstream says it."""
     world, plan = planned(*claims, ours=ours, timeout_s=30.0)
     later = meanwhile(world, 5.4, *changes)
-    ended = await world.ends(world.binder.bind(plan))
+    ended = await world.ends(world.binder.bind_pod_volumes(plan))
     await later
 
     wanted = None if error is None else f"binding volumes: {error}"
@@ -345,7 +345,7 @@ async def test_the_first_look(ours: KubestowArgs) -> None:
     """B-3 Right after the writes; upstream's is a second later."""
     world, plan = planned("u1", ours=ours)
     world.writer.on_prebind = lambda volume, claim: world.show(BOUND_A.resource_version("1000"), BOUND_U1)
-    ended = await world.ends(world.binder.bind(plan))
+    ended = await world.ends(world.binder.bind_pod_volumes(plan))
 
     assert ended.error is None
     assert ended.seconds == pytest.approx(1.0 if ours.parity else 0.0, abs=0.11)
@@ -356,7 +356,7 @@ async def test_w24_no_time_at_all(ours: KubestowArgs) -> None:
     """W24 It is written, and never looked at."""
     world, plan = planned("u1", ours=ours, timeout_s=0.0)
     world.writer.on_prebind = lambda volume, claim: world.show(BOUND_A, BOUND_U1)
-    ended = await world.ends(world.binder.bind(plan))
+    ended = await world.ends(world.binder.bind_pod_volumes(plan))
 
     assert ("binding volumes: context deadline exceeded", 0.0) == (str(ended.error), ended.seconds)
     assert 1 == len(world.writer.prebinds)
@@ -378,7 +378,7 @@ async def test_a_callback_that_raises_ends_the_wait() -> None:
 async def test_w25_cancelled() -> None:
     """W25 At once; what waits for news is gone with it."""
     world, plan = planned("u1")
-    task = asyncio.ensure_future(world.binder.bind(plan))
+    task = asyncio.ensure_future(world.binder.bind_pod_volumes(plan))
     await world.clock.advance(3.3)
     task.cancel()
     await world.clock.settle()
@@ -396,7 +396,7 @@ async def test_w27_the_pv_controller_was_faster() -> None:
         raise Conflict("the object has been modified")
 
     world.writer.on_prebind = conflict
-    ended = await world.ends(world.binder.bind(plan))
+    ended = await world.ends(world.binder.bind_pod_volumes(plan))
 
     assert "the object has been modified" == str(ended.error)
     assert ["bind"] == world.metrics.errors
@@ -406,13 +406,13 @@ async def test_everything_is_let_go_at_the_end() -> None:
     """What was held is real now; nobody is led by this pod any more."""
     world, plan = planned("u1", "d1")
     later = meanwhile(world, 1.0, relayed, shown(BOUND_A, BOUND_U1, MADE, PROVISIONED))
-    ended = await world.ends(world.binder.bind(plan))
+    ended = await world.ends(world.binder.bind_pod_volumes(plan))
     await later
 
     assert ended.error is None
     assumed = world.binder._assumptions
     assert ({}, {}) == (assumed.under_way, assumed._holders)
-    world.binder.revert(plan)
+    world.binder.revert_assumed_pod_volumes(plan)
     assert "a" == world.claim("u1").spec.volume_name
     assert {} == world.cluster.volumes._watchers
 
@@ -423,7 +423,7 @@ async def test_slow_plans_let_others_begin() -> None:
     made = [a_claim(name, "1Gi", "E") for name in claims]
     world = World(a_class("E", "P"), *made)
     plans = [world.plan(using(f"p-{name}", name)) for name in claims]
-    tasks = [asyncio.ensure_future(world.binder.bind(plan)) for plan in plans]
+    tasks = [asyncio.ensure_future(world.binder.bind_pod_volumes(plan)) for plan in plans]
     await world.clock.settle()
     at_once = len(world.writer.selections)
     await world.clock.advance(1.5)

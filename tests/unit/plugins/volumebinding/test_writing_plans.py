@@ -45,7 +45,7 @@ async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[
     }
     plan = written(world, *claims, steps=made)
     ended = await world.ends(write(world, plan))
-    world.binder.revert(plan)
+    world.binder.revert_assumed_pod_volumes(plan)
 
     assert isinstance(ended.error, Forbidden)
     assert (sent, left) == (writes(world), seen_by_decisions(world))

@@ -208,7 +208,7 @@ class World:
         assert no is None, no
         slot = self.slot(on)
         groups = self.plugin.filter(state, info, 1 << slot)
-        found = self.plugin._binder.find(state.get(STATE).claims, slot)
+        found = self.plugin._binder.find_pod_volumes(state.get(STATE).claims, slot)
         verified = next(iter(groups), None) or self.plugin.verify(state, info, slot)
         if not isinstance(found, PodVolumes):
             assert verified is not None
