@@ -1,1 +1,5 @@
 """Manifests in one line: pods, nodes, volumes, devices, claims."""
+
+from scheduler.testing.builders.core import node, pod
+
+__all__ = ["node", "pod"]
