@@ -38,8 +38,9 @@ class _Finder:
 
     def exec_module(self, module: ModuleType) -> None:
         """Give the module its own specification back, which the import system has replaced; it was executed before."""
-        if module.__spec__ is not None and module.__spec__.loader is self:
-            module.__spec__ = module.__spec__.loader_state
+        spec = module.__spec__
+        if spec is not None and spec.name in MOVED:
+            module.__spec__ = spec.loader_state
 
 
 def install() -> None:
