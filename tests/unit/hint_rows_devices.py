@@ -129,10 +129,7 @@ FAR: dict[str, Any] = {
 MISSING: dict[str, Any] = {"given": HERE, "waits": uses("late")}
 LATE: dict[str, Any] = {"given": (HERE, *stored(claimed("c", "late"))), "waits": uses("c")}
 TEMPLATE: dict[str, Any] = {"resourceClaims": [{"name": "e", "resourceClaimTemplateName": "t"}]}
-MADE: dict[str, Any] = {
-    "given": (HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p"))),
-    "waits": TEMPLATE,
-}
+MADE: dict[str, Any] = {"given": (HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p"))), "waits": TEMPLATE}
 SERVED = CLASS.extended_resource(GPU).created("2026-01-01T00:00:00Z")
 NEWER = a_device_class("newer", "false").extended_resource(GPU).created("2026-01-02T00:00:00Z")
 STANDS_IN: dict[str, Any] = {"given": (HERE, *stored(SERVED, NEWER, ONE)), "waits": {"containers": asks(**{GPU: "1"})}}
@@ -148,17 +145,9 @@ ALL: dict[str, Any] = {
     "given": (HERE, *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), EVERY, held("other"))),
     "waits": uses("c"),
 }
-KEPT = beside(
-    HERE,
-    *stored(CLASS, ONE, claimed("c"), claimed("other")),
-    nominated(**uses("other")),
-)
+KEPT = beside(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), nominated(**uses("other")))
 """There is a free one, kept for another pod."""
-KEPT_AS = beside(
-    HERE,
-    *stored(SERVED, ONE, claimed("c")),
-    nominated(containers=asks(**{GPU: "1"})),
-)
+KEPT_AS = beside(HERE, *stored(SERVED, ONE, claimed("c")), nominated(containers=asks(**{GPU: "1"})))
 KEPT_NOTHING = beside(*KEPT["given"], nominated(name="r"))
 KEPT_AFAR = beside(
     HERE,

@@ -304,18 +304,9 @@ START: Final = (
     comes(asking(a_claim(OWN), "one", "w").owned_by(WAITS, UID)),
 )
 """There are no devices, and no class for the second claim, unless something else is there."""
-ON_ITS_WAY: Final = (
-    comes(SLICE),
-    comes(asking(a_claim("d"), "one", "w")),
-    Thing("hangs", hangs),
-    _rival("q", "d"),
-)
+ON_ITS_WAY: Final = (comes(SLICE), comes(asking(a_claim("d"), "one", "w")), Thing("hangs", hangs), _rival("q", "d"))
 """The only device is on its way to somebody else."""
-SHARED: Final = (
-    comes(SLICE),
-    Thing("hangs", hangs),
-    _rival("q", "c"),
-)
+SHARED: Final = (comes(SLICE), Thing("hangs", hangs), _rival("q", "c"))
 """The claim is on its way to be allocated, for somebody else."""
 WATCHED: Final = (
     comes(SLICE.device(a_device("d1"))),

@@ -69,11 +69,7 @@ ERRORS = [
         id="an expression that does not compile",
     ),
     pytest.param(
-        [
-            N1,
-            a_slice("n2", "a", a_device("z-good").attr("exists", value=True), a_device("broken")),
-            ASKS,
-        ],
+        [N1, a_slice("n2", "a", a_device("z-good").attr("exists", value=True), a_device("broken")), ASKS],
         "n1 or n2",
         id="on the other node it is behind a device that will do",
     ),
@@ -175,12 +171,7 @@ ERRORS = [
         [N1, N2, ASKS.allocated(a_result("r", "a/n1/good"), on="n1")], "n1", id="the claim is allocated already"
     ),
     pytest.param(
-        [
-            N1,
-            N2,
-            a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/x"), on="n1"),
-            ASKS,
-        ],
+        [N1, N2, a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/x"), on="n1"), ASKS],
         OF_CLAIM,
         id="the pod has another claim that keeps it off the node",
     ),

@@ -243,10 +243,9 @@ def test_an_allocated_claim_ties_the_pod_down() -> None:
     held = a_claim("c").request("r", "B").allocated(a_result("r", "b/n2/d0"), on="n2")
     world, info = beside([GPUS, held])
 
-    assert {
-        "n1": (UNRESOLVABLE, "resourceclaim not available on the node"),
-        "n2": CANNOT_ALLOCATE,
-    } == world.refusals(info)
+    assert {"n1": (UNRESOLVABLE, "resourceclaim not available on the node"), "n2": CANNOT_ALLOCATE} == world.refusals(
+        info
+    )
 
 
 def test_the_pods_own_claims_are_looked_at_first() -> None:
@@ -321,13 +320,7 @@ def test_the_claim_in_memory() -> None:
         claim.key,
         claim.metadata.annotations,
     )
-    assert ("v1", "Pod", "p", "uid-p", True) == (
-        owner.api_version,
-        owner.kind,
-        owner.name,
-        owner.uid,
-        owner.controller,
-    )
+    assert ("v1", "Pod", "p", "uid-p", True) == (owner.api_version, owner.kind, owner.name, owner.uid, owner.controller)
 
 
 def test_no_two_attempts_share_a_uid() -> None:

@@ -23,11 +23,7 @@ from tests.unit.plugins.dra.world import Allocated, World
 
 Q, S = Hint.QUEUE, Hint.SKIP
 GPU = "example.com/gpu"
-RESOURCES = {
-    "claim": Resource.RESOURCE_CLAIM,
-    "slice": Resource.RESOURCE_SLICE,
-    "class": Resource.DEVICE_CLASS,
-}
+RESOURCES = {"claim": Resource.RESOURCE_CLAIM, "slice": Resource.RESOURCE_SLICE, "class": Resource.DEVICE_CLASS}
 OWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 LABELLED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 RESIZED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)

@@ -121,9 +121,7 @@ def per_device(*devices):
             id="70 a device of a region",
         ),
         pytest.param(
-            given([per_device(a_device("d1").where("region", "r1"))], f="PD", at="n2"),
-            "nil",
-            id="70 of another region",
+            given([per_device(a_device("d1").where("region", "r1"))], f="PD", at="n2"), "nil", id="70 of another region"
         ),
         pytest.param(
             given(
@@ -175,9 +173,7 @@ def test_with_parity_a_node_selector_of_several_terms_is_an_error() -> None:
             given([D1], [asks(ADMIN), asks("A")], f="AA"), "nil", id="68 a later claim does not get what is looked into"
         ),
         pytest.param(
-            given([TWO], [asks(ADMIN), asks("A")], f="AA"),
-            "r0→p1/d1(admin) | r0→p1/d2",
-            id="68 but another one",
+            given([TWO], [asks(ADMIN), asks("A")], f="AA"), "r0→p1/d1(admin) | r0→p1/d2", id="68 but another one"
         ),
     ],
 )

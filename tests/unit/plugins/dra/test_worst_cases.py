@@ -145,10 +145,7 @@ def _names(count: int) -> list[str]:
 _SIZES = [f"size == {size}" for size in (1, 2, 3, 4, 7)]
 
 IMPOSSIBLE = [
-    pytest.param(
-        lambda: _case(_plain(64), _claim(_ask(count=32)), used=_names(33)),
-        id="32 of 31 free, all equal",
-    ),
+    pytest.param(lambda: _case(_plain(64), _claim(_ask(count=32)), used=_names(33)), id="32 of 31 free, all equal"),
     pytest.param(
         lambda: _case(_plain(64, id=lambda at: at), _claim(_ask(count=32)), used=_names(33)),
         id="32 of 31 free, each with a value of its own",
@@ -245,15 +242,12 @@ IMPOSSIBLE = [
     ),
     pytest.param(
         lambda: _case(
-            _partitions(8),
-            _claim(*[_ask(where=_SIZES[at % 4]) for at in range(28)]),
-            counters=_gpu_counters(8),
+            _partitions(8), _claim(*[_ask(where=_SIZES[at % 4]) for at in range(28)]), counters=_gpu_counters(8)
         ),
         id="partitions of all sizes, more than there is",
     ),
     pytest.param(
-        lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="3")] * 25)),
-        id="25 requests for 3 of 8 devices with 10",
+        lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="3")] * 25)), id="25 requests for 3 of 8 devices with 10"
     ),
     pytest.param(
         lambda: _case(_parts(8, "10"), *[_claim(*[_ask(mem="3")] * 5) for _ in range(5)]),
