@@ -39,23 +39,18 @@ def test_239_without_rules() -> None:
     ("rule", "told"),
     [
         pytest.param(RULE, {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]}, id="240 all"),
-        pytest.param(
-            RULE.none(), {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]}, id="no selector: all, as upstream's code"
-        ),
+        pytest.param(RULE.none(), {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]},
+            id="no selector: all, as upstream's code"),
         pytest.param(RULE.driver("drv"), {"n1-drv": ["d0", "d1"]}, id="243 by driver"),
         pytest.param(RULE.pool("n2"), {"n2-other": ["d0"]}, id="243 by pool"),
         pytest.param(RULE.device("d0"), {"n1-drv": ["d0"], "n2-other": ["d0"]}, id="243 by device"),
         pytest.param(RULE.device("d1"), {"n1-drv": ["d1"]}, id="a slice without it is not told of"),
-        pytest.param(
-            RULE.set({"spec": {"deviceSelector": {"driver": "drv", "pool": "n1", "device": "d1"}}}),
-            {"n1-drv": ["d1"]},
-            id="244 all criteria together",
-        ),
-        pytest.param(
-            RULE.set({"spec": {"deviceSelector": {"driver": "other", "pool": "n1"}}}), {}, id="one criterion fails"
-        ),
+        pytest.param(RULE.set({"spec": {"deviceSelector": {"driver": "drv", "pool": "n1", "device": "d1"}}}),
+            {"n1-drv": ["d1"]}, id="244 all criteria together"),
+        pytest.param(RULE.set({"spec": {"deviceSelector": {"driver": "other", "pool": "n1"}}}), {},
+            id="one criterion fails"),
     ],
-)
+)  # fmt: skip
 def test_a_rule_comes_and_goes(rule: TaintRuleBuilder, told: dict[str, list[str]]) -> None:
     """240, 243, 244, 246: told as the slices that it changes, and as these alone."""
     world = World(RULES_ON)

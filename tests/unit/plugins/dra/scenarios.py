@@ -21,7 +21,6 @@ from scheduler.api.core_v1 import NodeSelectorTerm
 from scheduler.api.quantity import text
 from scheduler.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 from scheduler.config.args import KubestowArgs
-from scheduler.core.cooperative import finish
 from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
@@ -36,7 +35,7 @@ from scheduler.core.feature_gates import (
     TAINTS,
 )
 from scheduler.framework.status import Code, Rejection, Skip
-from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE, named
+from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE
 from scheduler.testing.builders.claims import Asked, ClaimBuilder, a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, Manifest, node
 from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
@@ -303,16 +302,3 @@ def _where(each: AllocationResult, node_name: str) -> str:
 def _term(term: NodeSelectorTerm) -> str:
     listed = [*term.match_expressions, *term.match_fields]
     return ", ".join(" ".join((one.key, one.operator, *one.values)) for one in listed)
-
-
-def allocator_says(case: Given) -> str:
-    """What the allocator alone says, of what PreFilter would have refused already."""
-    world = case.world()
-    claims = [each.typed() for each in case.named_claims()]
-    demand = world.plugin._demands.of(claims)
-    slot = world.cluster.nodes.slot(case.at)
-    assert slot is not None
-    world.devices.on_nodes.catch_up()
-    verdict = finish(world.plugin._boards.verdict(demand, slot))
-    assert verdict.failed == bool(verdict.refusal)
-    return named(verdict.refusal, [claim.key for claim in claims])

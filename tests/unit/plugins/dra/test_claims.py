@@ -45,63 +45,31 @@ GENERATED = TEMPLATE.claim_made("e", "c")
         pytest.param(P.claim("e", claim="c"), [made()], ["c"], id="264 by name: nobody asks whose it is"),
         pytest.param(GENERATED, [OWNED], ["c"], id="265 by template, with the claim's name in the status"),
         pytest.param(TEMPLATE, [OWNED], NOT_CREATED, id="266 by template, no status yet"),
-        pytest.param(
-            TEMPLATE.claim_made("other", "c"), [OWNED], NOT_CREATED, id="266 the status of another entry says nothing"
-        ),
+        pytest.param(TEMPLATE.claim_made("other", "c"), [OWNED], NOT_CREATED,
+            id="266 the status of another entry says nothing"),
         pytest.param(TEMPLATE.claim_made("e", None), [], [], id="267 no claim is needed for this entry"),
-        pytest.param(
-            TEMPLATE.claim_made("e", None).claim("f", claim="c"),
-            [made()],
-            ["c"],
-            id="267 the next entry counts all the same",
-        ),
-        pytest.param(
-            P.claim("e", claim="c"), [], 'could not find ResourceClaim "default/c"', id="268 there is no such claim"
-        ),
-        pytest.param(
-            P.claim("e", claim="c"),
-            [made().deleting()],
-            'resourceclaim "c" is being deleted',
-            id="269 it is on its way out",
-        ),
-        pytest.param(
-            GENERATED,
-            [made().owned_by("p", "other")],
+        pytest.param(TEMPLATE.claim_made("e", None).claim("f", claim="c"), [made()], ["c"],
+            id="267 the next entry counts all the same"),
+        pytest.param(P.claim("e", claim="c"), [], 'could not find ResourceClaim "default/c"',
+            id="268 there is no such claim"),
+        pytest.param(P.claim("e", claim="c"), [made().deleting()], 'resourceclaim "c" is being deleted',
+            id="269 it is on its way out"),
+        pytest.param(GENERATED, [made().owned_by("p", "other")],
             "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-            id="270 made for a namesake that is gone",
-        ),
-        pytest.param(
-            GENERATED,
-            [made().owned_by("p", "p", controller=False)],
+            id="270 made for a namesake that is gone"),
+        pytest.param(GENERATED, [made().owned_by("p", "p", controller=False)],
             "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-            id="270 an owner that is no controller does not count",
-        ),
-        pytest.param(
-            GENERATED,
-            [made().owned_by("p", "other").deleting()],
-            'resourceclaim "c" is being deleted',
-            id="§2.2 being deleted is said before whose it is",
-        ),
-        pytest.param(
-            P.claim("e"),
-            [],
-            'pod "default/p", spec.resourceClaim "e": none of the supported fields are set',
-            id="342 neither name nor template",
-        ),
-        pytest.param(
-            P.claim("e", claim="c").claim("f", claim="c").claim("g", claim="d"),
-            [made(), made("d")],
-            ["c", "d"],
-            id="§2.2 a claim under two entries is one claim, in the place of the first",
-        ),
-        pytest.param(
-            P.claim("e", claim="c").claim("f", claim="gone").claim("g", template="t"),
-            [made()],
-            'could not find ResourceClaim "default/gone"',
-            id="§2.2 the first problem is told",
-        ),
+            id="270 an owner that is no controller does not count"),
+        pytest.param(GENERATED, [made().owned_by("p", "other").deleting()], 'resourceclaim "c" is being deleted',
+            id="§2.2 being deleted is said before whose it is"),
+        pytest.param(P.claim("e"), [], 'pod "default/p", spec.resourceClaim "e": none of the supported fields are set',
+            id="342 neither name nor template"),
+        pytest.param(P.claim("e", claim="c").claim("f", claim="c").claim("g", claim="d"), [made(), made("d")],
+            ["c", "d"], id="§2.2 a claim under two entries is one claim, in the place of the first"),
+        pytest.param(P.claim("e", claim="c").claim("f", claim="gone").claim("g", template="t"), [made()],
+            'could not find ResourceClaim "default/gone"', id="§2.2 the first problem is told"),
     ],
-)
+)  # fmt: skip
 def test_claims_of_a_pod(who: PodBuilder, claims: list[ClaimBuilder], expected: list[str] | str) -> None:
     """A pod's claims in the order of its entries, or the first reason why it has to wait."""
     assert expected == resolved(who, *claims)

@@ -53,28 +53,17 @@ def broken(claim: ClaimBuilder, device: str = D0) -> ClaimBuilder:
         pytest.param(broken(waiting()), (False, True), id="304 failed"),
         pytest.param(broken(ready(waiting())), (False, True), id="304 ready and failed: failed"),
         pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 a failure that is not"),
-        pytest.param(
-            broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))),
-            (True, False),
-            id="306 failure conditions alone are not waited for",
-        ),
+        pytest.param(broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))), (True, False),
+            id="306 failure conditions alone are not waited for"),
         pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices"),
         pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices"),
         pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device hides none that has failed"),
-        pytest.param(
-            a_claim("c")
-            .allocated(a_result("r", D0, share="s", binding=("Ready",)))
-            .condition(D0, "Ready", share="other"),
-            (False, False),
-            id="the status of another share says nothing",
-        ),
-        pytest.param(
-            a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready", share="s"),
-            (True, False),
-            id="the status of its own share does",
-        ),
+        pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
+            share="other"), (False, False), id="the status of another share says nothing"),
+        pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
+            share="s"), (True, False), id="the status of its own share does"),
     ],
-)
+)  # fmt: skip
 def test_readiness(claim: ClaimBuilder, expected: tuple[bool, bool]) -> None:
     """Whether all devices are ready, and whether one will never be."""
     found = readiness(claim.typed())
@@ -116,25 +105,16 @@ def begun(*things: Builder[Any], ours: KubestowArgs = FOLLOWS, gates: frozenset[
 @pytest.mark.parametrize(
     ("claim", "gates", "expected"),
     [
-        pytest.param(
-            a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z", id="303 set, though nothing is waited for"
-        ),
+        pytest.param(a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z",
+            id="303 set, though nothing is waited for"),
         pytest.param(a_claim("c").request("r", "A"), ON - {BINDING_CONDITIONS}, None, id="303 a gate is off"),
         pytest.param(a_claim("c").request("r", "A"), ON - {CLAIM_DEVICE_STATUS}, None, id="303 the other gate is off"),
-        pytest.param(
-            a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"),
-            ON,
-            "2020-01-01T00:00:00Z",
-            id="303 it was there",
-        ),
-        pytest.param(
-            a_claim("c").request("r", "A").allocated(a_result("r", D0)),
-            ON,
-            None,
-            id="303 an allocation that stands is left alone: the server refuses to change it",
-        ),
+        pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"),
+            ON, "2020-01-01T00:00:00Z", id="303 it was there"),
+        pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)), ON, None,
+            id="303 an allocation that stands is left alone: the server refuses to change it"),
     ],
-)
+)  # fmt: skip
 async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str], expected: str | None) -> None:
     """The allocation's time."""
     world, under = begun(claim, gates=gates)
@@ -151,17 +131,13 @@ async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str],
     [
         pytest.param([ready(waiting())], "", id="304 ready"),
         pytest.param([broken(waiting())], FAILED, id="304 failed"),
-        pytest.param(
-            [waiting().allocated_at(seconds(NOW_S - 601.0))],
-            "device binding timeout: claim=c",
-            id="304 timed out long ago",
-        ),
+        pytest.param([waiting().allocated_at(seconds(NOW_S - 601.0))], "device binding timeout: claim=c",
+            id="304 timed out long ago"),
         pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 two claims, both ready"),
-        pytest.param(
-            [waiting("d", D1), broken(waiting())], FAILED, id="308 two claims, one has failed behind one that is late"
-        ),
+        pytest.param([waiting("d", D1), broken(waiting())], FAILED,
+            id="308 two claims, one has failed behind one that is late"),
     ],
-)
+)  # fmt: skip
 async def test_what_is_seen_at_once(claims: list[ClaimBuilder], expected: str) -> None:
     """No time passes; the user hears that something is waited for all the same."""
     world, under = begun(

@@ -70,40 +70,22 @@ def asked_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str
         pytest.param([FPGAS], {FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by the name of the class"),
         pytest.param([GPUS, FPGAS], {GPU: "1", FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by either name in one pod"),
         pytest.param([], {GPU: "1"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="320 no slices"),
-        pytest.param(
-            [node("n2").resource(GPU, "1")], {GPU: "1"}, {"n1": CANNOT_ALLOCATE}, id="315 a node that has it itself"
-        ),
-        pytest.param(
-            [node("n1").resource(GPU, "1")],
-            {GPU: "1", FPGA: "1"},
-            {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE},
-            id="316 one of two by devices, and there are none",
-        ),
-        pytest.param(
-            [node("n1").resource(GPU, "0"), GPUS], {GPU: "1"}, {"n2": CANNOT_ALLOCATE}, id="317 the node has 0 itself"
-        ),
-        pytest.param(
-            [GPUS, node("n1").resource(FOO, "1")],
-            {GPU: "1", FOO: "1"},
-            {"n2": CANNOT_FIT},
-            id="319 no class for the other, which one node has",
-        ),
-        pytest.param(
-            [GPUS, node("n1").resource(FOO, "0")],
-            {GPU: "1", FOO: "1"},
-            {"n2": CANNOT_FIT},
-            id="319 a node that names it has it for this plugin, be it 0",
-        ),
+        pytest.param([node("n2").resource(GPU, "1")], {GPU: "1"}, {"n1": CANNOT_ALLOCATE},
+            id="315 a node that has it itself"),
+        pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"},
+            {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="316 one of two by devices, and there are none"),
+        pytest.param([node("n1").resource(GPU, "0"), GPUS], {GPU: "1"}, {"n2": CANNOT_ALLOCATE},
+            id="317 the node has 0 itself"),
+        pytest.param([GPUS, node("n1").resource(FOO, "1")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
+            id="319 no class for the other, which one node has"),
+        pytest.param([GPUS, node("n1").resource(FOO, "0")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
+            id="319 a node that names it has it for this plugin, be it 0"),
         pytest.param([GPUS], {GPU: "1", FOO: "1"}, {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 nobody has the other"),
         pytest.param([GPUS], {GPU: "1", FOO: "0"}, {"n2": CANNOT_ALLOCATE}, id="319 nothing of it is wanted"),
-        pytest.param(
-            [GPUS],
-            {GPU: "1", "deviceclass.resource.kubernetes.io/gone": "1"},
-            {"n1": CANNOT_FIT, "n2": CANNOT_FIT},
-            id="319 a name of no class",
-        ),
+        pytest.param([GPUS], {GPU: "1", "deviceclass.resource.kubernetes.io/gone": "1"},
+            {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 a name of no class"),
     ],
-)
+)  # fmt: skip
 def test_filter(things: list[Any], requests: dict[str, str], refused: dict[str, tuple[Code, str]]) -> None:
     world = a_world(*things)
 
@@ -115,20 +97,12 @@ def test_filter(things: list[Any], requests: dict[str, str], refused: dict[str, 
     [
         pytest.param([node("n1").resource(GPU, "1")], {GPU: "1"}, {}, id="315 no claim where the node has it"),
         pytest.param([], {GPU: "2"}, {"container-0-request-0": ("gpu", 2)}, id="321 one where it has not"),
-        pytest.param(
-            [node("n1").resource(GPU, "1")],
-            {GPU: "1", FPGA: "1"},
-            {"container-0-request-0": ("fpga", 1)},
-            id="316 for that alone which it has not",
-        ),
-        pytest.param(
-            [],
-            {GPU: "1", FPGA: "1"},
-            {"container-0-request-0": ("fpga", 1), "container-0-request-1": ("gpu", 1)},
-            id="316 for both where it has neither",
-        ),
+        pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1)},
+            id="316 for that alone which it has not"),
+        pytest.param([], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1),
+            "container-0-request-1": ("gpu", 1)}, id="316 for both where it has neither"),
     ],
-)
+)  # fmt: skip
 def test_each_node_its_own_claim(
     things: list[Any], requests: dict[str, str], on_n1: dict[str, tuple[str, int]]
 ) -> None:
@@ -271,12 +245,10 @@ def left(name: str = "left", owner: str = "p") -> ClaimBuilder:
         pytest.param(left(), id="329 not allocated"),
         pytest.param(left().allocated(a_result("container-0-request-0", "a/n1/d0"), on="n1"), id="329 allocated"),
         pytest.param(left().deleting(), id="329 on its way out"),
-        pytest.param(
-            a_claim("left").for_extended_resources().owned_by("p", "uid-p"),
-            id="329 it asks for nothing: it goes as well",
-        ),
+        pytest.param(a_claim("left").for_extended_resources().owned_by("p", "uid-p"),
+            id="329 it asks for nothing: it goes as well"),
     ],
-)
+)  # fmt: skip
 def test_329_it_is_in_the_way(claim: ClaimBuilder) -> None:
     """What it has may be out of date; PostFilter removes it."""
     world = a_world(GPUS, claim)

@@ -75,13 +75,6 @@ async def test_329_what_an_attempt_before_has_left_goes_first() -> None:
     assert "" == await world.bound(world.reserved(gpus()))
 
 
-async def test_329_before_it_is_made_there_is_nothing_to_remove() -> None:
-    world = a_world(bare=True)
-    state, _ = world.filter(gpus())
-
-    assert "still not schedulable" == world.post_filter(state, gpus()).message
-
-
 @pytest.mark.parametrize("error", [Forbidden("may not"), Invalid("bad"), Unavailable("down")])
 async def test_330_it_cannot_be_made(error: ApiError) -> None:
     world = a_world()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import PodInfo, pod_info
-from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
 from scheduler.framework.interface import Hint
 from scheduler.plugins.dra.hints import FREED, Hints
 from scheduler.queue import pod_changes
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from scheduler.testing.builders.core import PodBuilder, node, pod
+from scheduler.testing.builders.core import PodBuilder, pod
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.plugins.ask import hinted
 from tests.unit.plugins.dra.world import Allocated, World
@@ -25,8 +25,6 @@ Q, S = Hint.QUEUE, Hint.SKIP
 GPU = "example.com/gpu"
 RESOURCES = {"claim": Resource.RESOURCE_CLAIM, "slice": Resource.RESOURCE_SLICE, "class": Resource.DEVICE_CLASS}
 OWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
-LABELLED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
-RESIZED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
 
 MINE = a_claim("c").uid("c").request("r", "A")
 MINE_HELD = MINE.allocated(a_result("r", "a/n1/d0"))
@@ -88,16 +86,10 @@ def answer(
         pytest.param(using("c"), OTHER_HELD, OTHER, Q, id="336 another claim gives its devices back"),
         pytest.param(using("c"), OTHER_HELD, None, Q, id="another claim goes with its devices"),
         pytest.param(using("c"), OTHER, None, S, id="another claim goes that had none"),
-        pytest.param(
-            using("c"),
-            OTHER_HELD,
-            OTHER.allocated(a_result("r", "a/n1/d2")),
-            Q,
-            id="another claim has another device than we had thought",
-        ),
-        pytest.param(
-            using("c"), OTHER_HELD, OTHER_HELD.allocated_at("2026-01-01T00:00:00Z"), S, id="it has the same, written"
-        ),
+        pytest.param(using("c"), OTHER_HELD, OTHER.allocated(a_result("r", "a/n1/d2")), Q,
+            id="another claim has another device than we had thought"),
+        pytest.param(using("c"), OTHER_HELD, OTHER_HELD.allocated_at("2026-01-01T00:00:00Z"), S,
+            id="it has the same, written"),
         pytest.param(using("c"), None, MINE, Q, id="337 its own comes"),
         pytest.param(using("c"), MINE.uid("before"), MINE, Q, id="its own is another one by that name"),
         pytest.param(using("c"), MINE, MINE.label("a", "b").finalizer("x"), S, id="338 its own: labels, finalizers"),
@@ -107,9 +99,7 @@ def answer(
         pytest.param(using("c"), MINE, MINE.deleting(), S, id="its own is going"),
         pytest.param(using("c"), MINE, None, S, id="its own goes"),
         pytest.param(from_template("p-e"), None, MADE, Q, id="337 one that was made for it"),
-        pytest.param(
-            from_template("p-e"), NOT_MINE, MADE, Q, id="it turns out to be made for it"
-        ),
+        pytest.param(from_template("p-e"), NOT_MINE, MADE, Q, id="it turns out to be made for it"),
         pytest.param(from_template("p-e", uid="later"), None, MADE, S, id="one that was made for its namesake"),
         pytest.param(from_template(), None, MADE, S, id="nobody has told it of one yet"),
         pytest.param(using("c", **{GPU: "1"}), SPECIAL, None, Q, id="what is left of its own goes"),
@@ -187,11 +177,10 @@ SERVES = A.extended_resource(GPU)
         pytest.param(using(**{GPU: "1"}), SERVES, A, Q, id="one does not serve it any more"),
         pytest.param(using(**{GPU: "1"}), SERVES, None, Q, id="one goes that served it"),
         pytest.param(using(**{GPU: "1"}), None, A, S, id="one comes that serves none"),
-        pytest.param(
-            using(**{"deviceclass.resource.kubernetes.io/A": "1"}), None, A, Q, id="one comes that it asks for by name"
-        ),
+        pytest.param(using(**{"deviceclass.resource.kubernetes.io/A": "1"}), None, A, Q,
+            id="one comes that it asks for by name"),
     ],
-)
+)  # fmt: skip
 def test_classes(info: PodInfo, old: Any, new: Any, expected: Hint) -> None:
     """Those that a claim without devices, or a resource, asks for."""
     assert expected is answer("class", info, old, new, things=(MINE,))
@@ -263,25 +252,6 @@ def test_slices_for_a_pod_without_claims() -> None:
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "new", "of_claims", "of_resources"),
-    [
-        pytest.param(NODE_ADD, None, node("n"), Q, Q, id="one comes"),
-        pytest.param(LABELLED, node("n"), node("n").label("a", "b"), Q, Q, id="one is labelled"),
-        pytest.param(RESIZED, node("n"), node("n").cpu("64"), S, Q, id="one has more"),
-    ],
-)
-def test_nodes(event: ClusterEvent, old: Any, new: Any, of_claims: Hint, of_resources: Hint) -> None:
-    """As upstream, but for pods whose claims are not there, and what nodes have themselves."""
-    world = World()
-    world.show(MINE)
-    sides: dict[str, Any] = {"old": None if old is None else old.typed(), "new": new.typed()}
-
-    assert of_claims is hinted(world.plugin, event, using("c"), **sides)
-    assert of_resources is hinted(world.plugin, event, using("c", **{GPU: "1"}), **sides)
-    assert S is hinted(world.plugin, event, using("missing"), **sides)
 
 
 def test_no_devices_at_all() -> None:

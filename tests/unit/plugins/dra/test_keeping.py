@@ -135,29 +135,17 @@ def in_turn(world: World, keeping: Keeping) -> None:
 @pytest.mark.parametrize(
     ("claims", "then"),
     [
-        pytest.param(
-            (FIRST, BOTH, a_claim("z").request("r", "A")),
+        pytest.param((FIRST, BOTH, a_claim("z").request("r", "A")),
             a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d0")).reserved_for("z", "uid-z"),
-            id="what was for the first is taken, so it is to have what was for the second, which needs two",
-        ),
-        pytest.param(
-            (BOTH, a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d2"))),
-            FIRST,
-            id="the claim of the first comes",
-        ),
-        pytest.param(
-            (
-                BOTH,
-                a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"), a_result("r", "a/n1/d2")),
-            ),
-            a_claim("z")
-            .request("r", "A", count=2)
-            .allocated(a_result("r", "a/n1/d1"), a_result("r", "a/n1/d2"))
-            .reserved_for("z", "uid-z"),
-            id="a claim that was about to give its devices back gets another user",
-        ),
+            id="what was for the first is taken, so it is to have what was for the second, which needs two"),
+        pytest.param((BOTH, a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d2"))), FIRST,
+            id="the claim of the first comes"),
+        pytest.param((BOTH, a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"),
+            a_result("r", "a/n1/d2"))), a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"),
+            a_result("r", "a/n1/d2")).reserved_for("z", "uid-z"),
+            id="a claim that was about to give its devices back gets another user"),
     ],
-)
+)  # fmt: skip
 def test_what_shifts_from_one_to_the_next(claims: tuple[ClaimBuilder, ...], then: ClaimBuilder) -> None:
     """`u` and then `s`, which needs two, are nominated to n1; `z` runs."""
     world = World()

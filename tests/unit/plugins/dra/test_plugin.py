@@ -31,33 +31,16 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
         pytest.param([ASKING], ("c",), None, id="a claim to be allocated"),
         pytest.param([HELD], ("c",), None, id="264 a claim that is allocated"),
         pytest.param([], ("c",), (UU, 'could not find ResourceClaim "default/c"'), id="268 a claim that is not there"),
-        pytest.param(
-            [ASKING.deleting()], ("c",), (UU, 'resourceclaim "c" is being deleted'), id="269 one on its way out"
-        ),
-        pytest.param(
-            [a_claim("c").request("r", "C")],
-            ("c",),
-            (UU, "request r: device class C does not exist"),
-            id="283 a class that is not there",
-        ),
-        pytest.param(
-            [a_claim("c").request("r", "")],
-            ("c",),
-            (ERR, "request r: unsupported request type"),
-            id="§3.3 no class named",
-        ),
-        pytest.param(
-            [a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "C"))],
-            ("c",),
-            (UU, "request r/t: device class C does not exist"),
-            id="285 the class of an alternative is not there",
-        ),
-        pytest.param(
-            [a_claim("c").first_available("r", an_option("s", "A"))],
-            ("c",),
-            None,
-            id="285 alternatives that can be asked for",
-        ),
+        pytest.param([ASKING.deleting()], ("c",), (UU, 'resourceclaim "c" is being deleted'),
+            id="269 one on its way out"),
+        pytest.param([a_claim("c").request("r", "C")], ("c",), (UU, "request r: device class C does not exist"),
+            id="283 a class that is not there"),
+        pytest.param([a_claim("c").request("r", "")], ("c",), (ERR, "request r: unsupported request type"),
+            id="§3.3 no class named"),
+        pytest.param([a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "C"))], ("c",),
+            (UU, "request r/t: device class C does not exist"), id="285 the class of an alternative is not there"),
+        pytest.param([a_claim("c").first_available("r", an_option("s", "A"))], ("c",), None,
+            id="285 alternatives that can be asked for"),
         pytest.param(
             [
                 a_claim("c")
@@ -81,7 +64,7 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
             id="291 an allocation whose node selector cannot be parsed",
         ),
     ],
-)
+)  # fmt: skip
 def test_pre_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: object) -> None:
     """What is wrong whatever the node; nothing is restricted."""
     _, no = Served(*things).pre_filter(using(*claims))
@@ -163,12 +146,11 @@ def full() -> ClaimBuilder:
 @pytest.mark.parametrize(
     ("ours", "expected"),
     [
-        pytest.param(
-            None, (UU, "resource claim default/c has 256 users, the most it can have"), id="§10.3 told at once"
-        ),
+        pytest.param(None, (UU, "resource claim default/c has 256 users, the most it can have"),
+            id="§10.3 told at once"),
         pytest.param(PARITY, None, id="§10.3 parity: the server says so, in PreBind"),
     ],
-)
+)  # fmt: skip
 def test_a_claim_that_has_all_the_users_it_can_have(ours: Any, expected: object) -> None:
     """No use trying."""
     world = Served(full(), **({"ours": ours} if ours else {}))
@@ -181,16 +163,12 @@ def test_a_claim_that_has_all_the_users_it_can_have(ours: Any, expected: object)
     [
         pytest.param([ASKING], using("c"), None, id="the claim is there"),
         pytest.param([], using("c"), (UU, 'could not find ResourceClaim "default/c"'), id="268 it is not"),
-        pytest.param(
-            [],
-            pod_info(pod("p").uid("p").claim("e", template="t").typed()),
-            (UU, 'pod "default/p": ResourceClaim not created yet'),
-            id="266 it is not made yet",
-        ),
+        pytest.param([], pod_info(pod("p").uid("p").claim("e", template="t").typed()),
+            (UU, 'pod "default/p": ResourceClaim not created yet'), id="266 it is not made yet"),
         pytest.param([a_claim("c").request("r", "C")], using("c"), None, id="§3.2 classes are not looked at"),
         pytest.param([], using(), None, id="no claims"),
     ],
-)
+)  # fmt: skip
 def test_pre_enqueue(things: list[Builder[Any]], info: Any, expected: object) -> None:
     """All claims must resolve."""
     assert expected == said(Served(*things).plugin.pre_enqueue(info))

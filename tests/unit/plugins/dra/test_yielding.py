@@ -124,23 +124,16 @@ HARD = [
     pytest.param(_beside_a_nominated_pod, ("c",), "", id="a node that another pod is nominated to"),
     pytest.param(partial(_held_by_lesser_pods, 180), ("c",), "", id="preemption that does not help"),
     pytest.param(partial(_held_by_lesser_pods, 200), ("c",), "", id="preemption that may help"),
-    pytest.param(
-        lambda: Trying(*puzzle("n1"), *puzzle("n2", room=200), TEN, nodes=("n1", "n2")), ("c",), "", id="two such nodes"
-    ),
-    pytest.param(
-        lambda: Trying(*[each.everywhere() for each in puzzle("n1", room=200)], TEN),
-        ("c",),
-        "",
-        id="devices that several nodes see",
-    ),
+    pytest.param(lambda: Trying(*puzzle("n1"), *puzzle("n2", room=200), TEN, nodes=("n1", "n2")), ("c",), "",
+        id="two such nodes"),
+    pytest.param(lambda: Trying(*[each.everywhere() for each in puzzle("n1", room=200)], TEN), ("c",), "",
+        id="devices that several nodes see"),
     pytest.param(lambda: Trying(*unlike(MANY), LISTED, nodes=MANY), ("c",), "", id="lists, no two nodes are alike"),
-    pytest.param(
-        lambda: Trying(*unlike(MANY), HELD, ONE, nodes=MANY), ("h", "c"), "", id="beside a claim that is usable on some"
-    ),
-    pytest.param(
-        lambda: Trying(*unlike(MANY), ONE, nodes=MANY, ours=PARITY), ("c",), "", id="parity verifies every node"
-    ),
-]
+    pytest.param(lambda: Trying(*unlike(MANY), HELD, ONE, nodes=MANY), ("h", "c"), "",
+        id="beside a claim that is usable on some"),
+    pytest.param(lambda: Trying(*unlike(MANY), ONE, nodes=MANY, ours=PARITY), ("c",), "",
+        id="parity verifies every node"),
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
