@@ -6,82 +6,39 @@ decided is read from what is pending.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.cluster import Cluster
-from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
-from scheduler.core.cooperative import answered, finish
+from scheduler.core import nodeset
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.framework.handle import Handle, Unplugged
 from scheduler.framework.interface import CycleState
-from scheduler.framework.status import Rejection
-from scheduler.plugins.dra import DynamicResources
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.core import node
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
-from tests.support.clock import VirtualClock
+from scheduler.testing.builders.devices import a_device, a_slice, a_taint_rule
 from tests.unit.plugins.dra.served import using
+from tests.unit.plugins.dra.world import World
 
-GATES = DEVICE_GATES_ON | {TAINT_RULES}
 
+class Simulator(World):
+    """Nodes, slices and claims as lists; pods in turn."""
 
-class Simulator:
-    """Nodes, classes and slices as lists; pods in turn."""
-
-    def __init__(
-        self, nodes: Sequence[str], slices: Sequence[Any], claims: Sequence[ClaimBuilder], *, rules: Sequence[Any] = ()
-    ) -> None:
-        clock, nothing = VirtualClock(), Unplugged()
-        cluster = Cluster(clock, GATES)
-        for name in nodes:
-            cluster.set_node(node(name).typed())
-        devices = cluster.devices
-        for each in (
-            a_device_class("A", 'device.driver == "a"'),
-            a_device_class("G").extended_resource("example.com/gpu"),
-        ):
-            made = each.typed()
-            devices.classes.put(made.key, made)
-        for each in slices:
-            devices.set_slice(each.typed())
-        for each in rules:
-            rule = each.typed()
-            devices.put_rule(rule.metadata.name, None, rule)
-        for claim in claims:
-            devices.claims.set(claim.uid(claim.typed().metadata.name).typed())
-        handle = Handle(
-            cluster,
-            nothing,
-            nothing,
-            clock,
-            ours=KubestowArgs(device_scoring="firstFit"),
-            feature_gates=GATES,
-            chance=random.Random(1),
-        )
-        self.cluster = cluster
-        self.plugin = DynamicResources(DynamicResourcesArgs(), handle)
-        self.devices = devices
+    def __init__(self, nodes: Sequence[str], slices: Sequence[Any], claims: Sequence[ClaimBuilder]) -> None:
+        super().__init__(gates=DEVICE_GATES_ON | {TAINT_RULES}, nodes=nodes)
+        self.show(*slices, *(claim.uid(claim.typed().metadata.name) for claim in claims))
 
     def place(self, info: PodInfo) -> str:
         """The first node that takes the pod, by name, with everything reserved there; "" if there is none."""
-        state, present = CycleState(), self.cluster.nodes.present
-        if isinstance(self.plugin.pre_filter(state, info, present), Rejection):
+        state, groups = self.filter(info)
+        if not isinstance(groups, dict):
             return ""
-        left = present
-        for out in finish(answered(self.plugin.filter(state, info, present))).values():
+        left = self.cluster.nodes.present
+        for out in groups.values():
             left &= ~out
-        for name in sorted(self.cluster.nodes.name(slot) for slot in range(8) if left >> slot & 1):
-            slot = self.cluster.nodes.present_slot(name)
-            assert slot is not None
-            if finish(answered(self.plugin.verify(state, info, slot))) is None:
-                assert self.plugin.reserve(state, info, name) is None
-                return name
-        return ""
+        name = min((self.cluster.nodes.name(slot) for slot in nodeset.each(left)), default="")
+        assert not name or self.plugin.reserve(state, info, name) is None
+        return name
 
     def pending(self, claim: str) -> list[str]:
         """What the claim would get, as `pool/device`."""
@@ -129,7 +86,8 @@ def test_two_snapshots_take_turns() -> None:
 
 def test_taints_of_rules_count() -> None:
     """§1.5 c: a simulator must not use slices as they are published."""
-    tainted = Simulator(["n1"], slices("n1"), [asking("c")], rules=[a_taint_rule("t", "k").driver("a")])
+    tainted = Simulator(["n1"], slices("n1"), [asking("c")])
+    tainted.devices.put_rule("t", None, a_taint_rule("t", "k").driver("a").typed())
 
     assert "" == tainted.place(using("c"))
     (shown,) = tainted.devices.slices()

@@ -57,6 +57,11 @@ def _plain(count: int, **says: Callable[[int], int]) -> list[Device]:
     return [_device(f"d{at:03}", says={key: value(at) for key, value in says.items()}) for at in range(count)]
 
 
+def _ids(count: int) -> list[Device]:
+    """Devices with a value of `id` each."""
+    return _plain(count, id=lambda at: at)
+
+
 def _partitions(gpus: int) -> list[Device]:
     """All partitions of so many GPUs, that draw on slices of computing and of memory."""
     out = []
@@ -146,15 +151,14 @@ _SIZES = [f"size == {size}" for size in (1, 2, 3, 4, 7)]
 
 IMPOSSIBLE = [
     pytest.param(lambda: _case(_plain(64), _claim(_ask(count=32)), used=_names(33)), id="32 of 31 free, all equal"),
-    pytest.param(lambda: _case(_plain(64, id=lambda at: at), _claim(_ask(count=32)), used=_names(33)),
+    pytest.param(lambda: _case(_ids(64), _claim(_ask(count=32)), used=_names(33)),
         id="32 of 31 free, each with a value of its own"),
-    pytest.param(lambda: _case(_plain(31, id=lambda at: at), _claim(*[_ask() for _ in range(32)])),
-        id="32 requests for 31 devices"),
-    pytest.param(lambda: _case(_plain(31, id=lambda at: at), *[_claim(*[_ask(count=8)] * 2) for _ in range(2)]),
+    pytest.param(lambda: _case(_ids(31), _claim(*[_ask() for _ in range(32)])), id="32 requests for 31 devices"),
+    pytest.param(lambda: _case(_ids(31), *[_claim(*[_ask(count=8)] * 2) for _ in range(2)]),
         id="four requests of two claims for 32 of 31 devices"),
-    pytest.param(lambda: _case(_plain(128, id=lambda at: at), _claim(_ask(count=2), match=["id"])),
+    pytest.param(lambda: _case(_ids(128), _claim(_ask(count=2), match=["id"])),
         id="two of equal value, all values differ"),
-    pytest.param(lambda: _case(_plain(128, id=lambda at: at), _claim(*[_ask()] * 8, match=["id"])),
+    pytest.param(lambda: _case(_ids(128), _claim(*[_ask()] * 8, match=["id"])),
         id="eight requests of equal value, all values differ"),
     pytest.param(lambda: _case(_plain(126, group=lambda at: at // 7, id=lambda at: at),
         _claim(*[_ask()] * 8, match=["group"])), id="eight requests of equal value, seven have each"),
@@ -170,10 +174,10 @@ IMPOSSIBLE = [
     pytest.param(lambda: _case(_plain(64, group=lambda at: at % 16, id=lambda at: at),
         _claim(*[_ask(where="group < 7")] * 4, *[_ask(where="group < 6")] * 4, distinct=["group"])),
         id="eight requests of different values, seven are allowed"),
-    pytest.param(lambda: _case(_plain(40, id=lambda at: at),
+    pytest.param(lambda: _case(_ids(40),
         _claim(_ask(count=10, where="id < 20"), _ask(count=10, where="id > 10"), _ask(count=12, where="id < 30")),
         _claim(_ask(count=10, where="id > 5"))), id="four sets that overlap, each large enough"),
-    pytest.param(lambda: _case(_plain(60, id=lambda at: at), *[_claim(*[_ask(where=f"id % {each}") for each in (7, 11,
+    pytest.param(lambda: _case(_ids(60), *[_claim(*[_ask(where=f"id % {each}") for each in (7, 11,
         13)]) for _ in range(6)]), id="eighteen requests for every 7th, 11th and 13th of 60"),
     *[
         pytest.param(
@@ -199,39 +203,39 @@ IMPOSSIBLE = [
         id="what fills 8 shared devices to the brim, and one more"),
     pytest.param(lambda: _case(_parts(4, "10"), _claim(*[_ask(mem="7")] * 4, *[_ask(mem="3")] * 3,
         *[_ask(mem="2")] * 2)), id="parts whose sum would fit, but not as they are cut"),
-    pytest.param(lambda: _case(_plain(63, id=lambda at: at),
+    pytest.param(lambda: _case(_ids(63),
         _claim(*[[_ask(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)]),
         _claim(*[[_ask(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)])),
         id="eight lists of four alternatives for 64 of 63 devices"),
-    pytest.param(lambda: _case(_plain(7, id=lambda at: at),
+    pytest.param(lambda: _case(_ids(7),
         _claim(*[[_ask(f"s{s}", where=f"id < {s + 1}") for s in range(8)] for _ in range(8)])),
         id="eight lists of eight alternatives for seven devices"),
     pytest.param(lambda: _case(_plain(32, id=lambda at: at, group=lambda at: at // 4),
         _claim(*[[_ask(f"s{s}", 2 + s % 2, where=f"id > {s}") for s in range(8)] for _ in range(8)], match=["group"])),
         id="eight lists of eight alternatives of equal value, four have each"),
-    pytest.param(lambda: _case(_plain(31, id=lambda at: at),
-        _claim(_ask(count=3), _ask(everything=True, where="id < 29"))), id="all of 29 after three of 31"),
-    pytest.param(lambda: _case(_plain(24, id=lambda at: at), _claim(*[_ask(where="id > 3")] * 5,
-        _ask(everything=True, where="id > 7"))), id="five of twenty, then all but three of them"),
+    pytest.param(lambda: _case(_ids(31), _claim(_ask(count=3), _ask(everything=True, where="id < 29"))),
+        id="all of 29 after three of 31"),
+    pytest.param(lambda: _case(_ids(24), _claim(*[_ask(where="id > 3")] * 5, _ask(everything=True, where="id > 7"))),
+        id="five of twenty, then all but three of them"),
     pytest.param(lambda: _case(_plain(24, id=lambda at: at, group=lambda at: at // 12), _claim(_ask(count=4),
         _ask(everything=True, where="id < 6"), match=["none"])), id="all with a constraint that nothing satisfies"),
 ]  # fmt: skip
 POSSIBLE = [
-    pytest.param(lambda: _case(_plain(32, id=lambda at: at),
-        _claim(_ask(count=4), _ask(everything=True, where="id < 28"))), 32, id="all of 28 after four of 32"),
+    pytest.param(lambda: _case(_ids(32), _claim(_ask(count=4), _ask(everything=True, where="id < 28"))), 32,
+        id="all of 28 after four of 32"),
     pytest.param(lambda: _case(_plain(128), _claim(_ask(count=32))), 32, id="32 of 128 equal devices"),
-    pytest.param(lambda: _case(_plain(128, id=lambda at: at),
-        _claim(*[_ask(where=f"id > {100 - at}") for at in range(32)])), 32, id="32 unlike requests for 128 devices"),
+    pytest.param(lambda: _case(_ids(128), _claim(*[_ask(where=f"id > {100 - at}") for at in range(32)])), 32,
+        id="32 unlike requests for 128 devices"),
     pytest.param(lambda: _case(_plain(128, id=lambda at: at // 31), _claim(*[_ask()] * 31, match=["id"])), 31,
         id="31 requests of equal value"),
-    pytest.param(lambda: _case(_plain(32, id=lambda at: at), _claim(*[_ask(where=f"id < {at + 1}") for at in range(31,
-        -1, -1)])), 32, id="32 requests, each for fewer devices than the one before"),
+    pytest.param(lambda: _case(_ids(32), _claim(*[_ask(where=f"id < {at + 1}") for at in range(31, -1, -1)])), 32,
+        id="32 requests, each for fewer devices than the one before"),
     pytest.param(lambda: _case(_partitions(8), _claim(*[_ask(where="size == 3")] * 8, *[_ask(where="size == 4")] * 8),
         counters=_gpu_counters(8)), 16, id="small partitions first, where they leave room for large ones"),
     pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="4")] * 8, *[_ask(mem="6")] * 8)), 16,
         id="small parts first, where they leave room for large ones"),
-    pytest.param(lambda: _case(_plain(62, id=lambda at: at), _claim(*[[_ask("big", 8), _ask("small",
-        7)] for _ in range(4)]), _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)])), 62,
+    pytest.param(lambda: _case(_ids(62), _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)]),
+        _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)])), 62,
         id="eight lists, the last two must do with less"),
 ]  # fmt: skip
 
