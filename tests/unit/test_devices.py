@@ -158,57 +158,69 @@ def test_whoever_fails_costs_one_change() -> None:
     assert ["default/d"] == [now.key for _, _, _, now, _ in world.tick()]
 
 
-@pytest.mark.parametrize(
-    ("later", "is_free"),
-    [
-        pytest.param(None, True, id="it is gone"),
-        pytest.param(at(CLAIM, 3), True, id="it can be read again, and has it no more"),
-        pytest.param(at(HELD, 3), False, id="it can be read again, and still has it"),
-    ],
-)
-def test_what_a_claim_had_nobody_else_gets_while_it_cannot_be_read(later: Any, is_free: bool) -> None:
-    world = World()
-    seen, bad, worse = (
-        at(CLAIM, 1),
-        broken("ResourceClaim", at(CLAIM, 2)),
-        broken("ResourceClaim", at(CLAIM, 2), "worse"),
-    )
-    use = world.devices.use
-    world.feed("ResourceClaim", None, seen)
-    world.devices.claims.assume(at(HELD, 2))
-    world.feed("ResourceClaim", seen, bad)
-    assert use.is_exclusive(D0)
-    world.feed("ResourceClaim", bad, worse)
-    assert use.is_exclusive(D0)
-
-    world.feed("ResourceClaim", worse, later)
-
-    assert use.is_used(D0) != is_free
-    if later is not None:
-        world.feed("ResourceClaim", later, None)
-    assert not use.is_used(D0)
-
-
-@pytest.mark.parametrize("was_unreadable", [False, True])
-def test_a_claim_that_cannot_be_read_has_nothing_of_one_that_was_called_the_same(*, was_unreadable: bool) -> None:
-    """That was deleted between two lists."""
-    world = World()
-    seen, bad = at(HELD, 1), broken("ResourceClaim", at(HELD, 2))
-    world.feed("ResourceClaim", None, seen)
-    if was_unreadable:
-        world.feed("ResourceClaim", seen, bad)
-
-    world.feed(
-        "ResourceClaim", bad if was_unreadable else seen, broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
-    )
-
-    assert not world.devices.use.is_used(D0)
-
-
 def with_devices(bad: Broken, *devices: str) -> Broken:
     """What could still be read of it."""
     allocated = CLAIM.allocated(*(a_result("r", device) for device in devices)).typed()
     return msgspec.structs.replace(bad, allocation=allocated.status.allocation)
+
+
+def bad(version: int, *devices: str, why: str = "no number") -> Broken:
+    """The claim, which cannot be read, with these devices if any is named."""
+    found = broken("ResourceClaim", at(CLAIM, version), why)
+    return with_devices(found, *devices) if devices else found
+
+
+def ours(world: World) -> None:
+    """We have written that it has its device."""
+    world.devices.claims.assume(at(HELD, 2))
+
+
+def begins(world: World) -> None:
+    """A binding of ours is about to write that it has its device."""
+    world.devices.claims.signal("c", at(HELD, 1))
+
+
+def ends(world: World) -> None:
+    """The binding of ours ends."""
+    world.devices.claims.drop_pending("c")
+
+
+PLAIN, EMPTY = at(CLAIM, 1), with_devices(bad(3))
+NAMESAKE = broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
+KEPT = [(PLAIN, False), (ours, True), (bad(2), True), (bad(2, why="worse"), True)]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param([*KEPT, (None, False)], id="it kept the device, and is gone"),
+        pytest.param([*KEPT, (at(CLAIM, 3), False), (None, False)], id="it kept the device, and has none now"),
+        pytest.param([*KEPT, (at(HELD, 3), True), (None, False)], id="it kept the device, and still has it"),
+        pytest.param([(at(HELD, 1), True), (NAMESAKE, False)], id="a namesake that cannot be read comes in its place"),
+        pytest.param([(at(HELD, 1), True), (bad(2), True), (NAMESAKE, False)],
+            id="it kept the device, and a namesake that cannot be read comes in its place"),
+        pytest.param([(PLAIN, False), (bad(2, str(D0)), True), (bad(3, why="worse"), True), (at(CLAIM, 4), False)],
+            id="the change that broke it gave it the device, and the next change shows nothing"),
+        pytest.param([(at(HELD, 1), True), (bad(2, str(D0)), True), (EMPTY, False)], id="its devices are seen to go"),
+        pytest.param([(PLAIN, False), (begins, True), (bad(1), True), (None, True), (ends, False)],
+            id="a binding under way keeps the device"),
+        pytest.param([(PLAIN, False), (begins, True), (EMPTY, True), (None, True), (ends, False)],
+            id="a binding under way keeps the device of a claim that is seen to have none"),
+        pytest.param([(PLAIN, False), (begins, True), (bad(2, str(D0)), True), (ends, True), (None, False)],
+            id="the binding ends after the watch has shown its write"),
+    ],
+)  # fmt: skip
+def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: list[tuple[Any, bool]]) -> None:
+    """Each step is what the watch shows or what we do, and whether the device is in use then."""
+    world, before = World(), None
+    use = world.devices.use
+    for step, is_used in history:
+        if callable(step):
+            step(world)
+        else:
+            world.feed("ResourceClaim", before, step)
+            before = step
+        assert (is_used, is_used) == (use.is_used(D0), use.is_exclusive(D0))
 
 
 @pytest.mark.parametrize("uid", ["c", ""])
@@ -229,71 +241,6 @@ def test_a_claim_that_was_never_read_has_what_can_be_seen_of_it(uid: str) -> Non
     world.feed("ResourceClaim", less, None)
     assert not use.is_used(D0)
     assert [action for _, action, *_ in world.tick()] == [CHANGED]
-
-
-def test_what_was_seen_last_counts_of_a_claim_that_cannot_be_read() -> None:
-    """It got its device with the very change that broke it, and keeps it where the next one shows nothing at all."""
-    world = World()
-    seen, bad, worse = (
-        at(CLAIM, 1),
-        with_devices(broken("ResourceClaim", at(CLAIM, 2)), str(D0)),
-        broken("ResourceClaim", at(CLAIM, 3), "worse"),
-    )
-    world.feed("ResourceClaim", None, seen)
-    world.feed("ResourceClaim", seen, bad)
-    assert world.devices.use.is_exclusive(D0)
-
-    world.feed("ResourceClaim", bad, worse)
-    assert world.devices.use.is_exclusive(D0)
-
-    world.feed("ResourceClaim", worse, at(CLAIM, 4))
-    assert not world.devices.use.is_used(D0)
-
-
-def test_a_claim_that_cannot_be_read_and_is_seen_to_have_nothing_has_nothing() -> None:
-    """Its last pod has ended, and whatever is wrong with it is as wrong as before."""
-    world = World()
-    seen, bad = at(HELD, 1), with_devices(broken("ResourceClaim", at(CLAIM, 2)), str(D0))
-    world.feed("ResourceClaim", None, seen)
-    world.feed("ResourceClaim", seen, bad)
-    world.tick()
-
-    world.feed("ResourceClaim", bad, with_devices(broken("ResourceClaim", at(CLAIM, 3))))
-
-    assert not world.devices.use.is_used(D0)
-    assert [action for _, action, *_ in world.tick()] == [CHANGED]
-
-
-@pytest.mark.parametrize("has_nothing", [False, True])
-def test_what_is_in_flight_stays_so_while_its_claim_cannot_be_read(*, has_nothing: bool) -> None:
-    world = World()
-    seen, bad = at(CLAIM, 1), broken("ResourceClaim", at(CLAIM, 1))
-    bad = with_devices(bad) if has_nothing else bad
-    world.feed("ResourceClaim", None, seen)
-    world.devices.claims.signal("c", at(HELD, 1))
-    world.feed("ResourceClaim", seen, bad)
-    assert world.devices.use.is_exclusive(D0)
-
-    world.feed("ResourceClaim", bad, None)
-    assert world.devices.use.is_exclusive(D0)
-
-    world.devices.claims.drop_pending("c")
-    assert not world.devices.use.is_used(D0)
-
-
-def test_what_was_written_stays_when_its_claim_cannot_be_read() -> None:
-    """The binding that wrote it ends after the watch has shown it."""
-    world = World()
-    seen, bad = at(CLAIM, 1), with_devices(broken("ResourceClaim", at(CLAIM, 2)), str(D0))
-    world.feed("ResourceClaim", None, seen)
-    world.devices.claims.signal("c", at(HELD, 1))
-    world.feed("ResourceClaim", seen, bad)
-
-    world.devices.claims.drop_pending("c")
-    assert world.devices.use.is_exclusive(D0)
-
-    world.feed("ResourceClaim", bad, None)
-    assert not world.devices.use.is_used(D0)
 
 
 def test_what_nobody_asks_for_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:

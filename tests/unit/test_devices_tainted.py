@@ -42,13 +42,7 @@ def test_239_without_rules() -> None:
         pytest.param(RULE.none(), {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]},
             id="no selector: all, as upstream's code"),
         pytest.param(RULE.driver("drv"), {"n1-drv": ["d0", "d1"]}, id="243 by driver"),
-        pytest.param(RULE.pool("n2"), {"n2-other": ["d0"]}, id="243 by pool"),
-        pytest.param(RULE.device("d0"), {"n1-drv": ["d0"], "n2-other": ["d0"]}, id="243 by device"),
         pytest.param(RULE.device("d1"), {"n1-drv": ["d1"]}, id="a slice without it is not told of"),
-        pytest.param(RULE.set({"spec": {"deviceSelector": {"driver": "drv", "pool": "n1", "device": "d1"}}}),
-            {"n1-drv": ["d1"]}, id="244 all criteria together"),
-        pytest.param(RULE.set({"spec": {"deviceSelector": {"driver": "other", "pool": "n1"}}}), {},
-            id="one criterion fails"),
     ],
 )  # fmt: skip
 def test_a_rule_comes_and_goes(rule: TaintRuleBuilder, told: dict[str, list[str]]) -> None:
@@ -85,14 +79,6 @@ def test_241_a_rule_that_moved_before_slices_came() -> None:
     ] == slices_told(world.feed("DeviceTaintRule", second, first))
 
 
-def test_242_the_drivers_own_taint_stands_first() -> None:
-    world = World(RULES_ON)
-    world.feed("DeviceTaintRule", None, RULE.typed())
-    world.feed("ResourceSlice", None, a_slice("n1", "drv", a_device("d0").taint("own")).typed())
-
-    assert {"d0": ["own", "broken"]} == world.taints("n1-drv")
-
-
 def test_245_a_slice_grows_and_shrinks_under_a_rule() -> None:
     world = World(RULES_ON)
     world.feed("DeviceTaintRule", None, RULE.typed())
@@ -124,16 +110,6 @@ def test_a_rule_changes(after: TaintRuleBuilder, is_news: bool) -> None:
     world.feed("DeviceTaintRule", None, RULE.typed())
 
     assert is_news == bool(world.feed("DeviceTaintRule", RULE.typed(), after.typed()))
-
-
-def test_248_while_the_gate_is_off() -> None:
-    """Rules change nothing, whichever comes first."""
-    world = World()
-    world.feed("DeviceTaintRule", None, RULE.typed())
-    world.feed("ResourceSlice", None, N1.typed())
-
-    assert [] == world.feed("DeviceTaintRule", RULE.typed(), RULE.driver("drv").typed())
-    assert {"d0": [], "d1": []} == world.taints("n1-drv")
 
 
 def test_a_rule_that_cannot_be_read_any_more() -> None:

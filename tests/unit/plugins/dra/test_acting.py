@@ -9,23 +9,13 @@ import pytest
 from scheduler.api.podinfo import pod_info
 from scheduler.core.errors import Unavailable
 from scheduler.framework.interface import CycleState
-from scheduler.framework.status import SKIP, Code, Rejection, Skip
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.framework.status import SKIP
+from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.core import Builder, pod
+from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, asking_two, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, Slow, fails, steps, using
 
-UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
-NO_DEVICES = (UU, "cannot allocate all claims")
 HELD_ON_N9 = ASKING.allocated(a_result("r", "a/n9/d0"), on="n9")
-
-
-def said(no: Rejection | Skip | None) -> Any:
-    """(code, text), Skip or None."""
-    return (no.code, no.message) if isinstance(no, Rejection) else no
-
-
-def asking_two(name: str = "c") -> ClaimBuilder:
-    return a_claim(name).request("r", "A", count=2)
 
 
 # -- PostFilter ----------------------------------------------------------------------------------------------------------

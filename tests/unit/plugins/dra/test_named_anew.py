@@ -9,12 +9,10 @@ from scheduler.core.cooperative import answered, finish
 from scheduler.framework.status import Code, Rejection
 from scheduler.testing.builders.claims import a_claim
 from scheduler.testing.builders.core import pod
-from scheduler.testing.builders.devices import a_device_class
 from tests.unit.plugins.dra.served import ASKING, Served, Under, using
+from tests.unit.plugins.dra.standins import GPU, SERVES
 
 SAID = "the pod's status names other resource claims by now"
-GPU = "example.com/gpu"
-SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
 FIRST = a_claim("first").owned_by("p", "p").request("r", "A")
 SECOND = a_claim("second").owned_by("p", "p").request("r", "A")
 

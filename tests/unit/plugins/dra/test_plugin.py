@@ -29,10 +29,7 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
     [
         pytest.param([], (), SKIP, id="262 no claims"),
         pytest.param([ASKING], ("c",), None, id="a claim to be allocated"),
-        pytest.param([HELD], ("c",), None, id="264 a claim that is allocated"),
         pytest.param([], ("c",), (UU, 'could not find ResourceClaim "default/c"'), id="268 a claim that is not there"),
-        pytest.param([ASKING.deleting()], ("c",), (UU, 'resourceclaim "c" is being deleted'),
-            id="269 one on its way out"),
         pytest.param([a_claim("c").request("r", "C")], ("c",), (UU, "request r: device class C does not exist"),
             id="283 a class that is not there"),
         pytest.param([a_claim("c").request("r", "")], ("c",), (ERR, "request r: unsupported request type"),

@@ -22,8 +22,8 @@ from scheduler.testing.builders.core import Builder, Manifest
 from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.served import Served, Step, Under, nothing, steps, using
 from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
+from tests.unit.plugins.dra.writings import BLIND
 
-BLIND = KubestowArgs(device_scoring="firstFit", device_double_check="none")
 Given: TypeAlias = tuple[Manifest, ...]
 Change: TypeAlias = Callable[[Served], None]
 

@@ -1,4 +1,4 @@
-"""DynamicResources over a snapshot, as an autoscaler or a simulator runs it: docs/spec/dra.md §1.5, rows 259–261.
+"""DynamicResources over a snapshot, as an autoscaler or a simulator runs it: docs/spec/dra.md §1.5.
 
 No daemon, no event loop, no server: a cluster is filled from lists, pods are tried one after the other, and what was
 decided is read from what is pending.
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from scheduler.api.podinfo import PodInfo
 from scheduler.core import nodeset
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.framework.interface import CycleState
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from scheduler.testing.builders.claims import ClaimBuilder, a_claim
 from scheduler.testing.builders.devices import a_device, a_slice, a_taint_rule
 from tests.unit.plugins.dra.served import using
 from tests.unit.plugins.dra.world import World
@@ -66,15 +63,6 @@ def test_pods_in_turn() -> None:
     assert 4 == simulator.devices.use.counts()["whole"]
 
 
-def test_one_more_node_helps() -> None:
-    """What an autoscaler asks: would the pod run if there were such a node?"""
-    without = Simulator(["n1"], slices("n1"), [asking("c", 2), asking("d", 2)])
-    assert ["n1", ""] == [without.place(using("c")), without.place(using("d", name="q"))]
-
-    with_it = Simulator(["n1", "n2"], slices("n1", "n2"), [asking("c", 2), asking("d", 2)])
-    assert ["n1", "n2"] == [with_it.place(using("c")), with_it.place(using("d", name="q"))]
-
-
 def test_two_snapshots_take_turns() -> None:
     """§1.5 b: neither knows anything of the other."""
     first = Simulator(["n1"], slices("n1", each=1), [asking("c"), asking("d")])
@@ -92,35 +80,3 @@ def test_taints_of_rules_count() -> None:
     assert "" == tainted.place(using("c"))
     (shown,) = tainted.devices.slices()
     assert ["k"] == [taint.key for device in shown.spec.devices[:1] for taint in device.taints]
-
-
-def test_a_pod_that_is_taken_back() -> None:
-    """The simulator tries another way: what was pending is not."""
-    simulator = Simulator(["n1"], slices("n1", each=1), [asking("c"), asking("d")])
-    state, info = CycleState(), using("c")
-    assert simulator.plugin.pre_filter(state, info, simulator.cluster.nodes.present) is None
-    assert simulator.plugin.reserve(state, info, "n1") is None
-    assert ["n1/d0"] == simulator.pending("c")
-
-    simulator.plugin.unreserve(state, info, "n1")
-
-    assert ([], "n1") == (simulator.pending("c"), simulator.place(using("d", name="q")))
-
-
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0")), (1, 0, {}), id="a whole device"),
-        pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0", admin=True)), (0, 0, {}), id="259 admin access"),
-        pytest.param(a_claim("c").allocated(a_result("r", "a/n1/d0", share="s", consumed={"a/mem": "2"})),
-            (0, 1, {"a/mem": 2}), id="260 a part of a device"),
-        pytest.param(a_claim("c"), (0, 0, {}), id="nothing"),
-    ],
-)  # fmt: skip
-def test_what_is_in_use(claim: ClaimBuilder, expected: tuple[int, int, dict[str, int]]) -> None:
-    """§1.1."""
-    simulator = Simulator(["n1"], slices("n1"), [claim])
-
-    use = simulator.devices.use
-    units = {name: amount // 10**9 for device in use.shared_devices() for name, amount in use.consumed(device).items()}
-    assert expected == (use.counts()["whole"], use.counts()["shared"], units)

@@ -33,6 +33,7 @@ from scheduler.plugins.dra.selectors import Selectors
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, pod
 from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from tests.unit.plugins.dra.served import PARITY
 from tests.unit.plugins.dra.trying import Trying, told
 from tests.unit.plugins.dra.world import FIRST_FIT
 
@@ -80,7 +81,6 @@ TEN = a_claim("c").request("r", "A", count=10)
 LISTED = a_claim("c").first_available("r", an_option("two", "A", count=2), an_option("one", "A"))
 HELD = a_claim("h").request("r", "A").allocated(a_result("r", "a/n9/d0")).usable_where("region", "r1", "r2", "r3")
 ONE = a_claim("c").request("r", "A")
-PARITY = KubestowArgs(parity=True, device_scoring="firstFit", device_double_check="none", bind_poll="upstream")
 
 
 def _a_hard_node(room: int) -> Trying:
