@@ -28,14 +28,11 @@ def _shown(world: World, kind: str, key: str) -> Any:
     ](key)
 
 
-@pytest.mark.parametrize(
-    ("kind", "built"),
-    [
-        ("ResourceClaim", HELD),
-        ("ResourceSlice", a_slice("n1", "drv", a_device("d0"))),
-        ("DeviceClass", a_device_class("gpu").extended_resource("example.com/gpu")),
-    ],
-)
+@pytest.mark.parametrize(("kind", "built"), [
+    ("ResourceClaim", HELD),
+    ("ResourceSlice", a_slice("n1", "drv", a_device("d0"))),
+    ("DeviceClass", a_device_class("gpu").extended_resource("example.com/gpu")),
+])  # fmt: skip
 def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
     """Each kind comes, changes, cannot be read for a while, and goes; nothing stays behind. Only claims are waited for."""
     world = World()
@@ -190,26 +187,23 @@ NAMESAKE = broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
 KEPT = [(PLAIN, False), (ours, True), (bad(2), True), (bad(2, why="worse"), True)]
 
 
-@pytest.mark.parametrize(
-    "history",
-    [
-        pytest.param([*KEPT, (None, False)], id="it kept the device, and is gone"),
-        pytest.param([*KEPT, (at(CLAIM, 3), False), (None, False)], id="it kept the device, and has none now"),
-        pytest.param([*KEPT, (at(HELD, 3), True), (None, False)], id="it kept the device, and still has it"),
-        pytest.param([(at(HELD, 1), True), (NAMESAKE, False)], id="a namesake that cannot be read comes in its place"),
-        pytest.param([(at(HELD, 1), True), (bad(2), True), (NAMESAKE, False)],
-            id="it kept the device, and a namesake that cannot be read comes in its place"),
-        pytest.param([(PLAIN, False), (bad(2, str(D0)), True), (bad(3, why="worse"), True), (at(CLAIM, 4), False)],
-            id="the change that broke it gave it the device, and the next change shows nothing"),
-        pytest.param([(at(HELD, 1), True), (bad(2, str(D0)), True), (EMPTY, False)], id="its devices are seen to go"),
-        pytest.param([(PLAIN, False), (begins, True), (bad(1), True), (None, True), (ends, False)],
-            id="a binding under way keeps the device"),
-        pytest.param([(PLAIN, False), (begins, True), (EMPTY, True), (None, True), (ends, False)],
-            id="a binding under way keeps the device of a claim that is seen to have none"),
-        pytest.param([(PLAIN, False), (begins, True), (bad(2, str(D0)), True), (ends, True), (None, False)],
-            id="the binding ends after the watch has shown its write"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("history", [
+    pytest.param([*KEPT, (None, False)], id="it kept the device, and is gone"),
+    pytest.param([*KEPT, (at(CLAIM, 3), False), (None, False)], id="it kept the device, and has none now"),
+    pytest.param([*KEPT, (at(HELD, 3), True), (None, False)], id="it kept the device, and still has it"),
+    pytest.param([(at(HELD, 1), True), (NAMESAKE, False)], id="a namesake that cannot be read comes in its place"),
+    pytest.param([(at(HELD, 1), True), (bad(2), True), (NAMESAKE, False)],
+        id="it kept the device, and a namesake that cannot be read comes in its place"),
+    pytest.param([(PLAIN, False), (bad(2, str(D0)), True), (bad(3, why="worse"), True), (at(CLAIM, 4), False)],
+        id="the change that broke it gave it the device, and the next change shows nothing"),
+    pytest.param([(at(HELD, 1), True), (bad(2, str(D0)), True), (EMPTY, False)], id="its devices are seen to go"),
+    pytest.param([(PLAIN, False), (begins, True), (bad(1), True), (None, True), (ends, False)],
+        id="a binding under way keeps the device"),
+    pytest.param([(PLAIN, False), (begins, True), (EMPTY, True), (None, True), (ends, False)],
+        id="a binding under way keeps the device of a claim that is seen to have none"),
+    pytest.param([(PLAIN, False), (begins, True), (bad(2, str(D0)), True), (ends, True), (None, False)],
+        id="the binding ends after the watch has shown its write"),
+])  # fmt: skip
 def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: list[tuple[Any, bool]]) -> None:
     """Each step is what the watch shows or what we do, and whether the device is in use then."""
     world, before = World(), None

@@ -20,16 +20,13 @@ def given_back(world: World) -> list[tuple[Any, Any]]:
     return [(old, new) for event, old, new in moved if event == DEVICES_GIVEN_BACK]
 
 
-@pytest.mark.parametrize(
-    ("becomes", "is_told"),
-    [
-        pytest.param(at(CLAIM, 1), True, id="it was never written"),
-        pytest.param(at(HELD, 2), False, id="it was written"),
-        pytest.param(at(HELD.allocated_at("2026-01-01T00:00:00Z").reserved_for("p"), 2), False, id="with more to it"),
-        pytest.param(None, True, id="the claim is gone"),
-        pytest.param(a_claim("c").uid("another").resource_version("2").typed(), True, id="another has its name"),
-    ],
-)
+@pytest.mark.parametrize(("becomes", "is_told"), [
+    pytest.param(at(CLAIM, 1), True, id="it was never written"),
+    pytest.param(at(HELD, 2), False, id="it was written"),
+    pytest.param(at(HELD.allocated_at("2026-01-01T00:00:00Z").reserved_for("p"), 2), False, id="with more to it"),
+    pytest.param(None, True, id="the claim is gone"),
+    pytest.param(a_claim("c").uid("another").resource_version("2").typed(), True, id="another has its name"),
+])  # fmt: skip
 def test_what_is_in_flight_no_more_is_told_unless_it_was_written(becomes: Any, is_told: bool) -> None:
     """Once, when the last who shared it has given up."""
     world = World()
@@ -101,14 +98,11 @@ def test_a_plan_that_goes_on_as_another_claim_is_not_told() -> None:
     assert ([], True) == (given_back(world), world.devices.use.is_exclusive(D0))
 
 
-@pytest.mark.parametrize(
-    ("later", "is_told"),
-    [
-        pytest.param(None, True, id="it is gone"),
-        pytest.param(at(CLAIM, 3), True, id="it has it no more"),
-        pytest.param(at(HELD, 3), False, id="it still has it"),
-    ],
-)
+@pytest.mark.parametrize(("later", "is_told"), [
+    pytest.param(None, True, id="it is gone"),
+    pytest.param(at(CLAIM, 3), True, id="it has it no more"),
+    pytest.param(at(HELD, 3), False, id="it still has it"),
+])  # fmt: skip
 def test_what_a_claim_kept_while_it_could_not_be_read(later: Any, is_told: bool) -> None:
     """Nobody else could get it until now."""
     world = World()

@@ -35,16 +35,12 @@ def test_239_without_rules() -> None:
     assert [("ResourceSlice", DELETE, second, None, None)] == world.feed("ResourceSlice", second, None)
 
 
-@pytest.mark.parametrize(
-    ("rule", "told"),
-    [
-        pytest.param(RULE, {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]}, id="240 all"),
-        pytest.param(RULE.none(), {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]},
-            id="no selector: all, as upstream's code"),
-        pytest.param(RULE.driver("drv"), {"n1-drv": ["d0", "d1"]}, id="243 by driver"),
-        pytest.param(RULE.device("d1"), {"n1-drv": ["d1"]}, id="a slice without it is not told of"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rule", "told"), [
+    pytest.param(RULE, {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]}, id="240 all"),
+    pytest.param(RULE.none(), {"n1-drv": ["d0", "d1"], "n2-other": ["d0"]}, id="no selector: all, as upstream's code"),
+    pytest.param(RULE.driver("drv"), {"n1-drv": ["d0", "d1"]}, id="243 by driver"),
+    pytest.param(RULE.device("d1"), {"n1-drv": ["d1"]}, id="a slice without it is not told of"),
+])  # fmt: skip
 def test_a_rule_comes_and_goes(rule: TaintRuleBuilder, told: dict[str, list[str]]) -> None:
     """240, 243, 244, 246: told as the slices that it changes, and as these alone."""
     world = World(RULES_ON)
@@ -91,18 +87,15 @@ def test_245_a_slice_grows_and_shrinks_under_a_rule() -> None:
     assert [(DELETE, one, {})] == slices_told(world.feed("ResourceSlice", small, None))
 
 
-@pytest.mark.parametrize(
-    ("after", "is_news"),
-    [
-        pytest.param(RULE.label("a", "b"), False, id="247 a label"),
-        pytest.param(RULE.device("d0"), True, id="fewer devices"),
-        pytest.param(RULE.driver("drv").pool("n1"), False, id="the same devices in other words"),
-        pytest.param(a_taint_rule("rule", "worse"), True, id="another key"),
-        pytest.param(a_taint_rule("rule", "broken", "very"), True, id="another value"),
-        pytest.param(a_taint_rule("rule", "broken", effect="NoExecute"), True, id="another effect"),
-        pytest.param(RULE.since("2026-01-01T00:00:00Z"), True, id="another time"),
-    ],
-)
+@pytest.mark.parametrize(("after", "is_news"), [
+    pytest.param(RULE.label("a", "b"), False, id="247 a label"),
+    pytest.param(RULE.device("d0"), True, id="fewer devices"),
+    pytest.param(RULE.driver("drv").pool("n1"), False, id="the same devices in other words"),
+    pytest.param(a_taint_rule("rule", "worse"), True, id="another key"),
+    pytest.param(a_taint_rule("rule", "broken", "very"), True, id="another value"),
+    pytest.param(a_taint_rule("rule", "broken", effect="NoExecute"), True, id="another effect"),
+    pytest.param(RULE.since("2026-01-01T00:00:00Z"), True, id="another time"),
+])  # fmt: skip
 def test_a_rule_changes(after: TaintRuleBuilder, is_news: bool) -> None:
     """247: no event unless some device's taints differ."""
     world = World(RULES_ON)

@@ -59,14 +59,11 @@ def user_that_nobody_knows(yard: Yard) -> None:
     yard.comes()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param(as_important, id="its user is as important"),
-        pytest.param(user_that_is_no_pod, id="its claim has a user that is no pod"),
-        pytest.param(user_that_nobody_knows, id="its claim has a user who is bound only just now"),
-    ],
-)
+@pytest.mark.parametrize("given", [
+    pytest.param(as_important, id="its user is as important"),
+    pytest.param(user_that_is_no_pod, id="its claim has a user that is no pod"),
+    pytest.param(user_that_nobody_knows, id="its claim has a user who is bound only just now"),
+])  # fmt: skip
 async def test_nobody_dies_in_vain(given: Callable[[Yard], None]) -> None:
     """The words are upstream's."""
     yard = Yard()

@@ -26,33 +26,29 @@ NOT_HELPED = (U, "still not schedulable")
 OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n9")
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "ours", "expected", "writes"),
-    [
-        pytest.param([HELD_ON_N9], ("c",), None, FREED, ["deallocate c"], id="286 nobody's"),
-        pytest.param([HELD_ON_N9.reserved_for("x")], ("c",), None, NOT_HELPED, [], id="287 another pod's"),
-        pytest.param([HELD_ON_N9.reserved_for("p", "p")], ("c",), None, FREED, ["deallocate c"],
-            id="288 this pod's alone"),
-        pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), PARITY, NOT_HELPED, [],
-            id="288 this pod's and another's, as upstream"),
-        pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), None, NOT_HELPED, ["unreserve c"],
-            id="this pod's and another's: it leaves, so that the other can give the devices back"),
-        pytest.param([HELD_ON_N9, HELD.reserved_for("p", "p").set({"metadata": {"name": "e"}})], ("c", "e"), None,
-            FREED, ["deallocate c", "unreserve e"], id="one that is useless, and one that is reserved for it"),
-        pytest.param([HELD_ON_N9, OTHER], ("c", "d"), PARITY, FREED, ["deallocate c"],
-            id="289 two: the first, as upstream"),
-        pytest.param([HELD_ON_N9, OTHER], ("c", "d"), None, FREED, ["deallocate c", "deallocate d"],
-            id="§10.3 two at once"),
-        pytest.param([HELD_ON_N9.reserved_for("x"), OTHER], ("c", "d"), None, FREED, ["deallocate d"],
-            id="§10.3 one that is another's: the first that is not"),
-        pytest.param([HELD_ON_N9.reserved_for("x"), OTHER, a_claim("e").allocated(a_result("r", "a/n9/d2"), on="n9")],
-            ("c", "d", "e"), None, FREED, ["deallocate d"],
-            id="§10.3 one that is another's, and two that are not: one of these, as upstream"),
-        pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim is in nobody's way"),
-        pytest.param([HELD_ON_N9, a_claim("d").request("r", "A", count=9)], ("c", "d"), None, NOT_HELPED, [],
-            id="§3.4 the allocator fails everywhere: freeing would not help"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "claims", "ours", "expected", "writes"), [
+    pytest.param([HELD_ON_N9], ("c",), None, FREED, ["deallocate c"], id="286 nobody's"),
+    pytest.param([HELD_ON_N9.reserved_for("x")], ("c",), None, NOT_HELPED, [], id="287 another pod's"),
+    pytest.param([HELD_ON_N9.reserved_for("p", "p")], ("c",), None, FREED, ["deallocate c"], id="288 this pod's alone"),
+    pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), PARITY, NOT_HELPED, [],
+        id="288 this pod's and another's, as upstream"),
+    pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), None, NOT_HELPED, ["unreserve c"],
+        id="this pod's and another's: it leaves, so that the other can give the devices back"),
+    pytest.param([HELD_ON_N9, HELD.reserved_for("p", "p").set({"metadata": {"name": "e"}})], ("c", "e"), None, FREED,
+        ["deallocate c", "unreserve e"], id="one that is useless, and one that is reserved for it"),
+    pytest.param([HELD_ON_N9, OTHER], ("c", "d"), PARITY, FREED, ["deallocate c"],
+        id="289 two: the first, as upstream"),
+    pytest.param([HELD_ON_N9, OTHER], ("c", "d"), None, FREED, ["deallocate c", "deallocate d"],
+        id="§10.3 two at once"),
+    pytest.param([HELD_ON_N9.reserved_for("x"), OTHER], ("c", "d"), None, FREED, ["deallocate d"],
+        id="§10.3 one that is another's: the first that is not"),
+    pytest.param([HELD_ON_N9.reserved_for("x"), OTHER, a_claim("e").allocated(a_result("r", "a/n9/d2"), on="n9")],
+        ("c", "d", "e"), None, FREED, ["deallocate d"],
+        id="§10.3 one that is another's, and two that are not: one of these, as upstream"),
+    pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim is in nobody's way"),
+    pytest.param([HELD_ON_N9, a_claim("d").request("r", "A", count=9)], ("c", "d"), None, NOT_HELPED, [],
+        id="§3.4 the allocator fails everywhere: freeing would not help"),
+])  # fmt: skip
 async def test_post_filter(
     things: list[Builder[Any]], claims: tuple[str, ...], ours: Any, expected: object, writes: list[str]
 ) -> None:

@@ -45,39 +45,33 @@ LATE = ("", "", "", "", "", "", "", "A")
 HELD = choosing("h", "A", "B").allocated(a_result("r/s1", "b/n1/d9"))
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "expected"),
-    [
-        pytest.param([choosing("c", "A", "B")], ("c",), {"n1": 8, "n2": 7}, id="309 the first, the second"),
-        pytest.param([choosing("c", *LATE)], ("c",), {"n1": 1}, id="309 the eighth"),
-        pytest.param([listing(choosing("c", "A", "B"), "q", "A", "B")], ("c",), {"n1": 16, "n2": 14},
-            id="309 two requests"),
-        pytest.param([choosing("c", "A", "B"), choosing("d", "B", "A")], ("c", "d"), {"n1": 15, "n2": 15},
-            id="309 two claims"),
-        pytest.param([choosing("c", "A", "B"), choosing("d", *LATE)], ("c", "d"), {"n1": 9},
-            id="309 two claims, one of them late"),
-        pytest.param([choosing("c", "A", "B").request("q", "A")], ("c",), {"n1": 8},
-            id="309 one that has no list adds nothing"),
-        pytest.param([a_claim("c").request("r", "A")], ("c",), {"n1": 0}, id="309 no list at all"),
-        pytest.param([HELD, choosing("c", "A", "B")], ("h", "c"), {"n1": 15, "n2": 14},
-            id="309 one that is allocated, one that is not"),
-        pytest.param([choosing("c", "A", "B"), HELD], ("c", "h"), {"n1": 15, "n2": 14}, id="309 the other way round"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "claims", "expected"), [
+    pytest.param([choosing("c", "A", "B")], ("c",), {"n1": 8, "n2": 7}, id="309 the first, the second"),
+    pytest.param([choosing("c", *LATE)], ("c",), {"n1": 1}, id="309 the eighth"),
+    pytest.param([listing(choosing("c", "A", "B"), "q", "A", "B")], ("c",), {"n1": 16, "n2": 14},
+        id="309 two requests"),
+    pytest.param([choosing("c", "A", "B"), choosing("d", "B", "A")], ("c", "d"), {"n1": 15, "n2": 15},
+        id="309 two claims"),
+    pytest.param([choosing("c", "A", "B"), choosing("d", *LATE)], ("c", "d"), {"n1": 9},
+        id="309 two claims, one of them late"),
+    pytest.param([choosing("c", "A", "B").request("q", "A")], ("c",), {"n1": 8},
+        id="309 one that has no list adds nothing"),
+    pytest.param([a_claim("c").request("r", "A")], ("c",), {"n1": 0}, id="309 no list at all"),
+    pytest.param([HELD, choosing("c", "A", "B")], ("h", "c"), {"n1": 15, "n2": 14},
+        id="309 one that is allocated, one that is not"),
+    pytest.param([choosing("c", "A", "B"), HELD], ("c", "h"), {"n1": 15, "n2": 14}, id="309 the other way round"),
+])  # fmt: skip
 def test_raw_scores(things: list[Builder[Any]], claims: tuple[str, ...], expected: dict[str, int]) -> None:
     """8 less the place of the alternative that the node gives, for every list."""
     assert expected == raw(Served(N1, N2, *things, bare=True), *claims)
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        pytest.param([8, 7], [100, 87], id="310 8/7"),
-        pytest.param([15, 13], [100, 86], id="310 15/13"),
-        pytest.param([16, 15, 14], [100, 93, 87], id="310 16/15/14"),
-        pytest.param([0, 0], [0, 0], id="310 nothing stays nothing"),
-    ],
-)
+@pytest.mark.parametrize(("scores", "expected"), [
+    pytest.param([8, 7], [100, 87], id="310 8/7"),
+    pytest.param([15, 13], [100, 86], id="310 15/13"),
+    pytest.param([16, 15, 14], [100, 93, 87], id="310 16/15/14"),
+    pytest.param([0, 0], [0, 0], id="310 nothing stays nothing"),
+])  # fmt: skip
 def test_normalised_scores(scores: list[int], expected: list[int]) -> None:
     """In percent of the best, cut off."""
     world = Served()
@@ -98,13 +92,10 @@ def test_nodes_that_are_not_asked_for_do_not_count_for_the_best() -> None:
     assert [50, 100] == found[[0, 2]].tolist()
 
 
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        pytest.param(choosing("c", "A", "B"), False, id="a list: scored"),
-        pytest.param(a_claim("c").request("r", "A"), True, id="none: skipped, and Verify may wait"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "expected"), [
+    pytest.param(choosing("c", "A", "B"), False, id="a list: scored"),
+    pytest.param(a_claim("c").request("r", "A"), True, id="none: skipped, and Verify may wait"),
+])  # fmt: skip
 def test_when_score_is_skipped(claim: ClaimBuilder, *, expected: bool) -> None:
     """D3: whoever reads what Verify finds out has it verified first."""
     world = Served(claim)

@@ -39,37 +39,34 @@ TEMPLATE = P.claim("e", template="t")
 GENERATED = TEMPLATE.claim_made("e", "c")
 
 
-@pytest.mark.parametrize(
-    ("who", "claims", "expected"),
-    [
-        pytest.param(P.claim("e", claim="c"), [made()], ["c"], id="264 by name: nobody asks whose it is"),
-        pytest.param(GENERATED, [OWNED], ["c"], id="265 by template, with the claim's name in the status"),
-        pytest.param(TEMPLATE, [OWNED], NOT_CREATED, id="266 by template, no status yet"),
-        pytest.param(TEMPLATE.claim_made("other", "c"), [OWNED], NOT_CREATED,
-            id="266 the status of another entry says nothing"),
-        pytest.param(TEMPLATE.claim_made("e", None), [], [], id="267 no claim is needed for this entry"),
-        pytest.param(TEMPLATE.claim_made("e", None).claim("f", claim="c"), [made()], ["c"],
-            id="267 the next entry counts all the same"),
-        pytest.param(P.claim("e", claim="c"), [], 'could not find ResourceClaim "default/c"',
-            id="268 there is no such claim"),
-        pytest.param(P.claim("e", claim="c"), [made().deleting()], 'resourceclaim "c" is being deleted',
-            id="269 it is on its way out"),
-        pytest.param(GENERATED, [made().owned_by("p", "other")],
-            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-            id="270 made for a namesake that is gone"),
-        pytest.param(GENERATED, [made().owned_by("p", "p", controller=False)],
-            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-            id="270 an owner that is no controller does not count"),
-        pytest.param(GENERATED, [made().owned_by("p", "other").deleting()], 'resourceclaim "c" is being deleted',
-            id="§2.2 being deleted is said before whose it is"),
-        pytest.param(P.claim("e"), [], 'pod "default/p", spec.resourceClaim "e": none of the supported fields are set',
-            id="342 neither name nor template"),
-        pytest.param(P.claim("e", claim="c").claim("f", claim="c").claim("g", claim="d"), [made(), made("d")],
-            ["c", "d"], id="§2.2 a claim under two entries is one claim, in the place of the first"),
-        pytest.param(P.claim("e", claim="c").claim("f", claim="gone").claim("g", template="t"), [made()],
-            'could not find ResourceClaim "default/gone"', id="§2.2 the first problem is told"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("who", "claims", "expected"), [
+    pytest.param(P.claim("e", claim="c"), [made()], ["c"], id="264 by name: nobody asks whose it is"),
+    pytest.param(GENERATED, [OWNED], ["c"], id="265 by template, with the claim's name in the status"),
+    pytest.param(TEMPLATE, [OWNED], NOT_CREATED, id="266 by template, no status yet"),
+    pytest.param(TEMPLATE.claim_made("other", "c"), [OWNED], NOT_CREATED,
+        id="266 the status of another entry says nothing"),
+    pytest.param(TEMPLATE.claim_made("e", None), [], [], id="267 no claim is needed for this entry"),
+    pytest.param(TEMPLATE.claim_made("e", None).claim("f", claim="c"), [made()], ["c"],
+        id="267 the next entry counts all the same"),
+    pytest.param(P.claim("e", claim="c"), [], 'could not find ResourceClaim "default/c"',
+        id="268 there is no such claim"),
+    pytest.param(P.claim("e", claim="c"), [made().deleting()], 'resourceclaim "c" is being deleted',
+        id="269 it is on its way out"),
+    pytest.param(GENERATED, [made().owned_by("p", "other")],
+        "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
+        id="270 made for a namesake that is gone"),
+    pytest.param(GENERATED, [made().owned_by("p", "p", controller=False)],
+        "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
+        id="270 an owner that is no controller does not count"),
+    pytest.param(GENERATED, [made().owned_by("p", "other").deleting()], 'resourceclaim "c" is being deleted',
+        id="§2.2 being deleted is said before whose it is"),
+    pytest.param(P.claim("e"), [], 'pod "default/p", spec.resourceClaim "e": none of the supported fields are set',
+        id="342 neither name nor template"),
+    pytest.param(P.claim("e", claim="c").claim("f", claim="c").claim("g", claim="d"), [made(), made("d")], ["c", "d"],
+        id="§2.2 a claim under two entries is one claim, in the place of the first"),
+    pytest.param(P.claim("e", claim="c").claim("f", claim="gone").claim("g", template="t"), [made()],
+        'could not find ResourceClaim "default/gone"', id="§2.2 the first problem is told"),
+])  # fmt: skip
 def test_claims_of_a_pod(who: PodBuilder, claims: list[ClaimBuilder], expected: list[str] | str) -> None:
     """A pod's claims in the order of its entries, or the first reason why it has to wait."""
     assert expected == resolved(who, *claims)
@@ -97,15 +94,12 @@ def test_a_claim_of_another_namespace_is_not_the_pods() -> None:
     assert "ResourceClaim elsewhere/c is not in the same namespace as Pod default/p" == not_owned(P.typed(), claim)
 
 
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        pytest.param(made().reserved_for("p", "p"), True, id="344 the pod"),
-        pytest.param(made().reserved_for("x").reserved_for("p", "p"), True, id="344 the pod among others"),
-        pytest.param(made().reserved_for("p", "earlier"), False, id="344 a namesake"),
-        pytest.param(made(), False, id="344 nobody"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "expected"), [
+    pytest.param(made().reserved_for("p", "p"), True, id="344 the pod"),
+    pytest.param(made().reserved_for("x").reserved_for("p", "p"), True, id="344 the pod among others"),
+    pytest.param(made().reserved_for("p", "earlier"), False, id="344 a namesake"),
+    pytest.param(made(), False, id="344 nobody"),
+])  # fmt: skip
 def test_reserved_for_a_pod(claim: ClaimBuilder, *, expected: bool) -> None:
     """By uid alone."""
     assert expected == claim.typed().is_reserved_for("p")
@@ -118,14 +112,11 @@ def test_a_pod_is_named_as_a_user_of_a_claim() -> None:
     assert ("", "pods", "p", "p") == (user.api_group, user.resource, user.name, user.uid)
 
 
-@pytest.mark.parametrize(
-    ("others", "is_there", "expected"),
-    [
-        pytest.param(255, False, False, id="§10.3 room for one more"),
-        pytest.param(256, False, True, id="§10.3 as many as there may be"),
-        pytest.param(255, True, False, id="§10.3 as many as there may be, and this pod is one of them"),
-    ],
-)
+@pytest.mark.parametrize(("others", "is_there", "expected"), [
+    pytest.param(255, False, False, id="§10.3 room for one more"),
+    pytest.param(256, False, True, id="§10.3 as many as there may be"),
+    pytest.param(255, True, False, id="§10.3 as many as there may be, and this pod is one of them"),
+])  # fmt: skip
 def test_a_full_claim(others: int, *, is_there: bool, expected: bool) -> None:
     """No 257th user."""
     claim = made()

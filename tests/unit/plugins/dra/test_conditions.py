@@ -41,29 +41,26 @@ def broken(claim: ClaimBuilder, device: str = D0) -> ClaimBuilder:
 # -- one claim ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        pytest.param(a_claim("c"), (True, False), id="not allocated"),
-        pytest.param(a_claim("c").allocated(a_result("r", D0)), (True, False), id="no conditions"),
-        pytest.param(ready(waiting()), (True, False), id="304 ready"),
-        pytest.param(waiting(), (False, False), id="307 no device status yet"),
-        pytest.param(waiting().condition(D0, "Ready", "False"), (False, False), id="304 not ready"),
-        pytest.param(waiting().condition(D0, "Ready", "Unknown"), (False, False), id="304 nobody knows"),
-        pytest.param(broken(waiting()), (False, True), id="304 failed"),
-        pytest.param(broken(ready(waiting())), (False, True), id="304 ready and failed: failed"),
-        pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 a failure that is not"),
-        pytest.param(broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))), (True, False),
-            id="306 failure conditions alone are not waited for"),
-        pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices"),
-        pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices"),
-        pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device hides none that has failed"),
-        pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
-            share="other"), (False, False), id="the status of another share says nothing"),
-        pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
-            share="s"), (True, False), id="the status of its own share does"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("claim", "expected"), [
+    pytest.param(a_claim("c"), (True, False), id="not allocated"),
+    pytest.param(a_claim("c").allocated(a_result("r", D0)), (True, False), id="no conditions"),
+    pytest.param(ready(waiting()), (True, False), id="304 ready"),
+    pytest.param(waiting(), (False, False), id="307 no device status yet"),
+    pytest.param(waiting().condition(D0, "Ready", "False"), (False, False), id="304 not ready"),
+    pytest.param(waiting().condition(D0, "Ready", "Unknown"), (False, False), id="304 nobody knows"),
+    pytest.param(broken(waiting()), (False, True), id="304 failed"),
+    pytest.param(broken(ready(waiting())), (False, True), id="304 ready and failed: failed"),
+    pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 a failure that is not"),
+    pytest.param(broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))), (True, False),
+        id="306 failure conditions alone are not waited for"),
+    pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices"),
+    pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices"),
+    pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device hides none that has failed"),
+    pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
+        share="other"), (False, False), id="the status of another share says nothing"),
+    pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
+        share="s"), (True, False), id="the status of its own share does"),
+])  # fmt: skip
 def test_readiness(claim: ClaimBuilder, expected: tuple[bool, bool]) -> None:
     """Whether all devices are ready, and whether one will never be."""
     found = readiness(claim.typed())
@@ -74,17 +71,14 @@ def test_readiness(claim: ClaimBuilder, expected: tuple[bool, bool]) -> None:
 NOW_S = 1_767_225_600.0
 
 
-@pytest.mark.parametrize(
-    ("claim", "since_s", "expected"),
-    [
-        pytest.param(waiting(), 599.0, False, id="305 it may still come"),
-        pytest.param(waiting(), 601.0, True, id="305 it has taken too long"),
-        pytest.param(ready(waiting()), 9999.0, False, id="305 ready, long ago"),
-        pytest.param(broken(waiting()), 1.0, True, id="305 failed"),
-        pytest.param(waiting(), None, False, id="305 nobody wrote when it was allocated"),
-        pytest.param(a_claim("c").allocated(a_result("r", D0)), 9999.0, False, id="305 nothing to wait for"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "since_s", "expected"), [
+    pytest.param(waiting(), 599.0, False, id="305 it may still come"),
+    pytest.param(waiting(), 601.0, True, id="305 it has taken too long"),
+    pytest.param(ready(waiting()), 9999.0, False, id="305 ready, long ago"),
+    pytest.param(broken(waiting()), 1.0, True, id="305 failed"),
+    pytest.param(waiting(), None, False, id="305 nobody wrote when it was allocated"),
+    pytest.param(a_claim("c").allocated(a_result("r", D0)), 9999.0, False, id="305 nothing to wait for"),
+])  # fmt: skip
 def test_worn_out(claim: ClaimBuilder, since_s: float | None, *, expected: bool) -> None:
     """Whether the next attempt had better do without these devices."""
     if since_s is not None:
@@ -102,19 +96,16 @@ def begun(*things: Builder[Any], ours: KubestowArgs = FOLLOWS, gates: frozenset[
     return world, world.reserved(using(*names))
 
 
-@pytest.mark.parametrize(
-    ("claim", "gates", "expected"),
-    [
-        pytest.param(a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z",
-            id="303 set, though nothing is waited for"),
-        pytest.param(a_claim("c").request("r", "A"), ON - {BINDING_CONDITIONS}, None, id="303 a gate is off"),
-        pytest.param(a_claim("c").request("r", "A"), ON - {CLAIM_DEVICE_STATUS}, None, id="303 the other gate is off"),
-        pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"),
-            ON, "2020-01-01T00:00:00Z", id="303 it was there"),
-        pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)), ON, None,
-            id="303 an allocation that stands is left alone: the server refuses to change it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("claim", "gates", "expected"), [
+    pytest.param(a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z",
+        id="303 set, though nothing is waited for"),
+    pytest.param(a_claim("c").request("r", "A"), ON - {BINDING_CONDITIONS}, None, id="303 a gate is off"),
+    pytest.param(a_claim("c").request("r", "A"), ON - {CLAIM_DEVICE_STATUS}, None, id="303 the other gate is off"),
+    pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"), ON,
+        "2020-01-01T00:00:00Z", id="303 it was there"),
+    pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)), ON, None,
+        id="303 an allocation that stands is left alone: the server refuses to change it"),
+])  # fmt: skip
 async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str], expected: str | None) -> None:
     """The allocation's time."""
     world, under = begun(claim, gates=gates)
@@ -126,18 +117,15 @@ async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str],
     assert expected == allocation.allocation_timestamp
 
 
-@pytest.mark.parametrize(
-    ("claims", "expected"),
-    [
-        pytest.param([ready(waiting())], "", id="304 ready"),
-        pytest.param([broken(waiting())], FAILED, id="304 failed"),
-        pytest.param([waiting().allocated_at(seconds(NOW_S - 601.0))], "device binding timeout: claim=c",
-            id="304 timed out long ago"),
-        pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 two claims, both ready"),
-        pytest.param([waiting("d", D1), broken(waiting())], FAILED,
-            id="308 two claims, one has failed behind one that is late"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("claims", "expected"), [
+    pytest.param([ready(waiting())], "", id="304 ready"),
+    pytest.param([broken(waiting())], FAILED, id="304 failed"),
+    pytest.param([waiting().allocated_at(seconds(NOW_S - 601.0))], "device binding timeout: claim=c",
+        id="304 timed out long ago"),
+    pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 two claims, both ready"),
+    pytest.param([waiting("d", D1), broken(waiting())], FAILED,
+        id="308 two claims, one has failed behind one that is late"),
+])  # fmt: skip
 async def test_what_is_seen_at_once(claims: list[ClaimBuilder], expected: str) -> None:
     """No time passes; the user hears that something is waited for all the same."""
     world, under = begun(
@@ -156,13 +144,10 @@ def _devices(claim: ClaimBuilder) -> list[str]:
     return [str(result.id) for result in allocation.devices.results] if allocation is not None else []
 
 
-@pytest.mark.parametrize(
-    ("ours", "took_s"),
-    [
-        pytest.param(FOLLOWS, 12.0, id="304 as soon as it is ready"),
-        pytest.param(POLLS, 15.0, id="304 at the next look"),
-    ],
-)
+@pytest.mark.parametrize(("ours", "took_s"), [
+    pytest.param(FOLLOWS, 12.0, id="304 as soon as it is ready"),
+    pytest.param(POLLS, 15.0, id="304 at the next look"),
+])  # fmt: skip
 async def test_waiting_until_it_is_ready(ours: KubestowArgs, took_s: float) -> None:
     """Then the pod goes on; it is counted per device."""
     world, under = begun(waiting(), ours=ours)
@@ -211,13 +196,10 @@ async def test_the_limit_counts_from_the_allocation() -> None:
     assert 100.0 <= world.clock.now() <= 106.0
 
 
-@pytest.mark.parametrize(
-    ("ends", "expected"),
-    [
-        pytest.param("deleted", 'could not find ResourceClaim "default/c"', id="the claim is gone"),
-        pytest.param("deallocated", "claim default/c got deallocated elsewhere in the meantime", id="its devices are"),
-    ],
-)
+@pytest.mark.parametrize(("ends", "expected"), [
+    pytest.param("deleted", 'could not find ResourceClaim "default/c"', id="the claim is gone"),
+    pytest.param("deallocated", "claim default/c got deallocated elsewhere in the meantime", id="its devices are"),
+])  # fmt: skip
 async def test_what_ends_the_wait(ends: str, expected: str) -> None:
     """At once."""
     world, under = begun(waiting())
@@ -271,14 +253,11 @@ async def test_nobody_listens_after_the_wait() -> None:
 # -- the next attempt ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("claim", "is_out"),
-    [
-        pytest.param(broken(waiting()), True, id="305 failed"),
-        pytest.param(waiting().allocated_at(seconds(NOW_S - 601.0)), True, id="305 timed out"),
-        pytest.param(waiting().allocated_at(seconds(NOW_S - 1.0)), False, id="305 still on its way"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "is_out"), [
+    pytest.param(broken(waiting()), True, id="305 failed"),
+    pytest.param(waiting().allocated_at(seconds(NOW_S - 601.0)), True, id="305 timed out"),
+    pytest.param(waiting().allocated_at(seconds(NOW_S - 1.0)), False, id="305 still on its way"),
+])  # fmt: skip
 async def test_devices_that_did_not_come_are_given_back(claim: ClaimBuilder, *, is_out: bool) -> None:
     """Filter refuses them everywhere, PostFilter frees them, and others are found."""
     world = Served(claim.reserved_for("p", "p"), ours=FOLLOWS, args=DynamicResourcesArgs())

@@ -33,20 +33,17 @@ def gone(name: str) -> Change:
     return lambda classes: classes.put(name, None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_kept"),
-    [
-        pytest.param([], True, id="nothing has changed"),
-        pytest.param([put(a_device_class("other")), gone("other")], True, id="another class came and went"),
-        pytest.param([put(GPU.label("a", "b"))], True, id="a label of the class"),
-        pytest.param([gone("gpu"), put(GPU)], True, id="the class was made anew as it was"),
-        pytest.param([put(a_device_class("gpu", "false"))], False, id="its selectors"),
-        pytest.param([put(a_device_class("gpu", "true").config("d.x", {"a": 2}))], False, id="its parameters"),
-        pytest.param([gone("gpu")], False, id="the class went"),
-        pytest.param([gone("nic")], False, id="the class of an alternative went"),
-        pytest.param([put(a_device_class("missing"))], False, id="a class that was missing came"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "is_kept"), [
+    pytest.param([], True, id="nothing has changed"),
+    pytest.param([put(a_device_class("other")), gone("other")], True, id="another class came and went"),
+    pytest.param([put(GPU.label("a", "b"))], True, id="a label of the class"),
+    pytest.param([gone("gpu"), put(GPU)], True, id="the class was made anew as it was"),
+    pytest.param([put(a_device_class("gpu", "false"))], False, id="its selectors"),
+    pytest.param([put(a_device_class("gpu", "true").config("d.x", {"a": 2}))], False, id="its parameters"),
+    pytest.param([gone("gpu")], False, id="the class went"),
+    pytest.param([gone("nic")], False, id="the class of an alternative went"),
+    pytest.param([put(a_device_class("missing"))], False, id="a class that was missing came"),
+])  # fmt: skip
 def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kept: bool) -> None:
     """Only those of a class that it uses; what it says of the class then is new."""
     classes = DeviceClasses()

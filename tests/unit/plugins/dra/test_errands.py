@@ -27,26 +27,23 @@ def failing(*errors: Exception, tries: list[float], clock: VirtualClock) -> Call
     return write
 
 
-@pytest.mark.parametrize(
-    ("errors", "expected", "is_given_up"),
-    [
-        pytest.param([], [0.0], False, id="it succeeds"),
-        pytest.param([Unavailable("500")], [0.0, 0.5], False, id="a broken server is tried again"),
-        pytest.param([Ambiguous("lost"), Ambiguous("lost")], [0.0, 0.5, 1.5], False,
-            id="so is a lost answer, more and more slowly"),
-        pytest.param([TooManyRequests("busy", retry_after_s=7.0)], [0.0, 7.0], False, id="a busy server says when"),
-        pytest.param([Conflict("changed")], [0.0], True, id="somebody was faster: left to the next attempt"),
-        pytest.param([Forbidden("may not")], [0.0], True, id="forbidden"),
-        pytest.param([NotFound("gone")], [0.0], False, id="nothing to give back any more"),
-        pytest.param([Unavailable("500")] * 20, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], True,
-            id="given up after two minutes"),
-        pytest.param([KeyError("oops")], [0.0, 0.5], False, id="a mistake of ours may pass"),
-        pytest.param([Unavailable("500"), KeyError("oops"), Ambiguous("lost")], [0.0, 0.5, 1.5, 3.5], False,
-            id="whatever goes wrong, in turn"),
-        pytest.param([KeyError("oops")] * 20, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], True,
-            id="a mistake that stays is given up after two minutes"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("errors", "expected", "is_given_up"), [
+    pytest.param([], [0.0], False, id="it succeeds"),
+    pytest.param([Unavailable("500")], [0.0, 0.5], False, id="a broken server is tried again"),
+    pytest.param([Ambiguous("lost"), Ambiguous("lost")], [0.0, 0.5, 1.5], False,
+        id="so is a lost answer, more and more slowly"),
+    pytest.param([TooManyRequests("busy", retry_after_s=7.0)], [0.0, 7.0], False, id="a busy server says when"),
+    pytest.param([Conflict("changed")], [0.0], True, id="somebody was faster: left to the next attempt"),
+    pytest.param([Forbidden("may not")], [0.0], True, id="forbidden"),
+    pytest.param([NotFound("gone")], [0.0], False, id="nothing to give back any more"),
+    pytest.param([Unavailable("500")] * 20, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], True,
+        id="given up after two minutes"),
+    pytest.param([KeyError("oops")], [0.0, 0.5], False, id="a mistake of ours may pass"),
+    pytest.param([Unavailable("500"), KeyError("oops"), Ambiguous("lost")], [0.0, 0.5, 1.5, 3.5], False,
+        id="whatever goes wrong, in turn"),
+    pytest.param([KeyError("oops")] * 20, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], True,
+        id="a mistake that stays is given up after two minutes"),
+])  # fmt: skip
 async def test_how_often_it_is_tried(errors: list[Exception], expected: list[float], *, is_given_up: bool) -> None:
     """Then it is over; if nothing came of it, whoever waits for the claim is asked again."""
     clock, tries, given_up = VirtualClock(), list[float](), list[str]()

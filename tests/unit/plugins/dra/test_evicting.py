@@ -19,20 +19,17 @@ HELD = a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/d")).reserve
 TWICE = (a_device("nic"), a_device("nic"))
 
 
-@pytest.mark.parametrize(
-    ("things", "says", "helps"),
-    [
-        pytest.param([], "cannot allocate all claims", True, id="the device is in use"),
-        pytest.param([a_slice("n1", "b", *TWICE)], "invalid resource pools were encountered", True,
-            id="another driver names a device twice"),
-        pytest.param([a_slice("n9", "b", *TWICE).everywhere()], "invalid resource pools were encountered", True,
-            id="another driver, whose pool all nodes see, names a device twice"),
-        pytest.param([a_slice("n1", "b", a_device("nic")).of(2)], "cannot allocate all claims", True,
-            id="another driver's pool is being updated"),
-        pytest.param([a_slice("n1", "b", *TWICE), ASKS.request("s", "B")], "invalid resource pools were encountered",
-            False, id="a device of the invalid pool is asked for, too"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "says", "helps"), [
+    pytest.param([], "cannot allocate all claims", True, id="the device is in use"),
+    pytest.param([a_slice("n1", "b", *TWICE)], "invalid resource pools were encountered", True,
+        id="another driver names a device twice"),
+    pytest.param([a_slice("n9", "b", *TWICE).everywhere()], "invalid resource pools were encountered", True,
+        id="another driver, whose pool all nodes see, names a device twice"),
+    pytest.param([a_slice("n1", "b", a_device("nic")).of(2)], "cannot allocate all claims", True,
+        id="another driver's pool is being updated"),
+    pytest.param([a_slice("n1", "b", *TWICE), ASKS.request("s", "B")], "invalid resource pools were encountered", False,
+        id="a device of the invalid pool is asked for, too"),
+])  # fmt: skip
 def test_a_pod_is_evicted_for_its_device(things: Sequence[Builder[Any]], says: str, *, helps: bool) -> None:
     """If that device is all that is missing."""
     world = Trying(a_slice("n1", "a", a_device("d")), HELD, ASKS, *things)

@@ -62,63 +62,54 @@ def asked_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str
     return {r.name: (r.exactly.device_class_name, r.exactly.count) for r in requests if r.exactly is not None}
 
 
-@pytest.mark.parametrize(
-    ("things", "requests", "refused"),
-    [
-        pytest.param([GPUS], {GPU: "2"}, {"n2": CANNOT_ALLOCATE}, id="321 devices serve it"),
-        pytest.param([GPUS], {GPU: "3"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="321 more than there are"),
-        pytest.param([FPGAS], {FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by the name of the class"),
-        pytest.param([GPUS, FPGAS], {GPU: "1", FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by either name in one pod"),
-        pytest.param([], {GPU: "1"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="320 no slices"),
-        pytest.param([node("n2").resource(GPU, "1")], {GPU: "1"}, {"n1": CANNOT_ALLOCATE},
-            id="315 a node that has it itself"),
-        pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"},
-            {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="316 one of two by devices, and there are none"),
-        pytest.param([node("n1").resource(GPU, "0"), GPUS], {GPU: "1"}, {"n2": CANNOT_ALLOCATE},
-            id="317 the node has 0 itself"),
-        pytest.param([GPUS, node("n1").resource(FOO, "1")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
-            id="319 no class for the other, which one node has"),
-        pytest.param([GPUS, node("n1").resource(FOO, "0")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
-            id="319 a node that names it has it for this plugin, be it 0"),
-        pytest.param([GPUS], {GPU: "1", FOO: "1"}, {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 nobody has the other"),
-        pytest.param([GPUS], {GPU: "1", FOO: "0"}, {"n2": CANNOT_ALLOCATE}, id="319 nothing of it is wanted"),
-        pytest.param([GPUS], {GPU: "1", "deviceclass.resource.kubernetes.io/gone": "1"},
-            {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 a name of no class"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "requests", "refused"), [
+    pytest.param([GPUS], {GPU: "2"}, {"n2": CANNOT_ALLOCATE}, id="321 devices serve it"),
+    pytest.param([GPUS], {GPU: "3"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="321 more than there are"),
+    pytest.param([FPGAS], {FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by the name of the class"),
+    pytest.param([GPUS, FPGAS], {GPU: "1", FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by either name in one pod"),
+    pytest.param([], {GPU: "1"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="320 no slices"),
+    pytest.param([node("n2").resource(GPU, "1")], {GPU: "1"}, {"n1": CANNOT_ALLOCATE},
+        id="315 a node that has it itself"),
+    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE},
+        id="316 one of two by devices, and there are none"),
+    pytest.param([node("n1").resource(GPU, "0"), GPUS], {GPU: "1"}, {"n2": CANNOT_ALLOCATE},
+        id="317 the node has 0 itself"),
+    pytest.param([GPUS, node("n1").resource(FOO, "1")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
+        id="319 no class for the other, which one node has"),
+    pytest.param([GPUS, node("n1").resource(FOO, "0")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
+        id="319 a node that names it has it for this plugin, be it 0"),
+    pytest.param([GPUS], {GPU: "1", FOO: "1"}, {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 nobody has the other"),
+    pytest.param([GPUS], {GPU: "1", FOO: "0"}, {"n2": CANNOT_ALLOCATE}, id="319 nothing of it is wanted"),
+    pytest.param([GPUS], {GPU: "1", "deviceclass.resource.kubernetes.io/gone": "1"},
+        {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 a name of no class"),
+])  # fmt: skip
 def test_filter(things: list[Any], requests: dict[str, str], refused: dict[str, tuple[Code, str]]) -> None:
     world = a_world(*things)
 
     assert refused == world.refusals(pod_info(asking(**requests).typed()))
 
 
-@pytest.mark.parametrize(
-    ("things", "requests", "on_n1"),
-    [
-        pytest.param([node("n1").resource(GPU, "1")], {GPU: "1"}, {}, id="315 no claim where the node has it"),
-        pytest.param([], {GPU: "2"}, {"container-0-request-0": ("gpu", 2)}, id="321 one where it has not"),
-        pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1)},
-            id="316 for that alone which it has not"),
-        pytest.param([], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1),
-            "container-0-request-1": ("gpu", 1)}, id="316 for both where it has neither"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "requests", "on_n1"), [
+    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1"}, {}, id="315 no claim where the node has it"),
+    pytest.param([], {GPU: "2"}, {"container-0-request-0": ("gpu", 2)}, id="321 one where it has not"),
+    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1)},
+        id="316 for that alone which it has not"),
+    pytest.param([], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1), "container-0-request-1": ("gpu", 1)},
+        id="316 for both where it has neither"),
+])  # fmt: skip
 def test_each_node_its_own_claim(
     things: list[Any], requests: dict[str, str], on_n1: dict[str, tuple[str, int]]
 ) -> None:
     assert on_n1 == asked_on(a_world(*things), pod_info(asking(**requests).typed()), "n1")
 
 
-@pytest.mark.parametrize(
-    ("requests", "gates"),
-    [
-        pytest.param({FOO: "1"}, DEVICE_GATES_ON, id="318 no class for it"),
-        pytest.param({GPU: "0"}, DEVICE_GATES_ON, id="none of it is wanted"),
-        pytest.param({"cpu": "1"}, DEVICE_GATES_ON, id="no extended resource"),
-        pytest.param({GPU: "1"}, DEVICE_GATES_ON - {EXTENDED_RESOURCE}, id="263 the gate is off"),
-        pytest.param({GPU: "1"}, DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}, id="299 no devices at all"),
-    ],
-)
+@pytest.mark.parametrize(("requests", "gates"), [
+    pytest.param({FOO: "1"}, DEVICE_GATES_ON, id="318 no class for it"),
+    pytest.param({GPU: "0"}, DEVICE_GATES_ON, id="none of it is wanted"),
+    pytest.param({"cpu": "1"}, DEVICE_GATES_ON, id="no extended resource"),
+    pytest.param({GPU: "1"}, DEVICE_GATES_ON - {EXTENDED_RESOURCE}, id="263 the gate is off"),
+    pytest.param({GPU: "1"}, DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}, id="299 no devices at all"),
+])  # fmt: skip
 def test_not_ours(requests: dict[str, str], gates: frozenset[str]) -> None:
     """PreFilter skips; a class that goes leaves it to whoever checks room on nodes."""
     _, said = a_world(GPUS, gates=gates).pre_filter(pod_info(asking(**requests).typed()))
@@ -239,16 +230,13 @@ def left(name: str = "left", owner: str = "p") -> ClaimBuilder:
     return claim.request("container-0-request-0", "gpu")
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        pytest.param(left(), id="329 not allocated"),
-        pytest.param(left().allocated(a_result("container-0-request-0", "a/n1/d0"), on="n1"), id="329 allocated"),
-        pytest.param(left().deleting(), id="329 on its way out"),
-        pytest.param(a_claim("left").for_extended_resources().owned_by("p", "uid-p"),
-            id="329 it asks for nothing: it goes as well"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("claim", [
+    pytest.param(left(), id="329 not allocated"),
+    pytest.param(left().allocated(a_result("container-0-request-0", "a/n1/d0"), on="n1"), id="329 allocated"),
+    pytest.param(left().deleting(), id="329 on its way out"),
+    pytest.param(a_claim("left").for_extended_resources().owned_by("p", "uid-p"),
+        id="329 it asks for nothing: it goes as well"),
+])  # fmt: skip
 def test_329_it_is_in_the_way(claim: ClaimBuilder) -> None:
     """What it has may be out of date; PostFilter removes it."""
     world = a_world(GPUS, claim)

@@ -34,36 +34,33 @@ def short(request: str) -> str:
     return request.removeprefix("container-").replace("-request-", ".")
 
 
-@pytest.mark.parametrize(
-    ("first", "containers", "requests", "mappings"),
-    [
-        pytest.param((), [a("x", 2)], {"0.0": 2}, "x0.0", id="321 one"),
-        pytest.param((), [a("x", 1), a("y", 2)], {"0.0": 1, "1.0": 2}, "x0.0 y1.0", id="323 two containers"),
-        pytest.param((), [container("x", cpu="1"), a("y", 1)], {"1.0": 1}, "y1.0", id="323 one of two wants it"),
-        pytest.param((), [a("x", 1, cpu="1", memory="1Gi", **{"a.com/b": "1"})], {"0.2": 1}, "x0.2",
-            id="324 its number is that among all names in order: a.com/b, cpu, example.com/gpu, memory"),
-        pytest.param((), [a("x", 0), a("y", 1, cpu="0")], {"1.1": 1}, "y1.1",
-            id="324 zeros are no requests, but have their number"),
-        pytest.param((a("i", 2),), [a("m", 1)], {"0.0": 1, "1.0": 1}, "m1.0 i1.0 i0.0",
-            id="325 init 2, main 1: the main one's and one more"),
-        pytest.param((a("i", 1),), [a("m", 2)], {"1.0": 2}, "m1.0 i1.0", id="325 enough is there for what runs first"),
-        pytest.param((a("i", 2),), [a("m", 1), a("n", 1), a("o", 1)], {"1.0": 1, "2.0": 1, "3.0": 1},
-            "m1.0 n2.0 o3.0 i1.0 i2.0", id="325 of several it uses as many as it needs, in order"),
-        pytest.param((a("i", 3), a("j", 2)), [a("m", 1)], {"0.0": 2, "2.0": 1}, "m2.0 i2.0 i0.0 j2.0 j0.0",
-            id="326 inits 3 and 2, main 1: two more, which both use"),
-        pytest.param((a("i", 2), a("j", 3)), [a("m", 1)], {"1.0": 2, "2.0": 1}, "m2.0 i2.0 i1.0 j2.0 j1.0",
-            id="326 the largest comes second"),
-        pytest.param((a("i", 2), a("j", 2)), [container("m")], {"0.0": 2}, "i0.0 j0.0", id="326 of equals the first"),
-        pytest.param((a("i", 2),), [container("m")], {"0.0": 2}, "i0.0", id="326 only what runs first wants any"),
-        pytest.param((sidecar("s", 1), a("i", 2)), [a("m", 1)], {"0.0": 1, "1.0": 1, "2.0": 1},
-            "s0.0 m2.0 i2.0 i1.0", id="327 a sidecar that runs already keeps its own"),
-        pytest.param((a("i", 2), sidecar("s", 1)), [a("m", 1)], {"1.0": 1, "2.0": 1}, "s1.0 m2.0 i1.0 i2.0",
-            id="327 a sidecar that starts later lends its devices"),
-        pytest.param((), [container("x", cpu="1")], {}, "", id="no container requests the resource"),
-        pytest.param((), [a("x", "1500m")], {}, "", id="an amount that is no whole number counts as none"),
-        pytest.param((), [a("x", "2k")], {"0.0": 2000}, "x0.0", id="a whole number"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("first", "containers", "requests", "mappings"), [
+    pytest.param((), [a("x", 2)], {"0.0": 2}, "x0.0", id="321 one"),
+    pytest.param((), [a("x", 1), a("y", 2)], {"0.0": 1, "1.0": 2}, "x0.0 y1.0", id="323 two containers"),
+    pytest.param((), [container("x", cpu="1"), a("y", 1)], {"1.0": 1}, "y1.0", id="323 one of two wants it"),
+    pytest.param((), [a("x", 1, cpu="1", memory="1Gi", **{"a.com/b": "1"})], {"0.2": 1}, "x0.2",
+        id="324 its number is that among all names in order: a.com/b, cpu, example.com/gpu, memory"),
+    pytest.param((), [a("x", 0), a("y", 1, cpu="0")], {"1.1": 1}, "y1.1",
+        id="324 zeros are no requests, but have their number"),
+    pytest.param((a("i", 2),), [a("m", 1)], {"0.0": 1, "1.0": 1}, "m1.0 i1.0 i0.0",
+        id="325 init 2, main 1: the main one's and one more"),
+    pytest.param((a("i", 1),), [a("m", 2)], {"1.0": 2}, "m1.0 i1.0", id="325 enough is there for what runs first"),
+    pytest.param((a("i", 2),), [a("m", 1), a("n", 1), a("o", 1)], {"1.0": 1, "2.0": 1, "3.0": 1},
+        "m1.0 n2.0 o3.0 i1.0 i2.0", id="325 of several it uses as many as it needs, in order"),
+    pytest.param((a("i", 3), a("j", 2)), [a("m", 1)], {"0.0": 2, "2.0": 1}, "m2.0 i2.0 i0.0 j2.0 j0.0",
+        id="326 inits 3 and 2, main 1: two more, which both use"),
+    pytest.param((a("i", 2), a("j", 3)), [a("m", 1)], {"1.0": 2, "2.0": 1}, "m2.0 i2.0 i1.0 j2.0 j1.0",
+        id="326 the largest comes second"),
+    pytest.param((a("i", 2), a("j", 2)), [container("m")], {"0.0": 2}, "i0.0 j0.0", id="326 of equals the first"),
+    pytest.param((a("i", 2),), [container("m")], {"0.0": 2}, "i0.0", id="326 only what runs first wants any"),
+    pytest.param((sidecar("s", 1), a("i", 2)), [a("m", 1)], {"0.0": 1, "1.0": 1, "2.0": 1}, "s0.0 m2.0 i2.0 i1.0",
+        id="327 a sidecar that runs already keeps its own"),
+    pytest.param((a("i", 2), sidecar("s", 1)), [a("m", 1)], {"1.0": 1, "2.0": 1}, "s1.0 m2.0 i1.0 i2.0",
+        id="327 a sidecar that starts later lends its devices"),
+    pytest.param((), [container("x", cpu="1")], {}, "", id="no container requests the resource"),
+    pytest.param((), [a("x", "1500m")], {}, "", id="an amount that is no whole number counts as none"),
+    pytest.param((), [a("x", "2k")], {"0.0": 2000}, "x0.0", id="a whole number"),
+])  # fmt: skip
 def test_one_resource(first: tuple[Any, ...], containers: list[Any], requests: dict[str, int], mappings: str) -> None:
     assert (requests, mappings) == wanted(*containers, first=first)
 

@@ -188,13 +188,10 @@ def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, pack
     assert search.steps <= STEPS
 
 
-@pytest.mark.parametrize(
-    ("unit", "expected"),
-    [
-        pytest.param("1", Answer.INFEASIBLE, id="amounts that can be scaled"),
-        pytest.param("1000000000000000000", Answer.UNKNOWN, id="amounts that floating-point numbers cannot tell apart"),
-    ],
-)
+@pytest.mark.parametrize(("unit", "expected"), [
+    pytest.param("1", Answer.INFEASIBLE, id="amounts that can be scaled"),
+    pytest.param("1000000000000000000", Answer.UNKNOWN, id="amounts that floating-point numbers cannot tell apart"),
+])  # fmt: skip
 def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, expected: Answer) -> None:
     devices = [
         Device(

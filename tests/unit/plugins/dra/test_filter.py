@@ -19,18 +19,15 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, SLICES, Served, 
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "expected"),
-    [
-        pytest.param([ASKING], ("c",), {}, id="devices on both nodes"),
-        pytest.param([HELD], ("c",), {}, id="264 allocated, usable everywhere"),
-        pytest.param([HELD_ON_N1], ("c",), {"n2": NOT_HERE}, id="286 allocated for the other node"),
-        pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0", admin=True)), asking_two()], ("c",), {},
-            id="280 a device that is held by admin access only"),
-        pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0"), on="n2"), asking_two()], ("g", "c"),
-            {"n1": NO_DEVICES}, id="§3.4 where both are wrong, the allocator is told"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "claims", "expected"), [
+    pytest.param([ASKING], ("c",), {}, id="devices on both nodes"),
+    pytest.param([HELD], ("c",), {}, id="264 allocated, usable everywhere"),
+    pytest.param([HELD_ON_N1], ("c",), {"n2": NOT_HERE}, id="286 allocated for the other node"),
+    pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0", admin=True)), asking_two()], ("c",), {},
+        id="280 a device that is held by admin access only"),
+    pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0"), on="n2"), asking_two()], ("g", "c"),
+        {"n1": NO_DEVICES}, id="§3.4 where both are wrong, the allocator is told"),
+])  # fmt: skip
 def test_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: dict[str, Any]) -> None:
     """Which nodes are out, and why."""
     assert expected == Served(*things).refusals(using(*claims))
@@ -58,13 +55,10 @@ def test_devices_in_flight_are_taken() -> None:
     assert {} == world.refusals(using("d"))
 
 
-@pytest.mark.parametrize(
-    ("is_on", "expected"),
-    [
-        pytest.param(False, {}, id="278 gate off: taints say nothing"),
-        pytest.param(True, {"n1": NO_DEVICES, "n2": NO_DEVICES}, id="278 gate on"),
-    ],
-)
+@pytest.mark.parametrize(("is_on", "expected"), [
+    pytest.param(False, {}, id="278 gate off: taints say nothing"),
+    pytest.param(True, {"n1": NO_DEVICES, "n2": NO_DEVICES}, id="278 gate on"),
+])  # fmt: skip
 def test_a_tainted_device(*, is_on: bool, expected: dict[str, Any]) -> None:
     """A hard taint that nobody tolerates."""
     tainted = a_slice("n1", "a", a_device("d0").taint("k"))
@@ -88,15 +82,12 @@ BREAKS = 'device.attributes["a"].x == "1"'
 HEALTHY = a_slice("n2", "a", a_device("d0").attr("x", "1"), a_device("d1").attr("x", "1"))
 
 
-@pytest.mark.parametrize(
-    ("things", "text"),
-    [
-        pytest.param([a_claim("c").request("r", "A", cel=BREAKS)],
-            "claim default/c: selector #0: CEL runtime error: no such key: x", id="281 the claim's selector"),
-        pytest.param([a_device_class("C", BREAKS), a_claim("c").request("r", "C")],
-            "class C: selector #0: CEL runtime error: no such key: x", id="281 the class's selector"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "text"), [
+    pytest.param([a_claim("c").request("r", "A", cel=BREAKS)],
+        "claim default/c: selector #0: CEL runtime error: no such key: x", id="281 the claim's selector"),
+    pytest.param([a_device_class("C", BREAKS), a_claim("c").request("r", "C")],
+        "class C: selector #0: CEL runtime error: no such key: x", id="281 the class's selector"),
+])  # fmt: skip
 def test_a_selector_that_breaks(things: list[Builder[Any]], text: str) -> None:
     """282: an error, of those nodes where it is met; the user is told once which device it is."""
     world = Served(SLICES[0], HEALTHY, *things, bare=True)
@@ -133,14 +124,11 @@ def test_after_reserve_the_pods_own_devices_are_not_taken_for_somebody_elses() -
     assert finish(answered(world.plugin.verify(state, info, slot))) is None
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "expected"),
-    [
-        pytest.param([HELD], ("c",), True, id="nothing to allocate"),
-        pytest.param([ASKING], ("c",), False, id="something to allocate"),
-        pytest.param([], ("c",), True, id="PreFilter has refused"),
-    ],
-)
+@pytest.mark.parametrize(("things", "claims", "expected"), [
+    pytest.param([HELD], ("c",), True, id="nothing to allocate"),
+    pytest.param([ASKING], ("c",), False, id="something to allocate"),
+    pytest.param([], ("c",), True, id="PreFilter has refused"),
+])  # fmt: skip
 def test_what_filter_vouches_for(things: list[Builder[Any]], claims: tuple[str, ...], *, expected: bool) -> None:
     """Its law: where it does, Verify never says no."""
     world = Served(*things)
@@ -162,16 +150,13 @@ def test_without_a_state_filter_is_in_error_and_verify_has_nothing_to_say() -> N
     assert world.plugin.verify(CycleState(), info, 0) is None
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "without", "ours", "is_late"),
-    [
-        pytest.param(1.0, (), FIRST_FIT, True, id="301 it takes longer"),
-        pytest.param(1.0, (), PARITY, True, id="301 it takes longer, parity"),
-        pytest.param(0.0, (), PARITY, False, id="302 no limit"),
-        pytest.param(1.0, (FILTER_TIMEOUT,), PARITY, False, id="302 gate off"),
-        pytest.param(0.0, (), FIRST_FIT, True, id="no limit, but nobody else has a turn"),
-    ],
-)
+@pytest.mark.parametrize(("timeout_s", "without", "ours", "is_late"), [
+    pytest.param(1.0, (), FIRST_FIT, True, id="301 it takes longer"),
+    pytest.param(1.0, (), PARITY, True, id="301 it takes longer, parity"),
+    pytest.param(0.0, (), PARITY, False, id="302 no limit"),
+    pytest.param(1.0, (FILTER_TIMEOUT,), PARITY, False, id="302 gate off"),
+    pytest.param(0.0, (), FIRST_FIT, True, id="no limit, but nobody else has a turn"),
+])  # fmt: skip
 def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: KubestowArgs, *, is_late: bool) -> None:
     """An error that names the node."""
     many = a_slice("n1", "a", *(a_device(f"d{at}") for at in range(100)))
@@ -186,18 +171,14 @@ def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: Kubest
     assert (late if is_late else None) == refusals.get("n1")
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "parity", "limits"),
-    [
-        pytest.param(10.0, False, (10.0, LONGEST_HOLD_S),
-            id="upstream's default, but not where nobody else has a turn"),
-        pytest.param(0.5, False, (0.5, 0.5), id="less is less"),
-        pytest.param(10.0, True, (10.0, 10.0), id="parity waits"),
-        pytest.param(0.0, True, (0.0, 0.0), id="parity waits for ever"),
-        pytest.param(0.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="no limit of upstream's"),
-        pytest.param(600.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="one pod may not stop all others"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("timeout_s", "parity", "limits"), [
+    pytest.param(10.0, False, (10.0, LONGEST_HOLD_S), id="upstream's default, but not where nobody else has a turn"),
+    pytest.param(0.5, False, (0.5, 0.5), id="less is less"),
+    pytest.param(10.0, True, (10.0, 10.0), id="parity waits"),
+    pytest.param(0.0, True, (0.0, 0.0), id="parity waits for ever"),
+    pytest.param(0.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="no limit of upstream's"),
+    pytest.param(600.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="one pod may not stop all others"),
+])  # fmt: skip
 def test_how_long_a_search_may_take(timeout_s: float, limits: tuple[float, float], *, parity: bool) -> None:
     """With turns for others, and without."""
     assert limits_of(timeout_s, parity=parity) == limits

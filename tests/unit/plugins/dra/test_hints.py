@@ -76,38 +76,35 @@ def answer(
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("info", "old", "new", "expected"),
-    [
-        pytest.param(using("c", "missing"), None, MINE, S, id="334 another claim of the pod is not there"),
-        pytest.param(using("c", "missing"), OTHER_HELD, OTHER, S, id="334 and devices are given back"),
-        pytest.param(using("c"), OTHER, OTHER_HELD, S, id="335 a claim of another pod is allocated"),
-        pytest.param(using("c"), None, OTHER, S, id="335 a claim of another pod comes"),
-        pytest.param(using("c"), OTHER_HELD, OTHER, Q, id="336 another claim gives its devices back"),
-        pytest.param(using("c"), OTHER_HELD, None, Q, id="another claim goes with its devices"),
-        pytest.param(using("c"), OTHER, None, S, id="another claim goes that had none"),
-        pytest.param(using("c"), OTHER_HELD, OTHER.allocated(a_result("r", "a/n1/d2")), Q,
-            id="another claim has another device than we had thought"),
-        pytest.param(using("c"), OTHER_HELD, OTHER_HELD.allocated_at("2026-01-01T00:00:00Z"), S,
-            id="it has the same, written"),
-        pytest.param(using("c"), None, MINE, Q, id="337 its own comes"),
-        pytest.param(using("c"), MINE.uid("before"), MINE, Q, id="its own is another one by that name"),
-        pytest.param(using("c"), MINE, MINE.label("a", "b").finalizer("x"), S, id="338 its own: labels, finalizers"),
-        pytest.param(using("c"), MINE, MINE_HELD, Q, id="339 its own is allocated"),
-        pytest.param(using("c"), MINE_HELD, MINE_HELD.reserved_for("q"), Q, id="339 its own has another user"),
-        pytest.param(using("c"), MINE_HELD, MINE, Q, id="its own gives its devices back"),
-        pytest.param(using("c"), MINE, MINE.deleting(), S, id="its own is going"),
-        pytest.param(using("c"), MINE, None, S, id="its own goes"),
-        pytest.param(from_template("p-e"), None, MADE, Q, id="337 one that was made for it"),
-        pytest.param(from_template("p-e"), NOT_MINE, MADE, Q, id="it turns out to be made for it"),
-        pytest.param(from_template("p-e", uid="later"), None, MADE, S, id="one that was made for its namesake"),
-        pytest.param(from_template(), None, MADE, S, id="nobody has told it of one yet"),
-        pytest.param(using("c", **{GPU: "1"}), SPECIAL, None, Q, id="what is left of its own goes"),
-        pytest.param(using("c", **{GPU: "1"}), None, SPECIAL, Q, id="what is left of its own is still there"),
-        pytest.param(using("c"), SPECIAL, None, S, id="it goes, and it wants no such resource"),
-        pytest.param(using(**{GPU: "1"}), OTHER_HELD, OTHER, Q, id="336 of a pod without claims, whose resource is served"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("info", "old", "new", "expected"), [
+    pytest.param(using("c", "missing"), None, MINE, S, id="334 another claim of the pod is not there"),
+    pytest.param(using("c", "missing"), OTHER_HELD, OTHER, S, id="334 and devices are given back"),
+    pytest.param(using("c"), OTHER, OTHER_HELD, S, id="335 a claim of another pod is allocated"),
+    pytest.param(using("c"), None, OTHER, S, id="335 a claim of another pod comes"),
+    pytest.param(using("c"), OTHER_HELD, OTHER, Q, id="336 another claim gives its devices back"),
+    pytest.param(using("c"), OTHER_HELD, None, Q, id="another claim goes with its devices"),
+    pytest.param(using("c"), OTHER, None, S, id="another claim goes that had none"),
+    pytest.param(using("c"), OTHER_HELD, OTHER.allocated(a_result("r", "a/n1/d2")), Q,
+        id="another claim has another device than we had thought"),
+    pytest.param(using("c"), OTHER_HELD, OTHER_HELD.allocated_at("2026-01-01T00:00:00Z"), S,
+        id="it has the same, written"),
+    pytest.param(using("c"), None, MINE, Q, id="337 its own comes"),
+    pytest.param(using("c"), MINE.uid("before"), MINE, Q, id="its own is another one by that name"),
+    pytest.param(using("c"), MINE, MINE.label("a", "b").finalizer("x"), S, id="338 its own: labels, finalizers"),
+    pytest.param(using("c"), MINE, MINE_HELD, Q, id="339 its own is allocated"),
+    pytest.param(using("c"), MINE_HELD, MINE_HELD.reserved_for("q"), Q, id="339 its own has another user"),
+    pytest.param(using("c"), MINE_HELD, MINE, Q, id="its own gives its devices back"),
+    pytest.param(using("c"), MINE, MINE.deleting(), S, id="its own is going"),
+    pytest.param(using("c"), MINE, None, S, id="its own goes"),
+    pytest.param(from_template("p-e"), None, MADE, Q, id="337 one that was made for it"),
+    pytest.param(from_template("p-e"), NOT_MINE, MADE, Q, id="it turns out to be made for it"),
+    pytest.param(from_template("p-e", uid="later"), None, MADE, S, id="one that was made for its namesake"),
+    pytest.param(from_template(), None, MADE, S, id="nobody has told it of one yet"),
+    pytest.param(using("c", **{GPU: "1"}), SPECIAL, None, Q, id="what is left of its own goes"),
+    pytest.param(using("c", **{GPU: "1"}), None, SPECIAL, Q, id="what is left of its own is still there"),
+    pytest.param(using("c"), SPECIAL, None, S, id="it goes, and it wants no such resource"),
+    pytest.param(using(**{GPU: "1"}), OTHER_HELD, OTHER, Q, id="336 of a pod without claims, whose resource is served"),
+])  # fmt: skip
 def test_claims(info: PodInfo, old: ClaimBuilder | None, new: ClaimBuilder | None, expected: Hint) -> None:
     """§7.2."""
     assert expected is answer("claim", info, old, new, things=(MINE, *([old] if old is not None else [])))
@@ -131,15 +128,12 @@ def test_something_else_than_the_event_says(event: ClusterEvent) -> None:
 # -- the pod itself ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("new", "expected"),
-    [
-        pytest.param(from_template("p-e", uid="another"), S, id="340 another pod"),
-        pytest.param(from_template(), S, id="340 still not told"),
-        pytest.param(from_template("p-f"), S, id="340 told of one that is not there"),
-        pytest.param(from_template("p-e"), Q, id="340 complete"),
-    ],
-)
+@pytest.mark.parametrize(("new", "expected"), [
+    pytest.param(from_template("p-e", uid="another"), S, id="340 another pod"),
+    pytest.param(from_template(), S, id="340 still not told"),
+    pytest.param(from_template("p-f"), S, id="340 told of one that is not there"),
+    pytest.param(from_template("p-e"), Q, id="340 complete"),
+])  # fmt: skip
 def test_340_the_pod_is_told_what_its_claims_are_called(new: PodInfo, expected: Hint) -> None:
     """§7.3."""
     world = World()
@@ -164,23 +158,20 @@ A = a_device_class("A")
 SERVES = A.extended_resource(GPU)
 
 
-@pytest.mark.parametrize(
-    ("info", "old", "new", "expected"),
-    [
-        pytest.param(using("c"), None, A, Q, id="its class comes"),
-        pytest.param(using("c"), A, a_device_class("A", "true"), Q, id="its class takes other devices"),
-        pytest.param(using("c"), A, A.label("a", "b"), S, id="its class is labelled"),
-        pytest.param(using("c"), A, None, S, id="its class goes"),
-        pytest.param(using("c"), None, a_device_class("B"), S, id="another class comes"),
-        pytest.param(using("missing"), None, A, S, id="its claim is not there"),
-        pytest.param(using(**{GPU: "1"}), None, SERVES, Q, id="one comes that serves its resource"),
-        pytest.param(using(**{GPU: "1"}), SERVES, A, Q, id="one does not serve it any more"),
-        pytest.param(using(**{GPU: "1"}), SERVES, None, Q, id="one goes that served it"),
-        pytest.param(using(**{GPU: "1"}), None, A, S, id="one comes that serves none"),
-        pytest.param(using(**{"deviceclass.resource.kubernetes.io/A": "1"}), None, A, Q,
-            id="one comes that it asks for by name"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("info", "old", "new", "expected"), [
+    pytest.param(using("c"), None, A, Q, id="its class comes"),
+    pytest.param(using("c"), A, a_device_class("A", "true"), Q, id="its class takes other devices"),
+    pytest.param(using("c"), A, A.label("a", "b"), S, id="its class is labelled"),
+    pytest.param(using("c"), A, None, S, id="its class goes"),
+    pytest.param(using("c"), None, a_device_class("B"), S, id="another class comes"),
+    pytest.param(using("missing"), None, A, S, id="its claim is not there"),
+    pytest.param(using(**{GPU: "1"}), None, SERVES, Q, id="one comes that serves its resource"),
+    pytest.param(using(**{GPU: "1"}), SERVES, A, Q, id="one does not serve it any more"),
+    pytest.param(using(**{GPU: "1"}), SERVES, None, Q, id="one goes that served it"),
+    pytest.param(using(**{GPU: "1"}), None, A, S, id="one comes that serves none"),
+    pytest.param(using(**{"deviceclass.resource.kubernetes.io/A": "1"}), None, A, Q,
+        id="one comes that it asks for by name"),
+])  # fmt: skip
 def test_classes(info: PodInfo, old: Any, new: Any, expected: Hint) -> None:
     """Those that a claim without devices, or a resource, asks for."""
     assert expected is answer("class", info, old, new, things=(MINE,))
@@ -210,31 +201,28 @@ RENEWED = ONE.generation(2)
 NEXT = a_slice("n1", "a", D1).generation(2).of(2).named("next")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "there", "expected"),
-    [
-        pytest.param(None, ONE, (), Q, id="devices come"),
-        pytest.param(None, HALF, (), S, id="the first half of a pool comes"),
-        pytest.param(None, OTHER_HALF, (HALF,), Q, id="the second half comes"),
-        pytest.param(None, NEXT, (ONE,), S, id="half of the pool's next generation comes"),
-        pytest.param(ONE, ONE.label("a", "b"), (), S, id="it is labelled"),
-        pytest.param(ONE, TAINTED, (), S, id="a device is tainted"),
-        pytest.param(TAINTED, a_slice("n1", "a", D0.taint("x").taint("y")), (), S, id="a device is tainted once more"),
-        pytest.param(TAINTED, a_slice("n1", "a", D0.taint("y")), (), Q, id="it has another taint instead"),
-        pytest.param(TAINTED, ONE, (), Q, id="a taint goes"),
-        pytest.param(ONE, ONE.device(D1), (), Q, id="one more device"),
-        pytest.param(ONE.device(D1), ONE, (), Q, id="one less, which may have been one too many"),
-        pytest.param(ONE, a_slice("n1", "a", D0.attr("x", 1)), (), Q, id="a device is different"),
-        pytest.param(ONE, RENEWED, (), Q, id="the pool is published anew"),
-        pytest.param(HALF, ONE, (), Q, id="the pool is smaller than had been said"),
-        pytest.param(ONE, HALF, (), S, id="the pool is larger than had been said"),
-        pytest.param(RENEWED, HALF, (), Q, id="it went back, and hides no other any more"),
-        pytest.param(HALF, HALF.where("region", "r1"), (), Q, id="it is on other nodes, and may have hidden others"),
-        pytest.param(HALF, HALF.pool("another"), (), Q, id="it is part of another pool"),
-        pytest.param(ONE, None, (), S, id="the last slice of a pool goes"),
-        pytest.param(NEXT, None, (ONE,), Q, id="what hid the generation before goes"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "there", "expected"), [
+    pytest.param(None, ONE, (), Q, id="devices come"),
+    pytest.param(None, HALF, (), S, id="the first half of a pool comes"),
+    pytest.param(None, OTHER_HALF, (HALF,), Q, id="the second half comes"),
+    pytest.param(None, NEXT, (ONE,), S, id="half of the pool's next generation comes"),
+    pytest.param(ONE, ONE.label("a", "b"), (), S, id="it is labelled"),
+    pytest.param(ONE, TAINTED, (), S, id="a device is tainted"),
+    pytest.param(TAINTED, a_slice("n1", "a", D0.taint("x").taint("y")), (), S, id="a device is tainted once more"),
+    pytest.param(TAINTED, a_slice("n1", "a", D0.taint("y")), (), Q, id="it has another taint instead"),
+    pytest.param(TAINTED, ONE, (), Q, id="a taint goes"),
+    pytest.param(ONE, ONE.device(D1), (), Q, id="one more device"),
+    pytest.param(ONE.device(D1), ONE, (), Q, id="one less, which may have been one too many"),
+    pytest.param(ONE, a_slice("n1", "a", D0.attr("x", 1)), (), Q, id="a device is different"),
+    pytest.param(ONE, RENEWED, (), Q, id="the pool is published anew"),
+    pytest.param(HALF, ONE, (), Q, id="the pool is smaller than had been said"),
+    pytest.param(ONE, HALF, (), S, id="the pool is larger than had been said"),
+    pytest.param(RENEWED, HALF, (), Q, id="it went back, and hides no other any more"),
+    pytest.param(HALF, HALF.where("region", "r1"), (), Q, id="it is on other nodes, and may have hidden others"),
+    pytest.param(HALF, HALF.pool("another"), (), Q, id="it is part of another pool"),
+    pytest.param(ONE, None, (), S, id="the last slice of a pool goes"),
+    pytest.param(NEXT, None, (ONE,), Q, id="what hid the generation before goes"),
+])  # fmt: skip
 def test_slices(old: Any, new: Any, there: Any, expected: Hint) -> None:
     """Only those that are not worse than before can help; whoever wants all devices hears of every change."""
     is_change = old is None or new is None or old.typed().spec != new.typed().spec
@@ -277,18 +265,15 @@ def test_what_an_event_frees_is_worked_out_for_each_event() -> None:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_equal"),
-    [
-        pytest.param(using("c"), pod_info(pod("q").claim("x", claim="c").typed()), True, id="the same claims"),
-        pytest.param(using("c"), using("c", "o"), False, id="one claim more"),
-        pytest.param(using("c"), pod_info(pod("q", "else").claim("e0", claim="c").typed()), False, id="elsewhere"),
-        pytest.param(from_template("c"), from_template("c", uid="another"), False, id="claims that were made for each"),
-        pytest.param(using("c"), from_template("c"), False, id="one must own it"),
-        pytest.param(using("c"), using("c", **{GPU: "1"}), False, id="a resource more"),
-        pytest.param(using("c", **{GPU: "1"}), using("c", **{GPU: "2"}), True, id="more of the resource"),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "is_equal"), [
+    pytest.param(using("c"), pod_info(pod("q").claim("x", claim="c").typed()), True, id="the same claims"),
+    pytest.param(using("c"), using("c", "o"), False, id="one claim more"),
+    pytest.param(using("c"), pod_info(pod("q", "else").claim("e0", claim="c").typed()), False, id="elsewhere"),
+    pytest.param(from_template("c"), from_template("c", uid="another"), False, id="claims that were made for each"),
+    pytest.param(using("c"), from_template("c"), False, id="one must own it"),
+    pytest.param(using("c"), using("c", **{GPU: "1"}), False, id="a resource more"),
+    pytest.param(using("c", **{GPU: "1"}), using("c", **{GPU: "2"}), True, id="more of the resource"),
+])  # fmt: skip
 def test_shapes(one: PodInfo, other: PodInfo, is_equal: bool) -> None:
     """Pods of one shape get one answer: whose claims they are counts where the answer depends on it."""
     shapes = {registration.shape for registration in Hints(World().handle).events() if registration.shape}
@@ -300,16 +285,13 @@ def test_shapes(one: PodInfo, other: PodInfo, is_equal: bool) -> None:
 # -- configurations ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("requests", "applies"),
-    [
-        pytest.param((), True, id="345 for all"),
-        pytest.param(("r/s",), True, id="345 for the very alternative"),
-        pytest.param(("r",), True, id="345 for the request of the alternative"),
-        pytest.param(("r/t",), False, id="345 for another alternative"),
-        pytest.param(("q",), False, id="345 for another request"),
-    ],
-)
+@pytest.mark.parametrize(("requests", "applies"), [
+    pytest.param((), True, id="345 for all"),
+    pytest.param(("r/s",), True, id="345 for the very alternative"),
+    pytest.param(("r",), True, id="345 for the request of the alternative"),
+    pytest.param(("r/t",), False, id="345 for another alternative"),
+    pytest.param(("q",), False, id="345 for another request"),
+])  # fmt: skip
 def test_345_which_configuration_goes_with_a_device(requests: tuple[str, ...], applies: bool) -> None:
     """§2.3."""
     world = World()

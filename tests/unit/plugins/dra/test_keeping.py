@@ -66,19 +66,16 @@ def share(amount: str, at: str = "s1") -> dict[str, Any]:
     return a_result("r", "a/n1/m", share=at, consumed={"room": amount})
 
 
-@pytest.mark.parametrize(
-    ("slices", "asks", "gets", "is_freed"),
-    [
-        pytest.param(ROOM, FIVE, (share("5"),), False, id="the share that was kept"),
-        pytest.param(ROOM, FIVE, (share("5", at="s2"),), False, id="the share, whatever it is called"),
-        pytest.param(ROOM, FIVE, (share("3"),), True, id="less of the device than was kept"),
-        pytest.param(ROOM, FIVE, (a_result("r", "a/n1/m"),), False, id="all of a device of which a part was kept"),
-        pytest.param(ROOM, FIVE, (a_result("r", "a/n1/m", admin=True),), True, id="an administrator's access to it"),
-        pytest.param(TWO, ONE, (a_result("r", "a/n1/d0"),), False, id="the device that was kept"),
-        pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"),), True, id="another device"),
-        pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"), a_result("r", "a/n1/d0")), False, id="one more device"),
-    ],
-)
+@pytest.mark.parametrize(("slices", "asks", "gets", "is_freed"), [
+    pytest.param(ROOM, FIVE, (share("5"),), False, id="the share that was kept"),
+    pytest.param(ROOM, FIVE, (share("5", at="s2"),), False, id="the share, whatever it is called"),
+    pytest.param(ROOM, FIVE, (share("3"),), True, id="less of the device than was kept"),
+    pytest.param(ROOM, FIVE, (a_result("r", "a/n1/m"),), False, id="all of a device of which a part was kept"),
+    pytest.param(ROOM, FIVE, (a_result("r", "a/n1/m", admin=True),), True, id="an administrator's access to it"),
+    pytest.param(TWO, ONE, (a_result("r", "a/n1/d0"),), False, id="the device that was kept"),
+    pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"),), True, id="another device"),
+    pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"), a_result("r", "a/n1/d0")), False, id="one more device"),
+])  # fmt: skip
 def test_what_the_pod_gets(
     slices: SliceBuilder, asks: ClaimBuilder, gets: tuple[dict[str, Any], ...], is_freed: bool
 ) -> None:
@@ -132,20 +129,16 @@ def in_turn(world: World, keeping: Keeping) -> None:
         as_if.kept += keeping.on(DeviceState(), as_if, other)
 
 
-@pytest.mark.parametrize(
-    ("claims", "then"),
-    [
-        pytest.param((FIRST, BOTH, a_claim("z").request("r", "A")),
-            a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d0")).reserved_for("z", "uid-z"),
-            id="what was for the first is taken, so it is to have what was for the second, which needs two"),
-        pytest.param((BOTH, a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d2"))), FIRST,
-            id="the claim of the first comes"),
-        pytest.param((BOTH, a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"),
-            a_result("r", "a/n1/d2"))), a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"),
-            a_result("r", "a/n1/d2")).reserved_for("z", "uid-z"),
-            id="a claim that was about to give its devices back gets another user"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("claims", "then"), [
+    pytest.param((FIRST, BOTH, a_claim("z").request("r", "A")),
+        a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d0")).reserved_for("z", "uid-z"),
+        id="what was for the first is taken, so it is to have what was for the second, which needs two"),
+    pytest.param((BOTH, a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d2"))), FIRST,
+        id="the claim of the first comes"),
+    pytest.param((BOTH, a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"), a_result("r",
+        "a/n1/d2"))), a_claim("z").request("r", "A", count=2).allocated(a_result("r", "a/n1/d1"), a_result("r",
+        "a/n1/d2")).reserved_for("z", "uid-z"), id="a claim that was about to give its devices back gets another user"),
+])  # fmt: skip
 def test_what_shifts_from_one_to_the_next(claims: tuple[ClaimBuilder, ...], then: ClaimBuilder) -> None:
     """`u` and then `s`, which needs two, are nominated to n1; `z` runs."""
     world = World()

@@ -24,44 +24,41 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
 # -- PreEnqueue and PreFilter ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "expected"),
-    [
-        pytest.param([], (), SKIP, id="262 no claims"),
-        pytest.param([ASKING], ("c",), None, id="a claim to be allocated"),
-        pytest.param([], ("c",), (UU, 'could not find ResourceClaim "default/c"'), id="268 a claim that is not there"),
-        pytest.param([a_claim("c").request("r", "C")], ("c",), (UU, "request r: device class C does not exist"),
-            id="283 a class that is not there"),
-        pytest.param([a_claim("c").request("r", "")], ("c",), (ERR, "request r: unsupported request type"),
-            id="§3.3 no class named"),
-        pytest.param([a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "C"))], ("c",),
-            (UU, "request r/t: device class C does not exist"), id="285 the class of an alternative is not there"),
-        pytest.param([a_claim("c").first_available("r", an_option("s", "A"))], ("c",), None,
-            id="285 alternatives that can be asked for"),
-        pytest.param(
-            [
-                a_claim("c")
-                .request("r", "A")
-                .set(
-                    {
-                        "status": {
-                            "allocation": {
-                                "nodeSelector": {
-                                    "nodeSelectorTerms": [
-                                        {"matchExpressions": [{"key": "k", "operator": "Near", "values": ["x"]}]}
-                                    ]
-                                }
+@pytest.mark.parametrize(("things", "claims", "expected"), [
+    pytest.param([], (), SKIP, id="262 no claims"),
+    pytest.param([ASKING], ("c",), None, id="a claim to be allocated"),
+    pytest.param([], ("c",), (UU, 'could not find ResourceClaim "default/c"'), id="268 a claim that is not there"),
+    pytest.param([a_claim("c").request("r", "C")], ("c",), (UU, "request r: device class C does not exist"),
+        id="283 a class that is not there"),
+    pytest.param([a_claim("c").request("r", "")], ("c",), (ERR, "request r: unsupported request type"),
+        id="§3.3 no class named"),
+    pytest.param([a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "C"))], ("c",),
+        (UU, "request r/t: device class C does not exist"), id="285 the class of an alternative is not there"),
+    pytest.param([a_claim("c").first_available("r", an_option("s", "A"))], ("c",), None,
+        id="285 alternatives that can be asked for"),
+    pytest.param(
+        [
+            a_claim("c")
+            .request("r", "A")
+            .set(
+                {
+                    "status": {
+                        "allocation": {
+                            "nodeSelector": {
+                                "nodeSelectorTerms": [
+                                    {"matchExpressions": [{"key": "k", "operator": "Near", "values": ["x"]}]}
+                                ]
                             }
                         }
                     }
-                )
-            ],
-            ("c",),
-            (ERR, "matchExpressions[0].operator: 'Near' is not supported"),
-            id="291 an allocation whose node selector cannot be parsed",
-        ),
-    ],
-)  # fmt: skip
+                }
+            )
+        ],
+        ("c",),
+        (ERR, "matchExpressions[0].operator: 'Near' is not supported"),
+        id="291 an allocation whose node selector cannot be parsed",
+    ),
+])  # fmt: skip
 def test_pre_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: object) -> None:
     """What is wrong whatever the node; nothing is restricted."""
     _, no = Served(*things).pre_filter(using(*claims))
@@ -140,14 +137,10 @@ def full() -> ClaimBuilder:
     return claim
 
 
-@pytest.mark.parametrize(
-    ("ours", "expected"),
-    [
-        pytest.param(None, (UU, "resource claim default/c has 256 users, the most it can have"),
-            id="§10.3 told at once"),
-        pytest.param(PARITY, None, id="§10.3 parity: the server says so, in PreBind"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ours", "expected"), [
+    pytest.param(None, (UU, "resource claim default/c has 256 users, the most it can have"), id="§10.3 told at once"),
+    pytest.param(PARITY, None, id="§10.3 parity: the server says so, in PreBind"),
+])  # fmt: skip
 def test_a_claim_that_has_all_the_users_it_can_have(ours: Any, expected: object) -> None:
     """No use trying."""
     world = Served(full(), **({"ours": ours} if ours else {}))
@@ -155,17 +148,14 @@ def test_a_claim_that_has_all_the_users_it_can_have(ours: Any, expected: object)
     assert expected == said(world.pre_filter(using("c"))[1])
 
 
-@pytest.mark.parametrize(
-    ("things", "info", "expected"),
-    [
-        pytest.param([ASKING], using("c"), None, id="the claim is there"),
-        pytest.param([], using("c"), (UU, 'could not find ResourceClaim "default/c"'), id="268 it is not"),
-        pytest.param([], pod_info(pod("p").uid("p").claim("e", template="t").typed()),
-            (UU, 'pod "default/p": ResourceClaim not created yet'), id="266 it is not made yet"),
-        pytest.param([a_claim("c").request("r", "C")], using("c"), None, id="§3.2 classes are not looked at"),
-        pytest.param([], using(), None, id="no claims"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "info", "expected"), [
+    pytest.param([ASKING], using("c"), None, id="the claim is there"),
+    pytest.param([], using("c"), (UU, 'could not find ResourceClaim "default/c"'), id="268 it is not"),
+    pytest.param([], pod_info(pod("p").uid("p").claim("e", template="t").typed()),
+        (UU, 'pod "default/p": ResourceClaim not created yet'), id="266 it is not made yet"),
+    pytest.param([a_claim("c").request("r", "C")], using("c"), None, id="§3.2 classes are not looked at"),
+    pytest.param([], using(), None, id="no claims"),
+])  # fmt: skip
 def test_pre_enqueue(things: list[Builder[Any]], info: Any, expected: object) -> None:
     """All claims must resolve."""
     assert expected == said(Served(*things).plugin.pre_enqueue(info))

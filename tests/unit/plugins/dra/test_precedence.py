@@ -27,25 +27,22 @@ def at(version: int, claim: ClaimBuilder, *, stamp: str = "", has: bool = True) 
     return typed
 
 
-@pytest.mark.parametrize(
-    ("writes", "allocated_at", "was_first", "reads"),
-    [
-        pytest.param([at(5, THEIRS), at(7, OURS)], 7, True, 0, id="its last write was before"),
-        pytest.param([at(7, OURS), at(9, THEIRS)], 7, False, 1, id="it had none then"),
-        pytest.param([at(5, THEIRS), at(7, OURS), at(9, THEIRS)], 7, True, 1, id="it was written again since"),
-        pytest.param([at(7, OURS), at(9, THEIRS)], UNKNOWN, False, 1, id="nothing is known of ours, which was first"),
-        pytest.param([at(5, THEIRS), at(7, OURS)], UNKNOWN, True, 1, id="nothing is known of ours, which came later"),
-        pytest.param([at(3, OURS), at(5, THEIRS), at(7, OURS), at(9, THEIRS), at(11, OURS)], UNKNOWN, False, 4,
-            id="nothing is known of ours, and both were written again and again"),
-        pytest.param([at(3, THEIRS), at(5, OURS), at(7, THEIRS), at(9, OURS), at(11, THEIRS)], UNKNOWN, True, 4,
-            id="the same, and it was first"),
-        pytest.param([at(3, THEIRS, stamp="2026-01-01T00:00:00Z"), at(7, OURS), at(9, THEIRS,
-            stamp="2026-01-01T00:00:05Z")], 7, False, 1, id="it had the device before, gave it back, and has it again"),
-        pytest.param([at(7, OURS), at(9, THEIRS, has=False)], 7, False, 0, id="it has none any more"),
-        pytest.param([at(0, THEIRS), at(7, OURS)], 7, True, 0, id="its version is no number"),
-        pytest.param([at(9, THEIRS), at(0, OURS)], UNKNOWN, True, 0, id="our version is no number"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("writes", "allocated_at", "was_first", "reads"), [
+    pytest.param([at(5, THEIRS), at(7, OURS)], 7, True, 0, id="its last write was before"),
+    pytest.param([at(7, OURS), at(9, THEIRS)], 7, False, 1, id="it had none then"),
+    pytest.param([at(5, THEIRS), at(7, OURS), at(9, THEIRS)], 7, True, 1, id="it was written again since"),
+    pytest.param([at(7, OURS), at(9, THEIRS)], UNKNOWN, False, 1, id="nothing is known of ours, which was first"),
+    pytest.param([at(5, THEIRS), at(7, OURS)], UNKNOWN, True, 1, id="nothing is known of ours, which came later"),
+    pytest.param([at(3, OURS), at(5, THEIRS), at(7, OURS), at(9, THEIRS), at(11, OURS)], UNKNOWN, False, 4,
+        id="nothing is known of ours, and both were written again and again"),
+    pytest.param([at(3, THEIRS), at(5, OURS), at(7, THEIRS), at(9, OURS), at(11, THEIRS)], UNKNOWN, True, 4,
+        id="the same, and it was first"),
+    pytest.param([at(3, THEIRS, stamp="2026-01-01T00:00:00Z"), at(7, OURS), at(9, THEIRS,
+        stamp="2026-01-01T00:00:05Z")], 7, False, 1, id="it had the device before, gave it back, and has it again"),
+    pytest.param([at(7, OURS), at(9, THEIRS, has=False)], 7, False, 0, id="it has none any more"),
+    pytest.param([at(0, THEIRS), at(7, OURS)], 7, True, 0, id="its version is no number"),
+    pytest.param([at(9, THEIRS), at(0, OURS)], UNKNOWN, True, 0, id="our version is no number"),
+])  # fmt: skip
 async def test_who_was_first(writes: list[ResourceClaim], allocated_at: int, *, was_first: bool, reads: int) -> None:
     """By what the claims were at each other's versions."""
     writer, asked = ScriptedWriter(), list[None]()

@@ -37,50 +37,43 @@ def on_n1(*devices: Any) -> Any:
 MIG = {"memory": "10Gi"}
 
 
-@pytest.mark.parametrize(
-    ("things", "expected"),
-    [
-        pytest.param([*SLICES, ASKING], (4, {}, 4, 2), id="all are free"),
-        pytest.param([*SLICES, ASKING, a_claim("o").allocated(a_result("r", "a/n1/d0"))], (4, {"in use": 1}, 3, 2),
-            id="in use"),
-        pytest.param([*SLICES, a_claim("c").request("r", "A", admin=True), a_claim("o").allocated(a_result("r",
-            "a/n1/d0"))], (4, {}, 4, 2), id="in use does not matter to admin access"),
-        pytest.param([on_n1(a_device("d0").attr("x", 1), a_device("d1").attr("x", 2)), a_claim("c").request("r", "A",
-            cel='device.attributes["a"].x == 2')], (2, {"selector #0": 1}, 1, 1), id="the request's selector"),
-        pytest.param([on_n1(a_device("d0")), a_claim("c").request("r", "B")], (1, {"class selector #0": 1}, 0, 0),
-            id="the class's"),
-        pytest.param([on_n1(a_device("d0")), a_claim("c").request("r", "A", cel='device.attributes["a"].x == 2')],
-            (1, {"broken selector": 1}, 0, 0), id="a selector that breaks"),
-        pytest.param([on_n1(a_device("d0").taint("k"), a_device("d1")), ASKING], (2, {"taint": 1}, 1, 1), id="taint"),
-        pytest.param([on_n1(a_device("d0").cap("mem", "4Gi").shared()),
-            a_claim("c").request("r", "A", capacity={"mem": "8Gi"})], (1, {"capacity": 1}, 0, 0), id="capacity"),
-        pytest.param([on_n1(a_device("d0").attr("x", 1), a_device("d1")), a_claim("c").request("r", "A").match("a/x")],
-            (2, {"constraint on a/x": 1}, 1, 1), id="an attribute that a constraint is about, and that a device lacks"),
-        pytest.param([on_n1(a_device("d0")).of(2), ASKING], (1, {"pools that are being updated": 1}, 0, 0),
-            id="a pool that is not complete"),
-        pytest.param([on_n1(a_device("d0").consumes("s", MIG), a_device("d1").consumes("s", MIG)).of(2), a_slice("n1",
-            "a").named("counters").counters("s", MIG).of(2), a_claim("o").allocated(a_result("r", "a/n1/d0")), ASKING],
-            (2, {"counters": 1, "in use": 1}, 0, 0), id="shared counters that others have drawn on"),
-        pytest.param([a_slice("n1", "a", a_device("d0"), a_device("d1")).pool("everywhere").everywhere(), ASKING],
-            (2, {}, 2, 2), id="devices that every node sees are counted once"),
-        pytest.param([a_slice("n1", "a", a_device("d0")).pool("everywhere").everywhere(), a_slice("n1", "a",
-            a_device("d1")).named("own"), ASKING], (2, {}, 2, 2), id="also where nodes differ in others"),
-        pytest.param([ASKING], (0, {}, 0, 0), id="no devices at all"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "expected"), [
+    pytest.param([*SLICES, ASKING], (4, {}, 4, 2), id="all are free"),
+    pytest.param([*SLICES, ASKING, a_claim("o").allocated(a_result("r", "a/n1/d0"))], (4, {"in use": 1}, 3, 2),
+        id="in use"),
+    pytest.param([*SLICES, a_claim("c").request("r", "A", admin=True),
+        a_claim("o").allocated(a_result("r", "a/n1/d0"))], (4, {}, 4, 2), id="in use does not matter to admin access"),
+    pytest.param([on_n1(a_device("d0").attr("x", 1), a_device("d1").attr("x", 2)), a_claim("c").request("r", "A",
+        cel='device.attributes["a"].x == 2')], (2, {"selector #0": 1}, 1, 1), id="the request's selector"),
+    pytest.param([on_n1(a_device("d0")), a_claim("c").request("r", "B")], (1, {"class selector #0": 1}, 0, 0),
+        id="the class's"),
+    pytest.param([on_n1(a_device("d0")), a_claim("c").request("r", "A", cel='device.attributes["a"].x == 2')],
+        (1, {"broken selector": 1}, 0, 0), id="a selector that breaks"),
+    pytest.param([on_n1(a_device("d0").taint("k"), a_device("d1")), ASKING], (2, {"taint": 1}, 1, 1), id="taint"),
+    pytest.param([on_n1(a_device("d0").cap("mem", "4Gi").shared()),
+        a_claim("c").request("r", "A", capacity={"mem": "8Gi"})], (1, {"capacity": 1}, 0, 0), id="capacity"),
+    pytest.param([on_n1(a_device("d0").attr("x", 1), a_device("d1")), a_claim("c").request("r", "A").match("a/x")],
+        (2, {"constraint on a/x": 1}, 1, 1), id="an attribute that a constraint is about, and that a device lacks"),
+    pytest.param([on_n1(a_device("d0")).of(2), ASKING], (1, {"pools that are being updated": 1}, 0, 0),
+        id="a pool that is not complete"),
+    pytest.param([on_n1(a_device("d0").consumes("s", MIG), a_device("d1").consumes("s", MIG)).of(2),
+        a_slice("n1", "a").named("counters").counters("s", MIG).of(2), a_claim("o").allocated(a_result("r", "a/n1/d0")),
+        ASKING], (2, {"counters": 1, "in use": 1}, 0, 0), id="shared counters that others have drawn on"),
+    pytest.param([a_slice("n1", "a", a_device("d0"), a_device("d1")).pool("everywhere").everywhere(), ASKING],
+        (2, {}, 2, 2), id="devices that every node sees are counted once"),
+    pytest.param([a_slice("n1", "a", a_device("d0")).pool("everywhere").everywhere(), a_slice("n1", "a",
+        a_device("d1")).named("own"), ASKING], (2, {}, 2, 2), id="also where nodes differ in others"),
+    pytest.param([ASKING], (0, {}, 0, 0), id="no devices at all"),
+])  # fmt: skip
 def test_counts(things: list[Builder[Any]], expected: tuple[Any, ...]) -> None:
     """A device is counted under the first thing that is wrong with it."""
     assert [expected] == counts(Served(*things, bare=True), "c")
 
 
-@pytest.mark.parametrize(
-    ("without", "device", "why"),
-    [
-        pytest.param(BINDING_CONDITIONS, a_device("d0").binding("Ready"), "binding conditions",
-            id="binding conditions"),
-        pytest.param(PARTITIONABLE, a_device("d0").consumes("s", MIG), "counters", id="partitions"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("without", "device", "why"), [
+    pytest.param(BINDING_CONDITIONS, a_device("d0").binding("Ready"), "binding conditions", id="binding conditions"),
+    pytest.param(PARTITIONABLE, a_device("d0").consumes("s", MIG), "counters", id="partitions"),
+])  # fmt: skip
 def test_what_a_gate_leaves_out(without: str, device: Any, why: str) -> None:
     """Devices that need a feature that is off."""
     world = Served(on_n1(device), ASKING, bare=True, gates=ON - {without})
@@ -110,15 +103,12 @@ def test_slices_that_cannot_be_read_are_named() -> None:
     assert {"n1-a": "spec.devices[3].name: expected str"} == facts(world, "c")["unreadableSlices"]
 
 
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        pytest.param(None, None, id="a pod without claims"),
-        pytest.param(a_claim("c").request("r", "C"), {"problem": "request r: device class C does not exist"},
-            id="no class"),
-        pytest.param(ASKING.allocated(a_result("r", "a/n1/d0")), {"requests": []}, id="nothing to allocate"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("claim", "expected"), [
+    pytest.param(None, None, id="a pod without claims"),
+    pytest.param(a_claim("c").request("r", "C"), {"problem": "request r: device class C does not exist"},
+        id="no class"),
+    pytest.param(ASKING.allocated(a_result("r", "a/n1/d0")), {"requests": []}, id="nothing to allocate"),
+])  # fmt: skip
 def test_other_pods(claim: ClaimBuilder | None, expected: object) -> None:
     """What PreFilter says is all there is to say."""
     world = Served(*([claim] if claim is not None else []))
@@ -149,33 +139,30 @@ IN_USE = a_claim("o").allocated(a_result("r", "a/n1/d0"))
 OTHER_NODE = a_slice("n2", "a", *(a_device(f"d{at}").attr("numa", 7) for at in range(3)))
 
 
-@pytest.mark.parametrize(
-    ("things", "expected"),
-    [
-        pytest.param([numa(0, 0, 1, 1), asking()], [], id="no constraint"),
-        pytest.param([numa(0, 0, 1, 1), asking().match("a/numa")], [("matchAttribute a/numa", 3, 2, 0)],
-            id="two of three alike"),
-        pytest.param([numa(0, 0, 0, 1), asking().match("a/numa")], [("matchAttribute a/numa", 3, 3, 1)],
-            id="three of three alike"),
-        pytest.param([numa(0, 0, 0, 1), asking().match("a/numa"), IN_USE], [("matchAttribute a/numa", 3, 2, 0)],
-            id="one of the three is in use"),
-        pytest.param([numa(0, 0, 1, 1), OTHER_NODE, asking().match("a/numa")], [("matchAttribute a/numa", 3, 3, 1)],
-            id="enough on another node"),
-        pytest.param([numa(0, 0, 1), asking().distinct("a/numa")], [("distinctAttribute a/numa", 3, 2, 0)],
-            id="two values of three"),
-        pytest.param([numa(0, 0, 1), asking().match("a/numa").distinct("a/id")],
-            [("matchAttribute a/numa", 3, 2, 0), ("distinctAttribute a/id", 3, 3, 1)], id="each constraint alone"),
-        pytest.param([numa(0, 0, 1), a_claim("c").request("r", "A", count=2).request("s", "A").match("a/numa")],
-            [("matchAttribute a/numa", 3, 2, 0)], id="two requests together"),
-        pytest.param([numa(0, 0, 1), a_claim("c").request("r", "A", count=2).request("s", "A").match("a/numa", "r")],
-            [("matchAttribute a/numa", 2, 2, 1)], id="one of two requests"),
-        pytest.param([numa(0, 0, 1), a_claim("c").first_available("f", an_option("x", "A", count=3), an_option("y", "A",
-            count=2)).match("a/numa")], [("matchAttribute a/numa", 2, 2, 1)], id="an alternative that wants fewer"),
-        pytest.param([numa(0, 0, 1), a_claim("c").request("r", "A", every=True).match("a/numa")],
-            [("matchAttribute a/numa", 3, 2, 0)], id="all devices"),
-        pytest.param([asking().match("a/numa")], [("matchAttribute a/numa", 3, 0, 0)], id="no devices at all"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "expected"), [
+    pytest.param([numa(0, 0, 1, 1), asking()], [], id="no constraint"),
+    pytest.param([numa(0, 0, 1, 1), asking().match("a/numa")], [("matchAttribute a/numa", 3, 2, 0)],
+        id="two of three alike"),
+    pytest.param([numa(0, 0, 0, 1), asking().match("a/numa")], [("matchAttribute a/numa", 3, 3, 1)],
+        id="three of three alike"),
+    pytest.param([numa(0, 0, 0, 1), asking().match("a/numa"), IN_USE], [("matchAttribute a/numa", 3, 2, 0)],
+        id="one of the three is in use"),
+    pytest.param([numa(0, 0, 1, 1), OTHER_NODE, asking().match("a/numa")], [("matchAttribute a/numa", 3, 3, 1)],
+        id="enough on another node"),
+    pytest.param([numa(0, 0, 1), asking().distinct("a/numa")], [("distinctAttribute a/numa", 3, 2, 0)],
+        id="two values of three"),
+    pytest.param([numa(0, 0, 1), asking().match("a/numa").distinct("a/id")],
+        [("matchAttribute a/numa", 3, 2, 0), ("distinctAttribute a/id", 3, 3, 1)], id="each constraint alone"),
+    pytest.param([numa(0, 0, 1), a_claim("c").request("r", "A", count=2).request("s", "A").match("a/numa")],
+        [("matchAttribute a/numa", 3, 2, 0)], id="two requests together"),
+    pytest.param([numa(0, 0, 1), a_claim("c").request("r", "A", count=2).request("s", "A").match("a/numa", "r")],
+        [("matchAttribute a/numa", 2, 2, 1)], id="one of two requests"),
+    pytest.param([numa(0, 0, 1), a_claim("c").first_available("f", an_option("x", "A", count=3), an_option("y", "A",
+        count=2)).match("a/numa")], [("matchAttribute a/numa", 2, 2, 1)], id="an alternative that wants fewer"),
+    pytest.param([numa(0, 0, 1), a_claim("c").request("r", "A", every=True).match("a/numa")],
+        [("matchAttribute a/numa", 3, 2, 0)], id="all devices"),
+    pytest.param([asking().match("a/numa")], [("matchAttribute a/numa", 3, 0, 0)], id="no devices at all"),
+])  # fmt: skip
 def test_constraints_that_cannot_be_satisfied_are_named(
     things: list[Builder[Any]], expected: list[tuple[str, int, int, int]]
 ) -> None:

@@ -27,34 +27,31 @@ def one(device, *tolerations, f: str = "DT", **asked) -> Given:
     return given([on("n1", "p1", device)], want(tolerations=list(tolerations), **asked), f=f)
 
 
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        pytest.param(given(EITHER, f="DT"), "nil", id="156 both effects keep pods out"),
-        pytest.param(one(TWICE), "nil", id="157 two taints of one device"),
-        pytest.param(one(TWICE, TOLERATES_EXECUTE), "nil", id="157 one of them is not tolerated"),
-        pytest.param(given(EITHER, ALSO_EXECUTE, f="DT"), "r0→p1/d2 ~k", id="158 one of them is tolerated"),
-        pytest.param(one(TWICE, TOLERATES_SCHEDULE, TOLERATES_EXECUTE), "r0→p1/d1 ~k ~k", id="159 both are tolerated"),
-        pytest.param(one(a_device("d1").taint("k", "v", "None")), "r0→p1/d1", id="160 without effect"),
-        pytest.param(given(EITHER, asks(["A", ALSO_EXECUTE]), f="DT PL"), "r0/s1→p1/d2 ~k",
-            id="161 tolerated by an alternative"),
-        pytest.param(given(EITHER, asks(["B", "A"]), f="DT PL"), "nil", id="162 by none"),
-        pytest.param(given(EITHER, asks(["B", "A"]), f="PL"), "r0/s1→p1/d1", id="162 with the gate off"),
-        pytest.param(one(TWICE, f=""), "r0→p1/d1", id="163 with the gate off"),
-        pytest.param(one(TWICE, f="AA DT", admin=True), "nil", id="164 administrators are kept out as well"),
-        pytest.param(one(TWICE, f="AA", admin=True), "r0→p1/d1(admin)", id="164 with the gate off"),
-        pytest.param(given([on("n1", "p1", "d0", SCHEDULE)], "A*all", f="DT"), "nil", id="165 one of all is tainted"),
-        pytest.param(given([on("n1", "p1", SCHEDULE)], "A*all"), "r0→p1/d1", id="165 with the gate off"),
-        pytest.param(one(TWICE, {"operator": "Exists"}), "r0→p1/d1 ~", id="166 everything is tolerated"),
-        pytest.param(one(SCHEDULE, a_toleration("k", value="other")), "nil", id="167 another value"),
-        pytest.param(one(SCHEDULE, a_toleration("k", value="v", effect="NoExecute")), "nil", id="167 another effect"),
-        pytest.param(one(SCHEDULE, {"key": "k", "operator": "Exists", "value": "other"}), "r0→p1/d1 ~k",
-            id="167 whatever the value"),
-        pytest.param(one(SCHEDULE, a_toleration("other")), "nil", id="167 another key"),
-        pytest.param(one(SCHEDULE, {"key": "k", "value": "v"}), "r0→p1/d1 ~k", id="167 without operator: the value"),
-        pytest.param(one(SCHEDULE, {"key": "k", "operator": "Like", "value": "v"}), "nil", id="167 another operator"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("case", "expected"), [
+    pytest.param(given(EITHER, f="DT"), "nil", id="156 both effects keep pods out"),
+    pytest.param(one(TWICE), "nil", id="157 two taints of one device"),
+    pytest.param(one(TWICE, TOLERATES_EXECUTE), "nil", id="157 one of them is not tolerated"),
+    pytest.param(given(EITHER, ALSO_EXECUTE, f="DT"), "r0→p1/d2 ~k", id="158 one of them is tolerated"),
+    pytest.param(one(TWICE, TOLERATES_SCHEDULE, TOLERATES_EXECUTE), "r0→p1/d1 ~k ~k", id="159 both are tolerated"),
+    pytest.param(one(a_device("d1").taint("k", "v", "None")), "r0→p1/d1", id="160 without effect"),
+    pytest.param(given(EITHER, asks(["A", ALSO_EXECUTE]), f="DT PL"), "r0/s1→p1/d2 ~k",
+        id="161 tolerated by an alternative"),
+    pytest.param(given(EITHER, asks(["B", "A"]), f="DT PL"), "nil", id="162 by none"),
+    pytest.param(given(EITHER, asks(["B", "A"]), f="PL"), "r0/s1→p1/d1", id="162 with the gate off"),
+    pytest.param(one(TWICE, f=""), "r0→p1/d1", id="163 with the gate off"),
+    pytest.param(one(TWICE, f="AA DT", admin=True), "nil", id="164 administrators are kept out as well"),
+    pytest.param(one(TWICE, f="AA", admin=True), "r0→p1/d1(admin)", id="164 with the gate off"),
+    pytest.param(given([on("n1", "p1", "d0", SCHEDULE)], "A*all", f="DT"), "nil", id="165 one of all is tainted"),
+    pytest.param(given([on("n1", "p1", SCHEDULE)], "A*all"), "r0→p1/d1", id="165 with the gate off"),
+    pytest.param(one(TWICE, {"operator": "Exists"}), "r0→p1/d1 ~", id="166 everything is tolerated"),
+    pytest.param(one(SCHEDULE, a_toleration("k", value="other")), "nil", id="167 another value"),
+    pytest.param(one(SCHEDULE, a_toleration("k", value="v", effect="NoExecute")), "nil", id="167 another effect"),
+    pytest.param(one(SCHEDULE, {"key": "k", "operator": "Exists", "value": "other"}), "r0→p1/d1 ~k",
+        id="167 whatever the value"),
+    pytest.param(one(SCHEDULE, a_toleration("other")), "nil", id="167 another key"),
+    pytest.param(one(SCHEDULE, {"key": "k", "value": "v"}), "r0→p1/d1 ~k", id="167 without operator: the value"),
+    pytest.param(one(SCHEDULE, {"key": "k", "operator": "Like", "value": "v"}), "nil", id="167 another operator"),
+])  # fmt: skip
 def test_taints(case: Given, expected: str) -> None:
     assert expected == outcome(case)
 
@@ -66,13 +63,10 @@ def with_rule(world: World, old: TaintRuleBuilder | None, new: TaintRuleBuilder 
     return set(world.refusals(world.pod("c0")))
 
 
-@pytest.mark.parametrize(
-    ("is_on", "tainted"),
-    [
-        pytest.param(True, [{"n1"}, {"n2"}, {"n1", "n2"}, set()], id="246 a rule is moved, is for all, and goes"),
-        pytest.param(False, [set(), set(), set(), set()], id="248 with the gate off"),
-    ],
-)
+@pytest.mark.parametrize(("is_on", "tainted"), [
+    pytest.param(True, [{"n1"}, {"n2"}, {"n1", "n2"}, set()], id="246 a rule is moved, is for all, and goes"),
+    pytest.param(False, [set(), set(), set(), set()], id="248 with the gate off"),
+])  # fmt: skip
 def test_rules(is_on: bool, tainted: list[set[str]]) -> None:
     case = given([on("n1", "p1", "d1"), on("n2", "p2", "d1")], f="DT TR" if is_on else "DT")
     assert (TAINT_RULES in case.gates) is is_on
@@ -101,30 +95,26 @@ FOUR_SLICES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        pytest.param(given([on("n1", "p1", binding("d1"))], f="BC"), "r0→p1/d1 !ready ?broken",
-            id="168 they are copied"),
-        pytest.param(given([on("n1", "p1", binding("d1", "1"), binding("d2", "2"), binding("d3", "3"))],
-            asks("A*2", "A"), f="BC"), "r0→p1/d1 !ready1 ?broken1 r0→p1/d2 !ready2 ?broken2 r1→p1/d3 !ready3 ?broken3",
-            id="169 each has its own"),
-        pytest.param(given([on("n1", "p1", "d1", binding("d2"))], "A*2", f="BC"), "r0→p1/d1 r0→p1/d2 !ready ?broken",
-            id="170 or none"),
-        pytest.param(given([on("n1", "p1", binding("d1"))]), "nil", id="171 with the gate off"),
-        pytest.param(given([on("n1", "p1", D1_BINDS), counters("p1")], f="BC PD"), "r0→p1/d1 !ready ?broken",
-            id="172 of a part"),
-        pytest.param(given([on("n1", "p1", D1_BINDS, D2_BINDS), counters("p1")], "A*2", f="BC PD"),
-            "r0→p1/d1 !ready ?broken r0→p1/d2 !ready2 ?broken2", id="172 of several parts"),
-        pytest.param(given([on("n1", "p1", binding("d1", takes="2Gi"), dev("d2", takes="2Gi"),
-            binding("d3", "3", takes="4Gi")), counters("p1")], "A*3", f="BC PD"),
-            "r0→p1/d1 !ready ?broken r0→p1/d2 r0→p1/d3 !ready3 ?broken3", id="172 of some parts"),
-        pytest.param(given(FOUR_SLICES, "A*2", f="BC PD"), "r0→p1/d2 r0→p1/d1 !ready",
-            id="172 of parts in several slices, by name"),
-        pytest.param(given(TAINTED, "A*2", f="BC PD DT"), "nil", id="173 with a taint"),
-        pytest.param(given(TAINTED, want("A*2", tolerations=[a_toleration("k")]), f="BC PD DT"),
-            "r0→p1/d1 ~k !ready ?broken r0→p1/d2 ~k", id="173 that is tolerated"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("case", "expected"), [
+    pytest.param(given([on("n1", "p1", binding("d1"))], f="BC"), "r0→p1/d1 !ready ?broken", id="168 they are copied"),
+    pytest.param(given([on("n1", "p1", binding("d1", "1"), binding("d2", "2"), binding("d3", "3"))], asks("A*2", "A"),
+        f="BC"), "r0→p1/d1 !ready1 ?broken1 r0→p1/d2 !ready2 ?broken2 r1→p1/d3 !ready3 ?broken3",
+        id="169 each has its own"),
+    pytest.param(given([on("n1", "p1", "d1", binding("d2"))], "A*2", f="BC"), "r0→p1/d1 r0→p1/d2 !ready ?broken",
+        id="170 or none"),
+    pytest.param(given([on("n1", "p1", binding("d1"))]), "nil", id="171 with the gate off"),
+    pytest.param(given([on("n1", "p1", D1_BINDS), counters("p1")], f="BC PD"), "r0→p1/d1 !ready ?broken",
+        id="172 of a part"),
+    pytest.param(given([on("n1", "p1", D1_BINDS, D2_BINDS), counters("p1")], "A*2", f="BC PD"),
+        "r0→p1/d1 !ready ?broken r0→p1/d2 !ready2 ?broken2", id="172 of several parts"),
+    pytest.param(given([on("n1", "p1", binding("d1", takes="2Gi"), dev("d2", takes="2Gi"),
+        binding("d3", "3", takes="4Gi")), counters("p1")], "A*3", f="BC PD"),
+        "r0→p1/d1 !ready ?broken r0→p1/d2 r0→p1/d3 !ready3 ?broken3", id="172 of some parts"),
+    pytest.param(given(FOUR_SLICES, "A*2", f="BC PD"), "r0→p1/d2 r0→p1/d1 !ready",
+        id="172 of parts in several slices, by name"),
+    pytest.param(given(TAINTED, "A*2", f="BC PD DT"), "nil", id="173 with a taint"),
+    pytest.param(given(TAINTED, want("A*2", tolerations=[a_toleration("k")]), f="BC PD DT"),
+        "r0→p1/d1 ~k !ready ?broken r0→p1/d2 ~k", id="173 that is tolerated"),
+])  # fmt: skip
 def test_binding_conditions(case: Given, expected: str) -> None:
     assert expected == outcome(case)

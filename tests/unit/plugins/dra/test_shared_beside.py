@@ -243,19 +243,15 @@ def with_its_counters_twice(world: Served) -> None:
     world.show(PARTS.of(3), SET.of(3), SET.named("n1-again").of(3))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        withdrawn,
-        incomplete,
-        half_renewed,
-        without_the_device,
-        contradictory,
-        without_its_counters,
-        with_its_counters_twice,
-    ],
-    ids=lambda change: change.__name__.replace("_", " "),
-)
+@pytest.mark.parametrize("change", [
+    withdrawn,
+    incomplete,
+    half_renewed,
+    without_the_device,
+    contradictory,
+    without_its_counters,
+    with_its_counters_twice,
+], ids=lambda change: change.__name__.replace("_", " "))  # fmt: skip
 async def test_what_is_not_published_makes_nobody_yield(change: Change) -> None:
     """There is nothing to compare with."""
     world, under = stage(SET, PARTS, ours=WHOLE)
@@ -304,14 +300,11 @@ async def test_one_more_share_of_what_draws_too_much_already(runs: bool, problem
     assert problem == await world.bound(under)
 
 
-@pytest.mark.parametrize(
-    ("first", "runs", "problem"),
-    [
-        pytest.param("o", True, "", id="a pod runs with it"),
-        pytest.param("o", False, ROOM_GONE, id="no pod runs with it, and the other claim was first"),
-        pytest.param("c", False, "", id="no pod runs with it, and it was first"),
-    ],
-)
+@pytest.mark.parametrize(("first", "runs", "problem"), [
+    pytest.param("o", True, "", id="a pod runs with it"),
+    pytest.param("o", False, ROOM_GONE, id="no pod runs with it, and the other claim was first"),
+    pytest.param("c", False, "", id="no pod runs with it, and it was first"),
+])  # fmt: skip
 async def test_what_was_allocated_before_we_began_counts_as_unconfirmed(first: str, runs: bool, problem: str) -> None:
     """The daemon died before it had looked."""
     claims = [FIVE.allocated(share("5")), a_claim("o").allocated(share("4", at="s2"))]
@@ -349,14 +342,11 @@ async def test_without_a_second_look_nobody_yields() -> None:
     assert "" == await world.bound(under, relays=False)
 
 
-@pytest.mark.parametrize(
-    ("ours", "first"),
-    [
-        pytest.param(FIRST_FIT, "n1/d1", id="the other is taken"),
-        pytest.param(KubestowArgs(), "n1/d1", id="also where devices are packed"),
-        pytest.param(KubestowArgs(parity=True), "n1/d0", id="upstream gives it away"),
-    ],
-)
+@pytest.mark.parametrize(("ours", "first"), [
+    pytest.param(FIRST_FIT, "n1/d1", id="the other is taken"),
+    pytest.param(KubestowArgs(), "n1/d1", id="also where devices are packed"),
+    pytest.param(KubestowArgs(parity=True), "n1/d0", id="upstream gives it away"),
+])  # fmt: skip
 def test_a_device_that_is_shared_no_more_is_in_use_while_somebody_has_an_old_share(
     ours: KubestowArgs, first: str
 ) -> None:

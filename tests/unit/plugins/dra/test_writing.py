@@ -20,18 +20,15 @@ from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, OTHER, PROTECTE
 # -- what is written -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "writes"),
-    [
-        pytest.param((ASKING,), ("c",), ["protect c", "allocate c"], id="272 finalizer, then devices and reservation"),
-        pytest.param((PROTECTED,), ("c",), ["allocate c"], id="273 the finalizer is there"),
-        pytest.param((HELD,), ("c",), ["reserve c"], id="295 it has devices already"),
-        pytest.param((HELD.reserved_for("p", "p"),), ("c",), [], id="264 it has them for this pod"),
-        pytest.param((HELD, OTHER), ("c", "o"), ["reserve c", "protect o", "allocate o"],
-            id="one that has devices and one that has not"),
-        pytest.param((ASKING,), ("c", "c"), ["protect c", "allocate c"], id="§2.2 a claim that is listed twice"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("things", "claims", "writes"), [
+    pytest.param((ASKING,), ("c",), ["protect c", "allocate c"], id="272 finalizer, then devices and reservation"),
+    pytest.param((PROTECTED,), ("c",), ["allocate c"], id="273 the finalizer is there"),
+    pytest.param((HELD,), ("c",), ["reserve c"], id="295 it has devices already"),
+    pytest.param((HELD.reserved_for("p", "p"),), ("c",), [], id="264 it has them for this pod"),
+    pytest.param((HELD, OTHER), ("c", "o"), ["reserve c", "protect o", "allocate o"],
+        id="one that has devices and one that has not"),
+    pytest.param((ASKING,), ("c", "c"), ["protect c", "allocate c"], id="§2.2 a claim that is listed twice"),
+])  # fmt: skip
 async def test_what_is_written(things: tuple[Builder[Any], ...], claims: tuple[str, ...], writes: list[str]) -> None:
     """And nothing is in flight then, nothing unconfirmed."""
     world = Served(*things)
@@ -117,46 +114,43 @@ def all_of(*some: Step) -> Step:
     return step
 
 
-@pytest.mark.parametrize(
-    ("happens", "problem", "writes"),
-    [
-        pytest.param([touched], "", ["protect c", *DONE], id="274 somebody wrote between Reserve and the finalizer"),
-        pytest.param([nothing, touched], "", [*DONE, "allocate c"], id="274 between finalizer and devices"),
-        pytest.param([nothing, all_of(lambda world: world.put(replace(world.rewrite("c"),
-            metadata=replace(world.rewrite("c").metadata, finalizers=()))))], "", [*DONE, *DONE],
-            id="274 the finalizer was taken away meanwhile: added again"),
-        pytest.param([fails(BUSY)], "", ["protect c", *DONE], id="429: waited for"),
-        pytest.param([nothing, fails(Unavailable("500"))], "", [*DONE, "allocate c"], id="5xx: tried again"),
-        pytest.param([fails(CHANGED)] * 5,
-            "add allocation and reservation to claim default/c: the object has been modified", ["protect c"] * 5,
-            id="§3.10 five conflicts"),
-        pytest.param([fails(Unavailable("500"))] * 5, "add allocation and reservation to claim default/c: 500",
-            ["protect c"] * 5, id="292 a server that is broken"),
-        pytest.param([fails(Forbidden("may not"))], "add finalizer to claim default/c: may not", ["protect c"],
-            id="292 may not protect"),
-        pytest.param([nothing, fails(Forbidden("may not"))],
-            "add allocation and reservation to claim default/c: may not", DONE, id="292 may not allocate"),
-        pytest.param(
-            [nothing, fails(Invalid("status.reservedFor: Too many: 257: must have at most 256 items"))],
-            "add allocation and reservation to claim default/c: "
-            "status.reservedFor: Too many: 257: must have at most 256 items",
-            DONE,
-            id="296 the 257th reservation",
-        ),
-        pytest.param([fails(Fenced("does not lead"))], "add finalizer to claim default/c: does not lead", ["protect c"],
-            id="not leading"),
-        pytest.param([nothing, all_of(allocated_elsewhere)], "claim default/c got allocated elsewhere in the meantime",
-            DONE, id="293 somebody else allocated it"),
-        pytest.param([all_of(deleting, fails(CHANGED))], "claim default/c got deleted in the meantime", ["protect c"],
-            id="294 being deleted"),
-        pytest.param([all_of(gone, fails(CHANGED))], "claim default/c got deleted in the meantime", ["protect c"],
-            id="294 gone"),
-        pytest.param([nothing, all_of(renewed, fails(CHANGED))], "claim default/c got deleted in the meantime", DONE,
-            id="294 a namesake"),
-        pytest.param([nothing, all_of(gone, fails(NotFound("not found")))],
-            "add allocation and reservation to claim default/c: not found", DONE, id="294 not found"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("happens", "problem", "writes"), [
+    pytest.param([touched], "", ["protect c", *DONE], id="274 somebody wrote between Reserve and the finalizer"),
+    pytest.param([nothing, touched], "", [*DONE, "allocate c"], id="274 between finalizer and devices"),
+    pytest.param([nothing, all_of(lambda world: world.put(replace(world.rewrite("c"),
+        metadata=replace(world.rewrite("c").metadata, finalizers=()))))], "", [*DONE, *DONE],
+        id="274 the finalizer was taken away meanwhile: added again"),
+    pytest.param([fails(BUSY)], "", ["protect c", *DONE], id="429: waited for"),
+    pytest.param([nothing, fails(Unavailable("500"))], "", [*DONE, "allocate c"], id="5xx: tried again"),
+    pytest.param([fails(CHANGED)] * 5,
+        "add allocation and reservation to claim default/c: the object has been modified", ["protect c"] * 5,
+        id="§3.10 five conflicts"),
+    pytest.param([fails(Unavailable("500"))] * 5, "add allocation and reservation to claim default/c: 500",
+        ["protect c"] * 5, id="292 a server that is broken"),
+    pytest.param([fails(Forbidden("may not"))], "add finalizer to claim default/c: may not", ["protect c"],
+        id="292 may not protect"),
+    pytest.param([nothing, fails(Forbidden("may not"))], "add allocation and reservation to claim default/c: may not",
+        DONE, id="292 may not allocate"),
+    pytest.param(
+        [nothing, fails(Invalid("status.reservedFor: Too many: 257: must have at most 256 items"))],
+        "add allocation and reservation to claim default/c: "
+        "status.reservedFor: Too many: 257: must have at most 256 items",
+        DONE,
+        id="296 the 257th reservation",
+    ),
+    pytest.param([fails(Fenced("does not lead"))], "add finalizer to claim default/c: does not lead", ["protect c"],
+        id="not leading"),
+    pytest.param([nothing, all_of(allocated_elsewhere)], "claim default/c got allocated elsewhere in the meantime",
+        DONE, id="293 somebody else allocated it"),
+    pytest.param([all_of(deleting, fails(CHANGED))], "claim default/c got deleted in the meantime", ["protect c"],
+        id="294 being deleted"),
+    pytest.param([all_of(gone, fails(CHANGED))], "claim default/c got deleted in the meantime", ["protect c"],
+        id="294 gone"),
+    pytest.param([nothing, all_of(renewed, fails(CHANGED))], "claim default/c got deleted in the meantime", DONE,
+        id="294 a namesake"),
+    pytest.param([nothing, all_of(gone, fails(NotFound("not found")))],
+        "add allocation and reservation to claim default/c: not found", DONE, id="294 not found"),
+])  # fmt: skip
 async def test_writes_that_fail(happens: list[Step], problem: str, writes: list[str]) -> None:
     """What is said; the devices are free again after Unreserve unless the claim has them."""
     world, under = begun()

@@ -16,13 +16,10 @@ from tests.unit.plugins.dra.writings import DONE, OTHER, begun
 # -- lost answers: the first way in which a device is given twice ---------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("lost", "writes"),
-    [
-        pytest.param([LOST], ["protect c", "allocate c"], id="of the finalizer: it is there"),
-        pytest.param([None, LOST], DONE, id="of devices and reservation: they are there"),
-    ],
-)
+@pytest.mark.parametrize(("lost", "writes"), [
+    pytest.param([LOST], ["protect c", "allocate c"], id="of the finalizer: it is there"),
+    pytest.param([None, LOST], DONE, id="of devices and reservation: they are there"),
+])  # fmt: skip
 async def test_a_lost_answer_of_a_write_that_was_carried_out(lost: list[ApiError | None], writes: list[str]) -> None:
     """It is read, and nothing is written twice."""
     world, under = begun()
@@ -100,13 +97,10 @@ def refused(world: Served, info: PodInfo) -> dict[str, str]:
 # -- cancelled: the second way ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("held", "writes", "devices"),
-    [
-        pytest.param("protect", ["protect c"], [], id="while the finalizer is on the wire: no devices are written"),
-        pytest.param("allocate", [*DONE, "unreserve c"], ["n1/d0"], id="while the devices are: they are the claim's"),
-    ],
-)
+@pytest.mark.parametrize(("held", "writes", "devices"), [
+    pytest.param("protect", ["protect c"], [], id="while the finalizer is on the wire: no devices are written"),
+    pytest.param("allocate", [*DONE, "unreserve c"], ["n1/d0"], id="while the devices are: they are the claim's"),
+])  # fmt: skip
 async def test_cancelled_while_a_write_is_on_the_wire(held: str, writes: list[str], devices: list[str]) -> None:
     """Another plugin's PreBind has failed: the answer is awaited and taken in before anything is undone."""
     world, under = begun()

@@ -9,7 +9,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import Conflict, TooManyRequests
 from scheduler.testing.builders.claims import a_claim
 from scheduler.testing.builders.core import Builder
-from tests.unit.plugins.dra.served import ASKING, HELD, Served, Step, Under, using
+from tests.unit.plugins.dra.served import ASKING, HELD, Served, Under, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 CHANGED = Conflict("the object has been modified")
@@ -35,15 +35,6 @@ def _d0() -> AllocationResult:
     allocation = HELD.typed().status.allocation
     assert allocation is not None
     return allocation
-
-
-def shown(*names: str) -> Step:
-    """The watch shows these claims as they are on the server."""
-
-    def step(world: Served) -> None:
-        world.relay(*(f"default/{name}" for name in names))
-
-    return step
 
 
 def touched(world: Served) -> None:
