@@ -119,6 +119,12 @@ def asks(*requests: Want | Options) -> ClaimBuilder:
     return claim
 
 
+def exactly(**fields: Any) -> ClaimBuilder:
+    """A claim with the request r0 for class A, in the words of the API."""
+    request = {"name": "r0", "exactly": {"deviceClassName": "A", **fields}}
+    return a_claim("").set({"spec": {"devices": {"requests": [request]}}})
+
+
 def _option(name: str, wanted: Want) -> Manifest:
     device_class, asked = _asked(wanted)
     return an_option(name, device_class, **asked)

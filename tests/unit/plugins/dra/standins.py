@@ -8,7 +8,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.testing.builders.core import pod
 from scheduler.testing.builders.devices import a_device_class
-from tests.unit.plugins.dra.served import Served
+from tests.unit.plugins.dra.served import Served, Under
 
 GPU = "example.com/gpu"
 SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
@@ -39,3 +39,10 @@ def the_one(world: Served) -> str:
 
 def creates(world: Served) -> int:
     return world.writes.count("create <extended-resources>")
+
+
+async def undone(world: Served, under: Under) -> tuple[list[ResourceClaim], list[str], list[str]]:
+    """The claims that are left of the pod, the devices in use and the claims in flight, once its binding is undone."""
+    world.unreserve(under)
+    await world.errands()
+    return made(world), world.used, world.in_flight

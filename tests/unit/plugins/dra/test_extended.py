@@ -11,7 +11,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core import nodeset
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
-from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.dra.extended_resources import is_in_memory
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
@@ -312,21 +312,3 @@ def test_a_node_that_came_after_pre_filter_is_nobodys() -> None:
     assert world.plugin.verify(state, gpus(), slot) is None
     groups = finish(answered(world.plugin.filter(state, gpus(), nodeset.of([slot]))))
     assert not any(out >> slot & 1 for out in groups.values())
-
-
-# -- waking ------------------------------------------------------------------------------------------------------------
-
-
-def hint(world: World, old: ClaimBuilder | None, new: ClaimBuilder | None, info: PodInfo) -> Hint:
-    return world.plugin._hints._claim(info, *(None if each is None else each.typed() for each in (old, new)))
-
-
-def test_the_pod_is_woken_when_what_it_had_left_is_gone() -> None:
-    """Upstream leaves it asleep; and whoever waits for devices when a claim goes that had some."""
-    world, others = a_world(), pod_info(asking(**{GPU: "1"}).uid("uid-q").typed())
-    allocated = left().allocated(a_result("container-0-request-0", "a/n1/d0"), on="n1")
-
-    assert Hint.QUEUE is hint(world, left(), None, gpus())
-    assert Hint.SKIP is hint(world, left(), None, others)
-    assert Hint.QUEUE is hint(world, allocated, None, others)
-    assert Hint.SKIP is hint(world, left(), left().finalizer("x"), gpus())

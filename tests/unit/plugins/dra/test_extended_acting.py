@@ -16,7 +16,7 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core.errors import Invalid
 from scheduler.testing.builders.core import node, pod
 from tests.unit.plugins.dra.served import ASKING, PARITY, fails, steps
-from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one
+from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one, undone
 
 
 async def test_321_it_is_made_allocated_and_told_of() -> None:
@@ -87,9 +87,7 @@ async def test_the_watch_does_not_show_it() -> None:
     assert f"claim default/{the_one(world)}: the watch is behind" == said
     assert 120 <= world.clock.now() < 121
     assert ["n1/d0"] == world.used
-    world.unreserve(under)
-    await world.errands()
-    assert ([], [], []) == (made(world), world.used, world.in_flight)
+    assert ([], [], []) == await undone(world, under)
 
 
 async def test_upstream_goes_on_without_the_watch() -> None:
@@ -149,9 +147,7 @@ async def test_331_another_plugin_fails() -> None:
     assert "" == await world.bound(under)
 
     world.unreserve(under)
-    world.unreserve(under)
-    await world.errands()
-    assert ([], [], []) == (made(world), world.used, world.in_flight)
+    assert ([], [], []) == await undone(world, under)
     assert 1 == sum(each.startswith("delete") for each in world.writes)
 
 
@@ -197,9 +193,7 @@ async def test_cancelled_while_it_is_on_the_wire() -> None:
     await world.clock.settle()
     assert task.cancelled()
     assert 1 == len(made(world))
-    world.unreserve(under)
-    await world.errands()
-    assert ([], [], []) == (made(world), world.used, world.in_flight)
+    assert ([], [], []) == await undone(world, under)
 
 
 async def test_an_answer_that_cannot_be_read() -> None:
@@ -218,9 +212,7 @@ async def test_an_answer_that_cannot_be_read() -> None:
 
     said = await world.bound(under)
     assert f"ResourceClaim default/{the_one(world)} cannot be read: no number" == said
-    world.unreserve(under)
-    await world.errands()
-    assert ([], []) == (made(world), world.used)
+    assert ([], [], []) == await undone(world, under)
 
 
 async def test_somebody_removes_it_meanwhile() -> None:
@@ -237,9 +229,7 @@ async def test_somebody_removes_it_meanwhile() -> None:
 
     assert (await world.bound(under)).endswith("got deleted in the meantime")
     assert world.clock.now() < 1
-    world.unreserve(under)
-    await world.errands()
-    assert ([], []) == (world.used, world.in_flight)
+    assert ([], []) == (await undone(world, under))[1:]
 
 
 async def test_a_second_look_at_the_node_finds_no_fault_with_its_own_devices() -> None:

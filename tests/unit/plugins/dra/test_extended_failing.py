@@ -15,7 +15,7 @@ from scheduler.framework.status import Code
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders.claims import a_claim, a_result
 from tests.unit.plugins.dra.served import LOST, fails, loses_answers, nothing, steps
-from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made, the_one
+from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made, the_one, undone
 
 
 @pytest.mark.parametrize("error", [Invalid("bad"), Forbidden("may not")], ids=["refused", "forbidden"])
@@ -167,9 +167,7 @@ async def test_nothing_can_be_read_of_what_was_lost() -> None:
     assert world.clock.now() < 5
 
     world.relay()
-    world.unreserve(under)
-    await world.errands()
-    assert ([], []) == (made(world), world.used)
+    assert ([], [], []) == await undone(world, under)
 
 
 async def test_somebody_elses_claim_has_the_name() -> None:

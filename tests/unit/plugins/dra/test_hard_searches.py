@@ -138,54 +138,24 @@ def admin_between(seed: int, amount: int) -> Case:
 PROGRAMS_MAX = 60
 
 ROWS = [
-    *[
-        pytest.param(lambda seed=seed: unlike_groups(seed, 200, 10), False, 400, id=f"ten of unlike groups, {seed}")
-        for seed in (1, 2, 3)
-    ],
-    *[
-        pytest.param(
-            lambda seed=seed, amount=amount: many_of_many(seed, amount), True, 4000, id=f"twenty of 120, {seed}"
-        )
-        for seed, amount in ((0, 300), (1, 300), (2, 340))
-    ],
+    *[pytest.param(lambda seed=seed: unlike_groups(seed, 200, 10), False, 400,
+        id=f"ten of unlike groups, {seed}") for seed in (1, 2, 3)],
+    *[pytest.param(lambda seed=seed, amount=amount: many_of_many(seed, amount), True, 4000,
+        id=f"twenty of 120, {seed}") for seed, amount in ((0, 300), (1, 300), (2, 340))],
     pytest.param(lambda: all_sizes(0, 1.0), True, 1500, id="sizes that take whole GPUs"),
     pytest.param(lambda: all_sizes(1, 1.0), False, 1000, id="sizes that would take more than whole GPUs"),
-    *[
-        pytest.param(
-            lambda seed=seed: full_devices(seed, 5), True, 300, id=f"shared devices, filled to the brim, {seed}"
-        )
-        for seed in (0, 2, 4)
-    ],
+    *[pytest.param(lambda seed=seed: full_devices(seed, 5), True, 300,
+        id=f"shared devices, filled to the brim, {seed}") for seed in (0, 2, 4)],
     pytest.param(lambda: full_devices(0, 5, more=1), False, 50, id="shared devices, filled to the brim and one more"),
-    *[
-        pytest.param(
-            lambda seed=seed: two_capacities(seed, 5, 3, moved=1),
-            False,
-            200,
-            id=f"two capacities, nearly filled, {seed}",
-        )
-        for seed in (0, 1)
-    ],
-    *[
-        pytest.param(
-            lambda seed=seed, fits=fits: drawing_devices(seed, 150), fits, 700, id=f"shared devices that draw, {seed}"
-        )
-        for seed, fits in ((0, False), (1, False), (4, True), (5, True))
-    ],
-    *[
-        pytest.param(
-            lambda seed=seed, amount=amount: admin_between(seed, amount),
-            True,
-            2000,
-            id=f"an administrator between, {amount}",
-        )
-        for seed, amount in ((2, 200), (2, 220), (3, 240))
-    ],
-    *[
-        pytest.param(lambda seed=seed: disjoint_lists(seed, 30), False, 150, id=f"lists with nothing in common, {seed}")
-        for seed in (0, 1, 2)
-    ],
-]
+    *[pytest.param(lambda seed=seed: two_capacities(seed, 5, 3, moved=1), False, 200,
+        id=f"two capacities, nearly filled, {seed}") for seed in (0, 1)],
+    *[pytest.param(lambda seed=seed, fits=fits: drawing_devices(seed, 150), fits, 700,
+        id=f"shared devices that draw, {seed}") for seed, fits in ((0, False), (1, False), (4, True), (5, True))],
+    *[pytest.param(lambda seed=seed, amount=amount: admin_between(seed, amount), True, 2000,
+        id=f"an administrator between, {amount}") for seed, amount in ((2, 200), (2, 220), (3, 240))],
+    *[pytest.param(lambda seed=seed: disjoint_lists(seed, 30), False, 150,
+        id=f"lists with nothing in common, {seed}") for seed in (0, 1, 2)],
+]  # fmt: skip
 
 
 def _broken(case: Case, search: Search, found: Sequence[Picked]) -> list[str]:

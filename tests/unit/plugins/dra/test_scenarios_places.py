@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.config.args import KubestowArgs
-from scheduler.testing.builders.claims import a_claim
 from scheduler.testing.builders.devices import a_device, a_node_selector, on_node
-from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, on, outcome, outcome_under, want
+from tests.unit.plugins.dra.scenarios import Given, asks, dev, exactly, given, on, outcome, outcome_under, want
 
 REGION = on("", "p1", "d1").where("region", "r1")
 EARTH = on("", "p3", "d1").where("planet", "earth")
@@ -26,25 +25,7 @@ def by(pool, selector):
 
 HERE_OR_THERE = terms(("planet", "In", "earth"), ("region", "In", "r9"))
 ADMIN = want(admin=True)
-NO_ADMIN = a_claim("").set(
-    {
-        "spec": {
-            "devices": {
-                "requests": [
-                    {
-                        "name": "r0",
-                        "exactly": {
-                            "deviceClassName": "A",
-                            "count": 1,
-                            "allocationMode": "ExactCount",
-                            "adminAccess": False,
-                        },
-                    }
-                ]
-            }
-        }
-    }
-)
+NO_ADMIN = exactly(count=1, allocationMode="ExactCount", adminAccess=False)
 FORBIDDEN = "ERR claim default/c0, request r0: admin access is requested, but the feature is disabled"
 D1, TWO = on("n1", "p1", "d1"), on("n1", "p1", "d1 d2")
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.testing.builders.claims import ClaimBuilder
 from scheduler.testing.builders.devices import a_device, a_device_class
-from tests.unit.plugins.dra.scenarios import Given, asks, at_least, dev, given, is_as, on, outcome, says, want
+from tests.unit.plugins.dra.scenarios import Given, asks, at_least, dev, exactly, given, is_as, on, outcome, says, want
 
 WITH_CONFIG = [
     a_device_class(name, f'device.driver == "{name.lower()}"').config(name.lower(), {"is": name}) for name in "AB"
@@ -50,16 +50,7 @@ def test_configurations(case: Given, expected: str) -> None:
 
 ABOUT = "ERR claim default/c0"
 ONE = [on("n1", "p1", "d1")]
-EMPTY_SELECTOR = asks("A").set(
-    {"spec": {"devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "A", "selectors": [{}]}}]}}}
-)
-FUTURE = asks("A").set(
-    {
-        "spec": {
-            "devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "A", "allocationMode": "Future"}}]}
-        }
-    }
-)
+EMPTY_SELECTOR, FUTURE = exactly(selectors=[{}]), exactly(allocationMode="Future")
 
 
 @pytest.mark.parametrize(("case", "expected"), [

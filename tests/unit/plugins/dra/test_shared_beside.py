@@ -25,19 +25,14 @@ from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
 from tests.unit.plugins.dra.writings import BLIND
 
 Given: TypeAlias = tuple[Manifest, ...]
-Change: TypeAlias = Callable[[Served], None]
+Change: TypeAlias = Callable[[Served], object]
 
 ROOM = a_slice("n1", "a", a_device("m").shared().cap("room", "8").cap("fans", "2"))
 FIVE = a_claim("c").request("r", "A", capacity={"room": "5", "fans": "0"})
 ROOM_GONE = "claim default/c: room of device a/n1/m got allocated to other claims in the meantime"
 
-SET = (
-    a_slice("n1", "a")
-    .named("n1-set")
-    .counters("card", {"units": "4", "lanes": "4"})
-    .counters("spare", {"units": "1"})
-    .of(2)
-)
+SPARE = a_slice("n1", "a").named("n1-set").counters("spare", {"units": "1"})
+SET = SPARE.counters("card", {"units": "4", "lanes": "4"}).of(2)
 
 
 def _part(name: str, units: int, lanes: int = 0) -> DeviceBuilder:
@@ -214,44 +209,18 @@ async def test_the_later_of_several_yield_until_what_is_left_fits(
 # -- what cannot be compared -----------------------------------------------------------------------------------------------
 
 
-def withdrawn(world: Served) -> None:
-    for name in ("n1-a", "n1-set"):
-        world.devices.remove_slice(name)
+CHANGES: dict[str, Change] = {
+    "both slices are gone": lambda world: [world.devices.remove_slice(name) for name in ("n1-a", "n1-set")],
+    "the pool is incomplete": lambda world: world.show(PARTS.of(3), SET.of(3)),
+    "half of the pool is renewed": lambda world: world.show(PARTS.generation(2)),
+    "the device is gone": lambda world: world.show(a_slice("n1", "a", a_device("plain")).of(2)),
+    "a device is there twice": lambda world: world.show(PARTS.device(a_device("plain"))),
+    "its counters are gone": lambda world: world.show(SPARE.of(2)),
+    "its counters are there twice": lambda world: world.show(PARTS.of(3), SET.of(3), SET.named("n1-again").of(3)),
+}
 
 
-def incomplete(world: Served) -> None:
-    world.show(PARTS.of(3), SET.of(3))
-
-
-def half_renewed(world: Served) -> None:
-    world.show(PARTS.generation(2))
-
-
-def without_the_device(world: Served) -> None:
-    world.show(a_slice("n1", "a", a_device("plain")).of(2))
-
-
-def contradictory(world: Served) -> None:
-    world.show(PARTS.device(a_device("plain")))
-
-
-def without_its_counters(world: Served) -> None:
-    world.show(a_slice("n1", "a").named("n1-set").counters("spare", {"units": "1"}).of(2))
-
-
-def with_its_counters_twice(world: Served) -> None:
-    world.show(PARTS.of(3), SET.of(3), SET.named("n1-again").of(3))
-
-
-@pytest.mark.parametrize("change", [
-    withdrawn,
-    incomplete,
-    half_renewed,
-    without_the_device,
-    contradictory,
-    without_its_counters,
-    with_its_counters_twice,
-], ids=lambda change: change.__name__.replace("_", " "))  # fmt: skip
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_what_is_not_published_makes_nobody_yield(change: Change) -> None:
     """There is nothing to compare with."""
     world, under = stage(SET, PARTS, ours=WHOLE)

@@ -143,6 +143,10 @@ def _case(
     return Case(world, list(claims))
 
 
+def _on_eight_gpus(*claims: ResourceClaim) -> Case:
+    return _case(_partitions(8), *claims, counters=_gpu_counters(8))
+
+
 def _names(count: int) -> list[str]:
     return [f"d{at:03}" for at in range(count)]
 
@@ -179,22 +183,14 @@ IMPOSSIBLE = [
         _claim(_ask(count=10, where="id > 5"))), id="four sets that overlap, each large enough"),
     pytest.param(lambda: _case(_ids(60), *[_claim(*[_ask(where=f"id % {each}") for each in (7, 11,
         13)]) for _ in range(6)]), id="eighteen requests for every 7th, 11th and 13th of 60"),
-    *[
-        pytest.param(
-            lambda size=size, most=most: _case(
-                _partitions(8), _claim(_ask(count=most + 1, where=f"size == {size}")), counters=_gpu_counters(8)
-            ),
-            id=f"{most + 1} partitions of size {size}, {most} fit on eight GPUs",
-        )
-        for size, most in ((2, 24), (3, 16), (4, 8), (7, 8))
-    ],
-    pytest.param(lambda: _case(_partitions(8), *[_claim(*[_ask(where="size == 3")] * 8) for _ in range(2)],
-        _claim(_ask(where="size == 2")), counters=_gpu_counters(8)),
-        id="sixteen partitions that take all memory, and one more"),
-    pytest.param(lambda: _case(_partitions(8), _claim(*[_ask(where="size == 4")] * 8, *[_ask(where="size == 3")] * 9),
-        counters=_gpu_counters(8)), id="eight large partitions, and nine where eight fit beside them"),
-    pytest.param(lambda: _case(_partitions(8), _claim(*[_ask(where=_SIZES[at % 4]) for at in range(28)]),
-        counters=_gpu_counters(8)), id="partitions of all sizes, more than there is"),
+    *[pytest.param(lambda size=size, most=most: _case(_partitions(8),
+        _claim(_ask(count=most + 1, where=f"size == {size}")), counters=_gpu_counters(8)),
+        id=f"{most + 1} partitions of size {size}, {most} fit on eight GPUs") for size, most in ((2, 24), (3, 16), (4,
+        8), (7, 8))],
+    pytest.param(lambda: _on_eight_gpus(*[_claim(*[_ask(where="size == 3")] * 8) for _ in range(2)],
+        _claim(_ask(where="size == 2"))), id="sixteen partitions that take all memory, and one more"),
+    pytest.param(lambda: _on_eight_gpus(_claim(*[_ask(where="size == 4")] * 8, *[_ask(where="size == 3")] * 9)), id="eight large partitions, and nine where eight fit beside them"),
+    pytest.param(lambda: _on_eight_gpus(_claim(*[_ask(where=_SIZES[at % 4]) for at in range(28)])), id="partitions of all sizes, more than there is"),
     pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="3")] * 25)),
         id="25 requests for 3 of 8 devices with 10"),
     pytest.param(lambda: _case(_parts(8, "10"), *[_claim(*[_ask(mem="3")] * 5) for _ in range(5)]),
@@ -230,8 +226,7 @@ POSSIBLE = [
         id="31 requests of equal value"),
     pytest.param(lambda: _case(_ids(32), _claim(*[_ask(where=f"id < {at + 1}") for at in range(31, -1, -1)])), 32,
         id="32 requests, each for fewer devices than the one before"),
-    pytest.param(lambda: _case(_partitions(8), _claim(*[_ask(where="size == 3")] * 8, *[_ask(where="size == 4")] * 8),
-        counters=_gpu_counters(8)), 16, id="small partitions first, where they leave room for large ones"),
+    pytest.param(lambda: _on_eight_gpus(_claim(*[_ask(where="size == 3")] * 8, *[_ask(where="size == 4")] * 8)), 16, id="small partitions first, where they leave room for large ones"),
     pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="4")] * 8, *[_ask(mem="6")] * 8)), 16,
         id="small parts first, where they leave room for large ones"),
     pytest.param(lambda: _case(_ids(62), _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)]),

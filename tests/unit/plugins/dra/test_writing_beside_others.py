@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from scheduler.plugins.dra.double_check import WATCH_WITHIN_S
-from tests.unit.plugins.dra.served import ASKING, nothing, steps, using
+from scheduler.plugins.dra.node_verdicts import LONGEST_ATTEMPT_S
+from tests.unit.plugins.dra.served import ASKING, Served, nothing, steps, using
 from tests.unit.plugins.dra.writings import DONE, OTHER, begun, taken_by_other, touched
 
 TAKEN = "claim default/c: device a/n1/d0 got allocated to another claim in the meantime"
@@ -92,3 +93,15 @@ async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
     assert no is not None
     assert "claim default/c got deleted in the meantime" == no.message
     assert (DONE, 0, {}) == (world.writes, world.metrics.collisions, world.plugin._binder._writer.unconfirmed)
+
+
+async def test_an_attempt_that_takes_as_long_as_it_may_is_not_taken_for_a_watch_that_is_behind() -> None:
+    """What the watch shows waits for the attempt's end; its rests come on top of what it may search."""
+    world = Served(ASKING)
+    binding = asyncio.ensure_future(world.pre_bind(world.reserved(using("c"))))
+    await world.clock.settle()
+
+    await world.clock.advance(2 * LONGEST_ATTEMPT_S)
+    await world.passes(binding)
+
+    assert binding.result() is None
