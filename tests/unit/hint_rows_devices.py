@@ -92,9 +92,9 @@ def nominated(on: str = "n1", *, name: str = "q", **spec: Any) -> Thing:
     return pod(name, scheduler="others", nominated=on, priority=1, **spec)
 
 
-def beside(*given: Thing) -> dict[str, Any]:
-    """Our pod waits for a device for its claim, while there is this."""
-    return {"given": given, "waits": uses("c")}
+def beside(*given: Thing, waits: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Our pod waits for a device for its claim, or for something else, while there is this."""
+    return {"given": given, "waits": uses("c") if waits is None else waits}
 
 
 def _part(name: str, units: str, size: str = "half") -> DeviceBuilder:
@@ -105,71 +105,48 @@ HERE = node("n1")
 CLASS = a_device_class("gpu")
 D0 = a_device("d0")
 ONE = a_slice("n1", "drv", D0)
-NONE: dict[str, Any] = {
-    "given": (HERE, *stored(CLASS, claimed("c"), claimed("idle"), held("other"))),
-    "waits": uses("c"),
-}
+NONE = beside(HERE, *stored(CLASS, claimed("c"), claimed("idle"), held("other")))
 """There are no devices."""
-TAKEN: dict[str, Any] = {"given": (*NONE["given"], *stored(ONE)), "waits": uses("c")}
+TAKEN = beside(*NONE["given"], *stored(ONE))
 """There is one, and another claim has it."""
-PLANNED: dict[str, Any] = {
-    "given": (HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), plans(held("other"))),
-    "waits": uses("c"),
-}
+PLANNED = beside(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), plans(held("other")))
 """Another claim is about to get it."""
-LEAVING: dict[str, Any] = {
-    "given": (*NONE["given"], pod("q", on="n1", **uses("idle")), pod("r", on="n1")),
-    "waits": uses("c"),
-}
-FAR: dict[str, Any] = {
-    "given": (HERE, *stored(CLASS, held("c", "drv/n2/d0", on="n2").reserved_for("q").reserved_for("r"), held("other"))),
-    "waits": uses("c"),
-}
+LEAVING = beside(*NONE["given"], pod("q", on="n1", **uses("idle")), pod("r", on="n1"))
+AWAY = held("c", "drv/n2/d0", on="n2")
+FAR = beside(HERE, *stored(CLASS, AWAY.reserved_for("q").reserved_for("r"), held("other")))
 """It has its device, which is elsewhere, and others use it there."""
-MISSING: dict[str, Any] = {"given": HERE, "waits": uses("late")}
-LATE: dict[str, Any] = {"given": (HERE, *stored(claimed("c", "late"))), "waits": uses("c")}
+MISSING = beside(HERE, waits=uses("late"))
+LATE = beside(HERE, *stored(claimed("c", "late")))
 TEMPLATE: dict[str, Any] = {"resourceClaims": [{"name": "e", "resourceClaimTemplateName": "t"}]}
-MADE: dict[str, Any] = {"given": (HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p"))), "waits": TEMPLATE}
+MADE = beside(HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p")), waits=TEMPLATE)
 SERVED = CLASS.extended_resource(GPU).created("2026-01-01T00:00:00Z")
 NEWER = a_device_class("newer", "false").extended_resource(GPU).created("2026-01-02T00:00:00Z")
-STANDS_IN: dict[str, Any] = {"given": (HERE, *stored(SERVED, NEWER, ONE)), "waits": {"containers": asks(**{GPU: "1"})}}
+GPUS: dict[str, Any] = {"containers": asks(**{GPU: "1"})}
+STANDS_IN = beside(HERE, *stored(SERVED, NEWER, ONE), waits=GPUS)
 """A class serves what no node has, and takes no device."""
 TAINTED = a_slice("n1", "drv", D0.taint("broken"))
-WORN: dict[str, Any] = {"given": (HERE, *stored(CLASS, TAINTED, claimed("c"))), "waits": uses("c")}
-FIRST, SECOND = ONE.of(2).named("first"), a_slice("n1", "drv", a_device("d1")).of(2).named("second")
-NEXT = a_slice("n1", "drv", a_device("d1")).generation(2).of(2).named("next")
-RENEWED: dict[str, Any] = {"given": (HERE, *stored(CLASS, ONE, NEXT, claimed("c"))), "waits": uses("c")}
+WORN = beside(HERE, *stored(CLASS, TAINTED, claimed("c")))
+D1 = a_device("d1")
+FIRST, SECOND = ONE.of(2).named("first"), a_slice("n1", "drv", D1).of(2).named("second")
+NEXT = a_slice("n1", "drv", D1).generation(2).of(2).named("next")
+RENEWED = beside(HERE, *stored(CLASS, ONE, NEXT, claimed("c")))
 """The newest generation of the pool is not complete."""
 EVERY = a_claim("c").uid("c").request("r", "gpu", every=True).resource_version("1")
-ALL: dict[str, Any] = {
-    "given": (HERE, *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), EVERY, held("other"))),
-    "waits": uses("c"),
-}
-KEPT = beside(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), nominated(**uses("other")))
+ALL = beside(HERE, *stored(CLASS, a_slice("n1", "drv", D0, D1), EVERY, held("other")))
+TO_HAVE_IT = nominated(**uses("other"))
+KEPT = beside(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), TO_HAVE_IT)
 """There is a free one, kept for another pod."""
-KEPT_AS = beside(HERE, *stored(SERVED, ONE, claimed("c")), nominated(containers=asks(**{GPU: "1"})))
+KEPT_AS = beside(HERE, *stored(SERVED, ONE, claimed("c")), nominated(**GPUS))
 KEPT_NOTHING = beside(*KEPT["given"], nominated(name="r"))
-KEPT_AFAR = beside(
-    HERE,
-    node("n2"),
-    node("n3"),
-    *stored(CLASS, a_slice("n1", "drv", D0).everywhere(), claimed("c"), claimed("other")),
-    nominated("n2", **uses("other")),
-)
+KEPT_AFAR = beside(HERE, node("n2"), node("n3"), *stored(CLASS, ONE.everywhere(), claimed("c"), claimed("other")),
+    nominated("n2", **uses("other")))  # fmt: skip
 """It can be used on any node."""
-KEPT_BY = beside(
-    HERE,
-    *stored(CLASS, a_device_class("by"), a_device_class("late"), ONE, claimed("c"), claimed("other", "by")),
-    nominated(**uses("other")),
-)
+CLASSES = (CLASS, a_device_class("by"), a_device_class("late"))
+KEPT_BY = beside(HERE, *stored(*CLASSES, ONE, claimed("c"), claimed("other", "by")), TO_HAVE_IT)
 """The other pod's claim is of another class."""
-KEPT_TWO = beside(
-    HERE,
-    *stored(CLASS, a_slice("n1", "drv", D0, a_device("d1")), claimed("c"), claimed("idle")),
-    *stored(a_claim("other").uid("other").request("r", "gpu", count=2).resource_version("1")),
-    pod("r", on="n1", **uses("idle")),
-    nominated(**uses("other")),
-)
+TWO = a_claim("other").uid("other").request("r", "gpu", count=2).resource_version("1")
+RUNS = pod("r", on="n1", **uses("idle"))
+KEPT_TWO = beside(HERE, *stored(CLASS, a_slice("n1", "drv", D0, D1), claimed("c"), claimed("idle"), TWO), RUNS, TO_HAVE_IT)  # fmt: skip
 """Both devices are for another pod."""
 KEPT_WHOLE = beside(
     HERE,
@@ -177,28 +154,21 @@ KEPT_WHOLE = beside(
     *stored(a_slice("n1", "drv").named("set").counters("card", {"units": "4"}).of(2)),
     *stored(a_slice("n1", "drv", _part("all", "4", "whole"), _part("one", "2"), _part("two", "2")).of(2)),
     *stored(claimed("c"), claimed("idle"), claimed("other", "whole")),
-    pod("r", on="n1", **uses("idle")),
-    nominated(**uses("other")),
+    RUNS,
+    TO_HAVE_IT,
 )
 """All of a card is for another pod."""
-TOLERANT = beside(
-    HERE,
-    *stored(CLASS, ONE, claimed("other")),
-    *stored(a_claim("c").uid("c").request("r", "gpu", tolerations=[a_toleration("broken")]).resource_version("1")),
-    nominated(**uses("other")),
-)
-RUNNING = beside(
-    HERE,
-    *stored(CLASS, ONE, claimed("c"), held("other").reserved_for("q", "uid-q")),
-    pod("q", on="n1", **uses("other")),
-)
+TOLERATES = a_claim("c").uid("c").request("r", "gpu", tolerations=[a_toleration("broken")]).resource_version("1")
+TOLERANT = beside(HERE, *stored(CLASS, ONE, claimed("other"), TOLERATES), TO_HAVE_IT)
+USED = held("other").reserved_for("q", "uid-q")
+RUNNING = beside(HERE, *stored(CLASS, ONE, claimed("c"), USED), pod("q", on="n1", **uses("other")))
 
 ROWS: Final[list[Any]] = [
     wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for", **KEPT, then=gone("q")),
     wakes(PLUGIN, POD_GONE, "the pod is bound elsewhere that a device was kept for", given=(*KEPT["given"], node("n2")),
         waits=KEPT["waits"], then=pod("q", scheduler="others", on="n2", priority=1, **uses("other"))),
     wakes(PLUGIN, POD_CAME, "the pod is bound without the device that was kept for it", **KEPT_AS,
-        then=pod("q", scheduler="others", on="n1", priority=1, containers=asks(**{GPU: "1"}))),
+        then=pod("q", scheduler="others", on="n1", priority=1, **GPUS)),
     leaves(PLUGIN, POD_CAME, "the pod is bound with the device that was kept for it", **KEPT,
         meanwhile=stored(held("other", version=2).reserved_for("q", "uid-q")),
         then=pod("q", scheduler="others", on="n1", priority=1, **uses("other"))),
@@ -278,16 +248,16 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, SLICE_CHANGED, "a device is whole again", **WORN, then=stored(ONE)),
     wakes(PLUGIN, SLICE_CHANGED, "the pool is smaller than its driver had said", **NONE, meanwhile=stored(FIRST),
         then=stored(FIRST.of(1))),
-    wakes(PLUGIN, SLICE_CHANGED, "a device is tainted, and it wants all", **ALL, then=stored(a_slice("n1", "drv", D0.taint("x"), a_device("d1")))),
+    wakes(PLUGIN, SLICE_CHANGED, "a device is tainted, and it wants all", **ALL, then=stored(a_slice("n1", "drv", D0.taint("x"), D1))),
     leaves(PLUGIN, SLICE_CHANGED, "a device is tainted", **TAKEN, then=stored(TAINTED)),
     leaves(PLUGIN, SLICE_CHANGED, "a slice is labelled", **TAKEN, then=stored(ONE.label("a", "b"))),
     wakes(PLUGIN, SLICE_GONE, "what was new in the pool goes", **RENEWED, then=removed(NEXT)),
     leaves(PLUGIN, SLICE_GONE, "the last slice of a pool goes", **TAKEN, then=removed(ONE)),
-    wakes("NodeResourcesFit", CLASS_CAME, "a class serves what no node has", given=HERE, waits=STANDS_IN["waits"],
+    wakes("NodeResourcesFit", CLASS_CAME, "a class serves what no node has", given=HERE, waits=GPUS,
         then=stored(SERVED)),
-    leaves("NodeResourcesFit", CLASS_CAME, "a class comes", given=HERE, waits=STANDS_IN["waits"], then=stored(CLASS)),
+    leaves("NodeResourcesFit", CLASS_CAME, "a class comes", given=HERE, waits=GPUS, then=stored(CLASS)),
     wakes("NodeResourcesFit", CLASS_CHANGED, "a class serves what no node has from now on",
-        given=(HERE, *stored(CLASS)), waits=STANDS_IN["waits"], then=stored(SERVED)),
-    leaves("NodeResourcesFit", CLASS_CHANGED, "a class is labelled", given=(HERE, *stored(CLASS)),
-        waits=STANDS_IN["waits"], then=stored(CLASS.label("a", "b"))),
+        given=(HERE, *stored(CLASS)), waits=GPUS, then=stored(SERVED)),
+    leaves("NodeResourcesFit", CLASS_CHANGED, "a class is labelled", given=(HERE, *stored(CLASS)), waits=GPUS,
+        then=stored(CLASS.label("a", "b"))),
 ]  # fmt: skip
