@@ -127,7 +127,7 @@ MUTANTS: Final = {
         "scheduler.plugins.dra.allocator:Search._give_back",
         "if undo.drawn_in >= 0:",
         "if False:",
-        r"plugins/dra/test_scenarios_partitions.py::test_counters_of_shares[\xa74.7 what a share took is given back]",
+        r"plugins/dra/test_scenarios_partitions.py::test_partitions[\xa74.7 what a share took is given back]",
     ),
     "claims of a class do not leave the smaller volumes to the smaller claims": Mutant(
         "scheduler.plugins.volumebinding.find:_Queue.served",

@@ -51,7 +51,24 @@ EITHER = [want(mem="2Gi"), want(mem="1Gi")]
 FIRST_HAS_NO_Y = [dev("d1", x=1), dev("d2", x=2, y=1), dev("d3", x=2, y=1)]
 
 
+SCOPES = [
+    dev(f"d{at}", i=at - 1, b=b).version("v", version).shared()
+    for at, (version, b) in enumerate([("1.0.0", True), ("1.0.1", False), ("1.0.2", True), ("1.0.0", True)], 1)
+]
+PREFERS_B = [want(cel='device.attributes["a"].b'), "A"]
+TRUE_AND_FALSE = [dev("d1", b=True).shared(), dev("d2", b=False).shared()]
+
+
+def take(*numbers: int) -> str:
+    return " ".join(f"r0→p1/d{number}" for number in numbers)
+
+
+IN_COMMON_BY_TURNS = [[1, 2], [2, 3], [3, 4]]
+STRING_LISTS = with_x(["v1", "v2"], ["v2", "v3"])
+
+
 @pytest.mark.parametrize(("case", "expected"), [
+    # what devices have in common
     pytest.param(given([on("n1", "p1", *ALIKE)], asks("A", "A").match("a/i").match("a/s").match("a/b").match("a/v")),
         "r0→p1/d1 r1→p1/d2", id="73 four types"),
     pytest.param(matching(2, [dev("d1", x=1), a_device("d2")]), "nil", id="74 one does not say"),
@@ -76,20 +93,7 @@ FIRST_HAS_NO_Y = [dev("d1", x=1), dev("d2", x=2, y=1), dev("d3", x=2, y=1)]
         f="PL"), "r0→p1/d1 r1/s1→p1/d2", id="83 of one alternative"),
     pytest.param(given([on("n1", "p1", *FIRST_HAS_NO_Y)], asks("A*2").match("a/x").match("a/y")), "r0→p1/d2 r0→p1/d3",
         id="91 what the first knows is forgotten when the second refuses"),
-])  # fmt: skip
-def test_match(case: Given, expected: str) -> None:
-    assert expected == outcome(case)
-
-
-SCOPES = [
-    dev(f"d{at}", i=at - 1, b=b).version("v", version).shared()
-    for at, (version, b) in enumerate([("1.0.0", True), ("1.0.1", False), ("1.0.2", True), ("1.0.0", True)], 1)
-]
-PREFERS_B = [want(cel='device.attributes["a"].b'), "A"]
-TRUE_AND_FALSE = [dev("d1", b=True).shared(), dev("d2", b=False).shared()]
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # what differs
     pytest.param(given([on("n1", "p1", *SCOPES)], asks("A", "A", "A", "A").distinct("a/b", "r0", "r1").distinct("a/v",
         "r0", "r1", "r2").distinct("a/i", "r0", "r1", "r2", "r3"), f="CC"),
         "r0→p1/d1{} r1→p1/d2{} r2→p1/d3{} r3→p1/d4{}", id="84 of two, three and four requests"),
@@ -106,21 +110,8 @@ TRUE_AND_FALSE = [dev("d1", b=True).shared(), dev("d2", b=False).shared()]
         id="90 also where a later device is in error"),
     pytest.param(given([on("n1", "p1", dev("d1", x=1), dev("d2", x=2), dev("d3", x=2, y=1), dev("d4", x=1, y=2))],
         asks("A", "A").distinct("a/x").distinct("a/y"), f="CC"), "r0→p1/d3 r1→p1/d4",
-        id="91 what the first knows is forgotten when the second refuses"),
-])  # fmt: skip
-def test_distinct(case: Given, expected: str) -> None:
-    assert expected == outcome(case)
-
-
-def take(*numbers: int) -> str:
-    return " ".join(f"r0→p1/d{number}" for number in numbers)
-
-
-IN_COMMON_BY_TURNS = [[1, 2], [2, 3], [3, 4]]
-STRING_LISTS = with_x(["v1", "v2"], ["v2", "v3"])
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+        id="91 the same for values that differ"),
+    # lists of values
     pytest.param(matching(2, with_x(["v1", "v2", "v3"], ["v2", "v3", "v4"]), "LT"), take(1, 2),
         id="92 lists with two in common"),
     pytest.param(matching(3, with_x([1, 2], [2, 3], [3, 1]), "LT"), "nil",
@@ -148,5 +139,5 @@ STRING_LISTS = with_x(["v1", "v2"], ["v2", "v3"])
         asks("A", "A", want(cel='"only" in device.attributes["a"]')).match("a/x"), f="LT"),
         "r0→p1/d1 r1→p1/d3 r2→p1/last", id="106 what is in common is again what it was"),
 ])  # fmt: skip
-def test_lists(case: Given, expected: str) -> None:
+def test_constraints(case: Given, expected: str) -> None:
     assert is_as(expected, outcome(case)), outcome(case)

@@ -38,7 +38,46 @@ def old(node_name: str, devices: str):
     return new(node_name, devices, 1)
 
 
+def test_33_a_search_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt of the pod ends, and the same search finds its devices when there is time."""
+    devices = [f"d{at}" for at in range(32)]
+    slices = [on("n1", f"p{at}", *devices) for at in range(3)]
+    case = given(slices, [asks("A*32") for _ in range(3)], f="TO")
+    world = case.world()
+    slow = SimpleNamespace(now=itertools.count(step=1000).__next__)
+    monkeypatch.setattr(world.plugin._boards._searches, "_clock", slow)
+
+    timed_out = {"n1": (Code.ERROR, "node n1: timed out trying to allocate devices")}
+    assert timed_out == {"n1": world.refusals(case.pod(world))["n1"]}
+    assert outcome(case).startswith("r0→p0/d0 ")
+
+
+def test_34_one_node_after_another() -> None:
+    """And back to the first: nothing of one search is left in the next."""
+    case = given([on("n1", "p1", "d1 d2"), on("n2", "p2", "d1 d2")], [asks("A"), asks("A")])
+    world = case.world()
+    info, seen = case.pod(world), []
+    for name in ("n1", "n2", "n1"):
+        state, no = world.reserve(info, name)
+        assert no is None
+        known = world.known(state)
+        seen.append(" | ".join(allocation(known.allocations[claim.uid], name) for claim in known.claims))
+        world.plugin.unreserve(state, info, name)
+
+    assert ["r0→p1/d1 | r0→p1/d2", "r0→p2/d1 | r0→p2/d2", "r0→p1/d1 | r0→p1/d2"] == seen
+
+
+# -- all devices -------------------------------------------------------------------------------------------------------
+
+ALL_ADMIN = want("A*all", admin=True)
+A, B, BOTH_B = on("n1", "p1", "d1"), on("n1", "b/p1", "d1"), on("n1", "p1", "d1 d2")
+ALL_OF = "claim default/c0, request r0"
+V6, V5 = (want("A*all", cel=f'device.attributes["a"].gen == "{gen}"') for gen in ("v6", "v5"))
+SELECTED = a_device_class("A", 'device.driver == "a" && device.attributes["a"].selected')
+
+
 @pytest.mark.parametrize(("case", "expected"), [
+    # pools
     pytest.param(given([], []), "skip", id="1 nothing at all"),
     pytest.param(given([on("n1", "p1", "d1")], []), "skip", id="2 no claims to allocate"),
     pytest.param(given([on("n1", "p1", "d1")]), "r0→p1/d1", id="3 one device"),
@@ -88,50 +127,7 @@ def old(node_name: str, devices: str):
     pytest.param(given([on("", "p1", "d1")]), "nil", id="31 a slice that says nothing of nodes"),
     pytest.param(given([on("", "p1", "d1").selecting(("region", "Likes", "r1")), on("n1", "p2", "d1")]),
         "ERR gather pool information: …Likes…", id="32 a node selector that cannot be read"),
-])  # fmt: skip
-def test_pools(case: Given, expected: str) -> None:
-    assert is_as(expected, outcome(case)), outcome(case)
-
-
-def test_33_a_search_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attempt of the pod ends, and the same search finds its devices when there is time."""
-    devices = [f"d{at}" for at in range(32)]
-    slices = [on("n1", f"p{at}", *devices) for at in range(3)]
-    case = given(slices, [asks("A*32") for _ in range(3)], f="TO")
-    world = case.world()
-    slow = SimpleNamespace(now=itertools.count(step=1000).__next__)
-    monkeypatch.setattr(world.plugin._boards._searches, "_clock", slow)
-
-    timed_out = {"n1": (Code.ERROR, "node n1: timed out trying to allocate devices")}
-    assert timed_out == {"n1": world.refusals(case.pod(world))["n1"]}
-    assert outcome(case).startswith("r0→p0/d0 ")
-
-
-def test_34_one_node_after_another() -> None:
-    """And back to the first: nothing of one search is left in the next."""
-    case = given([on("n1", "p1", "d1 d2"), on("n2", "p2", "d1 d2")], [asks("A"), asks("A")])
-    world = case.world()
-    info, seen = case.pod(world), []
-    for name in ("n1", "n2", "n1"):
-        state, no = world.reserve(info, name)
-        assert no is None
-        known = world.known(state)
-        seen.append(" | ".join(allocation(known.allocations[claim.uid], name) for claim in known.claims))
-        world.plugin.unreserve(state, info, name)
-
-    assert ["r0→p1/d1 | r0→p1/d2", "r0→p2/d1 | r0→p2/d2", "r0→p1/d1 | r0→p1/d2"] == seen
-
-
-# -- all devices -------------------------------------------------------------------------------------------------------
-
-ALL_ADMIN = want("A*all", admin=True)
-A, B, BOTH_B = on("n1", "p1", "d1"), on("n1", "b/p1", "d1"), on("n1", "p1", "d1 d2")
-ALL_OF = "claim default/c0, request r0"
-V6, V5 = (want("A*all", cel=f'device.attributes["a"].gen == "{gen}"') for gen in ("v6", "v5"))
-SELECTED = a_device_class("A", 'device.driver == "a" && device.attributes["a"].selected')
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # all devices
     pytest.param(given([A], "A*all"), "r0→p1/d1", id="35 of one pool"),
     pytest.param(given([on("n1", "p1", dev("d1", takes="4Gi")), counters("p1")], "A*all", f="PD"), "r0→p1/d1",
         id="36 with counters"),
@@ -159,12 +155,7 @@ SELECTED = a_device_class("A", 'device.driver == "a" && device.attributes["a"].s
     pytest.param(given([A], want("A*all", cel="noSuchVar")),
         "ERR claim default/c0: selector #0: CEL compile error: …undeclared reference to 'noSuchVar'…",
         id="48 a selector that is wrong"),
-])  # fmt: skip
-def test_all_devices(case: Given, expected: str) -> None:
-    assert is_as(expected, outcome(case)), outcome(case)
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # all devices as an alternative
     pytest.param(given([on("n1", "p1"), B], asks(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1",
         id="49 a slice without devices"),
     pytest.param(given([B], asks(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1", id="50 no slices"),
@@ -180,6 +171,5 @@ def test_all_devices(case: Given, expected: str) -> None:
         dev("d3", gen="v5", selected=True))], asks([V6, V5]), f="PL", also=[SELECTED]), "r0/s1→p1/d3",
         id="55 all of the class"),
 ])  # fmt: skip
-def test_all_devices_as_an_alternative(case: Given, expected: str) -> None:
-    """One that finds none at all, or not all of them, is passed over."""
-    assert expected == outcome(case)
+def test_pools(case: Given, expected: str) -> None:
+    assert is_as(expected, outcome(case)), outcome(case)

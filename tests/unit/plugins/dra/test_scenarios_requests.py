@@ -24,7 +24,35 @@ def configured(claim: ClaimBuilder, *configs: tuple[str, str], f: str = "", also
     return given(BOTH, claim, f=f, also=also)
 
 
+ABOUT = "ERR claim default/c0"
+ONE = [on("n1", "p1", "d1")]
+EMPTY_SELECTOR, FUTURE = exactly(selectors=[{}]), exactly(allocationMode="Future")
+
+
+def pool(count: int, name: str = "p1"):
+    """d01, d02…"""
+    return on("n1", name, *(a_device(f"d{at:02}") for at in range(1, count + 1)))
+
+
+def first(request: str, count: int, after: int = 0, where: str = "p1") -> str:
+    return " ".join(f"{request}→{where}/d{at:02}" for at in range(after + 1, after + count + 1))
+
+
+def too_many(count: int) -> str:
+    return f"{ABOUT}: number of requested devices {count} exceeds the claim limit of 32"
+
+
+X, Y1, Y2 = dev("d1", type="X"), dev("d2", type="Y"), dev("d3", type="Y")
+TWO_AND_AN_X = asks("A*2", want(cel=says("type", "X")))
+
+
+BIG_OR_HALF, BIG = [want(mem="8Gi"), want(mem="4Gi")], want(mem="8Gi")
+EIGHT_AND_FOUR = [on("n1", "p1", dev("d1", mem="8Gi"), dev("d2", mem="4Gi"))]
+TWO_TWO_ONE = [on("n1", "p1", dev("d1", mem="2Gi"), dev("d2", mem="2Gi"), dev("d3", mem="1Gi"))]
+
+
 @pytest.mark.parametrize(("case", "expected"), [
+    # configurations
     pytest.param(configured(asks("A"), also=WITH_CONFIG), "r0→p1/d1 +FromClass[r0]=A", id="107 of a class"),
     pytest.param(configured(asks("A", "A", "B"), also=WITH_CONFIG),
         "r0→p1/d1 r1→p1/d2 r2→b/p1/d1 +FromClass[r0 r1]=A +FromClass[r2]=B", id="108 of two classes"),
@@ -43,17 +71,7 @@ def configured(claim: ClaimBuilder, *configs: tuple[str, str], f: str = "", also
     pytest.param(configured(asks(["B*2", "A"], "B"), ("x", "r0/s1 r1"), f="PL"),
         "r0/s1→p1/d1 r1→b/p1/d1 +FromClaim[r0/s1 r1]=x +FromClaim[r0/s1 r1]=x",
         id="114 of all requests: as v1.36 writes it, their names stay"),
-])  # fmt: skip
-def test_configurations(case: Given, expected: str) -> None:
-    assert expected == outcome(case)
-
-
-ABOUT = "ERR claim default/c0"
-ONE = [on("n1", "p1", "d1")]
-EMPTY_SELECTOR, FUTURE = exactly(selectors=[{}]), exactly(allocationMode="Future")
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # errors of a request
     pytest.param(given(ONE, EMPTY_SELECTOR),
         f"{ABOUT}, request r0, selector #0: CEL expression empty (unsupported selector type?)",
         id="115 a selector of an unknown kind"),
@@ -73,25 +91,7 @@ EMPTY_SELECTOR, FUTURE = exactly(selectors=[{}]), exactly(allocationMode="Future
         id="128 alternatives while the gate is off"),
     pytest.param(given(ONE, asks(["A", "unknown"]), f="PL"), "UU request r0/s1: device class unknown does not exist",
         id="136 no such class of an alternative that is not needed"),
-])  # fmt: skip
-def test_what_is_wrong_with_a_request(case: Given, expected: str) -> None:
-    assert is_as(expected, outcome(case)), outcome(case)
-
-
-def pool(count: int, name: str = "p1"):
-    """d01, d02…"""
-    return on("n1", name, *(a_device(f"d{at:02}") for at in range(1, count + 1)))
-
-
-def first(request: str, count: int, after: int = 0, where: str = "p1") -> str:
-    return " ".join(f"{request}→{where}/d{at:02}" for at in range(after + 1, after + count + 1))
-
-
-def too_many(count: int) -> str:
-    return f"{ABOUT}: number of requested devices {count} exceeds the claim limit of 32"
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # limits
     pytest.param(given(ONE, "A*500"), too_many(500), id="118 too many"),
     pytest.param(given([], "A*32"), "nil", id="119 as many as there may be, and there are none"),
     pytest.param(given([pool(32)], "A*32"), first("r0", 32), id="120 as many as there may be"),
@@ -104,32 +104,13 @@ def too_many(count: int) -> str:
     pytest.param(given([pool(33)], [asks(["A*3", "A"]), asks(["A*2", "A"], ["A*31"])], f="PL"),
         f"r0/s1→p1/d01 | r0/s1→p1/d02 {first('r1/s0', 31, after=2)}",
         id="129 too many in a later claim: the earlier one falls back"),
-])  # fmt: skip
-def test_limits(case: Given, expected: str) -> None:
-    assert expected == outcome(case)
-
-
-X, Y1, Y2 = dev("d1", type="X"), dev("d2", type="Y"), dev("d3", type="Y")
-TWO_AND_AN_X = asks("A*2", want(cel=says("type", "X")))
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # combinations
     pytest.param(given([on("n1", "p1", "d1 d2 d3 d4")], "A*5"), "nil", id="125 five of four in a slice"),
     pytest.param(given([on("n1", "p1", X, Y1, Y2)], TWO_AND_AN_X), "r0→p1/d2 r0→p1/d3 r1→p1/d1",
         id="126 two that leave one for the next request"),
     pytest.param(given([on("n1", "p1", X), on("n1", "p1", Y1), on("n1", "p2", Y2.binding("ready"))], TWO_AND_AN_X,
         f="BC"), "r0→p1/d2 r0→p2/d3 !ready r1→p1/d1", id="127 the same over slices and pools"),
-])  # fmt: skip
-def test_combinations(case: Given, expected: str) -> None:
-    assert expected == outcome(case)
-
-
-BIG_OR_HALF, BIG = [want(mem="8Gi"), want(mem="4Gi")], want(mem="8Gi")
-EIGHT_AND_FOUR = [on("n1", "p1", dev("d1", mem="8Gi"), dev("d2", mem="4Gi"))]
-TWO_TWO_ONE = [on("n1", "p1", dev("d1", mem="2Gi"), dev("d2", mem="2Gi"), dev("d3", mem="1Gi"))]
-
-
-@pytest.mark.parametrize(("case", "expected"), [
+    # alternatives
     pytest.param(given(ONE, asks(["B", "A"]), f="PL"), "r0/s1→p1/d1", id="130 the first is not there"),
     pytest.param(given([on("n1", "p1", "d1"), on("n1", "b/p1", "d1")], asks(["B*2", "A*2"]), f="PL"), "nil",
         id="131 none is"),
@@ -142,5 +123,5 @@ TWO_TWO_ONE = [on("n1", "p1", dev("d1", mem="2Gi"), dev("d2", mem="2Gi"), dev("d
     pytest.param(given(EIGHT_AND_FOUR, [asks(BIG_OR_HALF), asks(BIG)], f="PL"), "r0/s1→p1/d2 | r0→p1/d1",
         id="135 before another claim"),
 ])  # fmt: skip
-def test_alternatives(case: Given, expected: str) -> None:
-    assert expected == outcome(case)
+def test_requests(case: Given, expected: str) -> None:
+    assert is_as(expected, outcome(case)), outcome(case)
