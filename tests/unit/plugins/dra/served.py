@@ -190,8 +190,7 @@ class Served(World):
         """The pod through PreFilter, Filter, Verify and Reserve, assumed on the node."""
         state, said = self.filter(info)
         assert isinstance(said, dict), said
-        slot = self.cluster.nodes.present_slot(node_name)
-        assert slot is not None
+        slot = self.slot(node_name)
         assert not any(out >> slot & 1 for out in said.values()), said
         assumed = placed(info, node_name)
         self.cluster.assume(assumed)
@@ -205,6 +204,16 @@ class Served(World):
             self.cluster.forget(under.info)
         assert self.intake is not None
         self.intake.tick()
+
+    async def undo(self, under: Under) -> None:
+        """The binding has failed, and everything that Unreserve writes is written."""
+        self.unreserve(under)
+        await self.errands()
+
+    def tried(self, *claims: str, name: str = "p") -> tuple[PodInfo, CycleState]:
+        """A pod with these claims, after Filter."""
+        info = using(*claims, name=name)
+        return info, self.filter(info)[0]
 
     def post_filter(self, state: CycleState, info: PodInfo, refused: Groups | None = None) -> Rejection:
         """For a pod that is nominated nowhere, and is refused like this; as Filter refuses it, if that is not said."""

@@ -43,6 +43,5 @@ def creates(world: Served) -> int:
 
 async def undone(world: Served, under: Under) -> tuple[list[ResourceClaim], list[str], list[str]]:
     """The claims that are left of the pod, the devices in use and the claims in flight, once its binding is undone."""
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     return made(world), world.used, world.in_flight

@@ -54,8 +54,7 @@ async def test_post_filter(
 ) -> None:
     """What is given back so that the pod can run, and what is said of it."""
     world = Served(*things, **({"ours": ours} if ours else {}))
-    info = using(*claims)
-    state, _ = world.filter(info)
+    info, state = world.tried(*claims)
 
     assert expected == said(world.post_filter(state, info))
     await world.errands()
@@ -78,8 +77,7 @@ async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_dev
     """In whatever order they are tried; a daemon that died had reserved it for them."""
     world = Served(HELD_ON_N9.reserved_for("p", "p").reserved_for("q", "q"))
     for name in ("p", "q", "p"):
-        info = using("c", name=name)
-        state, _ = world.filter(info)
+        info, state = world.tried("c", name=name)
         world.post_filter(state, info)
         await world.errands()
 
@@ -91,8 +89,7 @@ def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:
     """§3.4: a node that was not looked at is no node on which the claim is all that is in the way."""
     world = Served(HELD_ON_N9, a_claim("d").request("r", "A", count=9))
     world.plugin._boards._clock = Slow(world.clock)
-    info = using("c", "d")
-    state, _ = world.filter(info)
+    info, state = world.tried("c", "d")
 
     assert NOT_HELPED == said(world.post_filter(state, info))
 
@@ -100,8 +97,7 @@ def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:
 async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
     """286: in the next attempt, with its finalizer still there."""
     world = Served(HELD_ON_N9.reserved_for("p", "p"))
-    info = using("c")
-    state, _ = world.filter(info)
+    info, state = world.tried("c")
     world.post_filter(state, info)
     await world.errands()
 
@@ -114,8 +110,7 @@ async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
 async def test_freeing_what_somebody_wrote_meanwhile_does_not_happen() -> None:
     """290: the write fails, and what is written stays."""
     world = Served(HELD_ON_N9)
-    info = using("c")
-    state, _ = world.filter(info)
+    info, state = world.tried("c")
     world.rewrite("c", reserved_for=())
 
     assert FREED == said(world.post_filter(state, info))
@@ -176,8 +171,7 @@ def test_reserve_where_a_claim_needs_nothing() -> None:
 def test_reserve_on_a_node_without_devices() -> None:
     """311: it was not verified, or somebody was faster."""
     world = Served(asking_two(), asking_two("d"))
-    info = using("c", name="late")
-    state, _ = world.filter(info)
+    info, state = world.tried("c", name="late")
     world.reserved(using("d", name="early"))
 
     assert NO_DEVICES == said(world.plugin.reserve(state, info, "n1"))
@@ -187,8 +181,7 @@ def test_reserve_on_a_node_without_devices() -> None:
 def test_reserve_after_the_claim_is_gone() -> None:
     """§3.7 step 4: and nothing of the attempt stays."""
     world = Served(ASKING, a_claim("d").request("r", "A"))
-    info = using("c", "d")
-    state, _ = world.filter(info)
+    info, state = world.tried("c", "d")
     world.withdraw("d")
 
     no = world.plugin.reserve(state, info, "n1")
@@ -206,8 +199,7 @@ async def test_unreserve_before_anything_is_written() -> None:
     world.moves.clear()
 
     world.unreserve(under)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     assert ([], [], []) == (world.in_flight, world.used, world.writes)
     assert before is world.server("c")
@@ -223,8 +215,7 @@ async def test_unreserve_after_the_claim_is_written() -> None:
     world.moves.clear()
 
     world.unreserve(under)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     assert ["protect c", "allocate c", "unreserve c"] == world.writes
     assert ([], ["n1/d0"], ["n1/d0"]) == (world.users("c"), world.devices_of("c"), world.used)
@@ -237,8 +228,7 @@ async def test_unreserve_leaves_other_users_alone() -> None:
     await world.bound(under)
 
     assert ["x", "p"] == world.users("c")
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     assert ["x"] == world.users("c")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 import structlog.testing
@@ -15,16 +14,28 @@ from tests.support.clock import VirtualClock
 ABOUT = "default/c"
 
 
-def failing(*errors: Exception, tries: list[float], clock: VirtualClock) -> Callable[[], Awaitable[None]]:
-    """Fails like this, one after the other, then succeeds."""
-    left = list(errors)
+class World:
+    """Writes in the background: when each was tried, and which claims were given up."""
 
-    async def write() -> None:
-        tries.append(round(clock.now(), 3))
-        if left:
-            raise left.pop(0)
+    def __init__(self) -> None:
+        self.clock, self.given_up = VirtualClock(), list[str]()
+        self.errands = Errands(self.clock, given_up=self.given_up.append)
 
-    return write
+    def run(self, *errors: Exception, what: str = "release", about: str = ABOUT, uid: str = "") -> list[float]:
+        """Begin a write that fails like this, one after the other, and then succeeds. Return when it is tried."""
+        left, tries = list(errors), list[float]()
+
+        async def write() -> None:
+            tries.append(round(self.clock.now(), 3))
+            if left:
+                raise left.pop(0)
+
+        self.errands.run(write, what, about=about, uid=uid)
+        return tries
+
+    def waits(self, *about: str) -> asyncio.Future[None]:
+        """The end of all that is under way about these claims."""
+        return asyncio.ensure_future(self.errands.done(key for key in about))
 
 
 @pytest.mark.parametrize(("errors", "expected", "is_given_up"), [
@@ -46,27 +57,23 @@ def failing(*errors: Exception, tries: list[float], clock: VirtualClock) -> Call
 ])  # fmt: skip
 async def test_how_often_it_is_tried(errors: list[Exception], expected: list[float], *, is_given_up: bool) -> None:
     """Then it is over; if nothing came of it, whoever waits for the claim is asked again."""
-    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
-    errands = Errands(clock, given_up=given_up.append)
+    world = World()
 
-    errands.run(failing(*errors, tries=tries, clock=clock), "release", about=ABOUT)
-    await clock.advance(300.0)
+    tries = world.run(*errors)
+    await world.clock.advance(300.0)
 
-    assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(errands), given_up)
+    assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(world.errands), world.given_up)
 
 
 async def test_a_mistake_is_told_once_with_the_claim_and_costs_nobody_else() -> None:
     """Another one, too; what is done beside it goes on."""
-    clock, tries, others, given_up = VirtualClock(), list[float](), list[float](), list[str]()
-    errands = Errands(clock, given_up=given_up.append)
-    mistakes = [KeyError("oops"), KeyError("oops"), TypeError("and this"), KeyError("oops")]
-
+    world = World()
     with structlog.testing.capture_logs() as log:
-        errands.run(failing(*mistakes, tries=tries, clock=clock), "release", about=ABOUT)
-        errands.run(failing(Unavailable("500"), tries=others, clock=clock), "free", about="default/d")
-        await clock.advance(300.0)
+        tries = world.run(KeyError("oops"), KeyError("oops"), TypeError("and this"), KeyError("oops"))
+        others = world.run(Unavailable("500"), what="free", about="default/d")
+        await world.clock.advance(300.0)
 
-    assert ([0.0, 0.5, 1.5, 3.5, 7.5], [0.0, 0.5], []) == (tries, others, given_up)
+    assert ([0.0, 0.5, 1.5, 3.5, 7.5], [0.0, 0.5], []) == (tries, others, world.given_up)
     errors = [line for line in log if line["log_level"] == "error"]
     told = [(line["what"], line["claim"], line["error"]) for line in errors]
     assert [("release", ABOUT, "KeyError('oops')"), ("release", ABOUT, "TypeError('and this')")] == told
@@ -75,95 +82,83 @@ async def test_a_mistake_is_told_once_with_the_claim_and_costs_nobody_else() -> 
 
 async def test_who_is_told_may_fail_too() -> None:
     """It is logged, and the errand is over."""
-    clock, tries = VirtualClock(), list[float]()
+    world = World()
 
     def fail(_: str) -> None:
         raise KeyError("oops")
 
-    errands = Errands(clock, given_up=fail)
+    world.errands = Errands(world.clock, given_up=fail)
     with structlog.testing.capture_logs() as log:
-        errands.run(failing(Forbidden("may not"), tries=tries, clock=clock), "release", about=ABOUT)
-        await clock.advance(300.0)
+        tries = world.run(Forbidden("may not"))
+        await world.clock.advance(300.0)
 
-    assert ([0.0], 0) == (tries, len(errands))
+    assert ([0.0], 0) == (tries, len(world.errands))
     assert [("error", ABOUT)] == [(line["log_level"], line["claim"]) for line in log if line["log_level"] == "error"]
-    errands.run(failing(tries=tries, clock=clock), "release", about=ABOUT)
-    await clock.settle()
-    assert 2 == len(tries)
+    again = world.run()
+    await world.clock.settle()
+    assert [300.0] == again
 
 
 async def test_the_same_is_not_done_twice_at_once() -> None:
     """But again when it is over."""
-    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
-    errands = Errands(clock, given_up=given_up.append)
-    write = failing(Unavailable("500"), tries=tries, clock=clock)
+    world = World()
+    first, second = world.run(Unavailable("500")), world.run()
+    await world.clock.advance(1.0)
+    third = world.run()
+    await world.clock.advance(1.0)
 
-    errands.run(write, "release", about=ABOUT)
-    errands.run(write, "release", about=ABOUT)
-    await clock.advance(1.0)
-    errands.run(write, "release", about=ABOUT)
-    await clock.advance(1.0)
-
-    assert [0.0, 0.5, 1.0] == tries
+    assert ([0.0, 0.5], [], [1.0]) == (first, second, third)
 
 
 async def test_who_relies_on_a_claim_waits_for_what_is_under_way_about_it() -> None:
     """And for nothing else; being cancelled cancels no errand."""
-    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
-    errands = Errands(clock, given_up=given_up.append)
-    errands.run(failing(Unavailable("500"), tries=tries, clock=clock), "release", about=ABOUT)
-    waits = asyncio.ensure_future(errands.done([ABOUT]))
-    stopped = asyncio.ensure_future(errands.done([ABOUT]))
-    other = asyncio.ensure_future(errands.done(["default/d"]))
-    await clock.settle()
+    world = World()
+    tries = world.run(Unavailable("500"))
+    waits, stopped, other = world.waits(ABOUT), world.waits(ABOUT), world.waits("default/d")
+    await world.clock.settle()
     stopped.cancel()
-    await clock.settle()
+    await world.clock.settle()
 
     assert (False, True, True) == (waits.done(), stopped.cancelled(), other.done())
-    await clock.advance(0.5)
+    await world.clock.advance(0.5)
     assert (True, [0.0, 0.5]) == (waits.done(), tries)
 
 
 async def test_what_is_begun_while_somebody_waits_is_waited_for_too() -> None:
     """Until nothing is under way any more."""
-    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
-    errands = Errands(clock, given_up=given_up.append)
-    errands.run(failing(Unavailable("500"), tries=tries, clock=clock), "release", about=ABOUT)
-    waits = asyncio.ensure_future(errands.done(key for key in (ABOUT,)))
-    await clock.settle()
-    errands.run(failing(Unavailable("500"), Unavailable("500"), tries=tries, clock=clock), "free", about=ABOUT)
+    world = World()
+    world.run(Unavailable("500"))
+    waits = world.waits(ABOUT)
+    await world.clock.settle()
+    world.run(Unavailable("500"), Unavailable("500"), what="free")
 
-    await clock.advance(0.5)
+    await world.clock.advance(0.5)
     assert not waits.done()
-    await clock.advance(1.0)
+    await world.clock.advance(1.0)
     assert waits.done()
 
 
 async def test_whoever_stops_waits_for_all_of_them() -> None:
     """Also for those that are begun meanwhile; with nothing under way not at all."""
-    clock, tries, given_up = VirtualClock(), list[float](), list[str]()
-    errands = Errands(clock, given_up=given_up.append)
-    await errands.drain()
-    errands.run(failing(Unavailable("500"), tries=tries, clock=clock), "release", about=ABOUT)
-    stops = asyncio.ensure_future(errands.drain())
-    await clock.settle()
-    errands.run(failing(Unavailable("500"), Unavailable("500"), tries=tries, clock=clock), "free", about="default/d")
+    world = World()
+    await world.errands.drain()
+    world.run(Unavailable("500"))
+    stops = asyncio.ensure_future(world.errands.drain())
+    await world.clock.settle()
+    world.run(Unavailable("500"), Unavailable("500"), what="free", about="default/d")
 
-    await clock.advance(0.5)
-    assert (len(errands), stops.done()) == (1, False)
-    await clock.advance(1.0)
-    assert (len(errands), stops.done()) == (0, True)
+    await world.clock.advance(0.5)
+    assert (len(world.errands), stops.done()) == (1, False)
+    await world.clock.advance(1.0)
+    assert (len(world.errands), stops.done()) == (0, True)
 
 
 async def test_a_claim_that_was_created_again_under_its_name_gets_a_write_of_its_own() -> None:
     """The first write still waits for a busy server when the second claim is to be deallocated."""
-    clock, tries, again = VirtualClock(), list[float](), list[float]()
-    errands = Errands(clock)
-    errands.run(failing(Unavailable("503"), NotFound("gone"), tries=tries, clock=clock), "w", about=ABOUT, uid="1")
-    await clock.advance(0.1)
+    world = World()
+    tries = world.run(Unavailable("503"), NotFound("gone"), uid="1")
+    await world.clock.advance(0.1)
+    again = world.run(uid="2")
+    await world.clock.advance(5.0)
 
-    errands.run(failing(tries=again, clock=clock), "w", about=ABOUT, uid="2")
-    await clock.advance(5.0)
-
-    assert (tries, again) == ([0.0, 0.5], [0.1])
-    assert len(errands) == 0
+    assert ([0.0, 0.5], [0.1], 0) == (tries, again, len(world.errands))

@@ -108,8 +108,7 @@ async def test_315_a_node_that_has_it_itself() -> None:
     assert ([], []) == (world.in_flight, world.used)
     assert "" == await world.bound(under)
     assert ([], []) == (world.writes, world.writer.extended_statuses)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert [] == world.writes
 
 
@@ -122,8 +121,7 @@ async def test_316_beside_a_claim_of_the_pods_own() -> None:
 
     assert "create claim for extended resources default/: no" == await world.bound(under)
     assert ["protect c", "allocate c", "create <extended-resources>"] == world.writes
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert ([], []) == (world.users("c"), made(world))
 
     assert "" == await world.bound(world.reserved(gpus(claim="c")))
@@ -161,8 +159,7 @@ async def test_somebody_else_binds_the_pod(*, is_named: bool) -> None:
     status = replace(under.info.pod.status, extended_resource_claim_status=named)
     world.cluster.add_pod(pod_info(replace(under.info.pod, status=status)))
 
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     assert (["n1/d0"] if is_named else []) == world.used
     assert is_named == bool(made(world))
@@ -172,8 +169,7 @@ async def test_331_before_anything_is_written() -> None:
     """Only memory is to be given back."""
     world = a_world()
     under = world.reserved(gpus(2))
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     assert ([], [], []) == (world.writes, world.used, world.in_flight)
 
@@ -236,8 +232,7 @@ async def test_a_second_look_at_the_node_finds_no_fault_with_its_own_devices() -
     """After Reserve, after PreBind, for as long as the attempt lasts."""
     world = a_world()
     under = world.reserved(gpus(2))
-    slot = world.cluster.nodes.present_slot("n1")
-    assert slot is not None
+    slot = world.slot()
 
     for moment in ("reserved", "written"):
         if moment == "written":

@@ -32,8 +32,7 @@ async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
     assert f"update pod default/p ExtendedResourceClaimStatus: {error}" == await world.bound(under)
     assert 1 == len(made(world))
     world.unreserve(under)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert ([], [], 1) == (made(world), world.used, sum(each.startswith("delete") for each in world.writes))
 
 
@@ -86,8 +85,7 @@ async def test_330_it_cannot_be_made(error: ApiError) -> None:
     assert f"create claim for extended resources default/: {error}" == await world.bound(under)
     assert ["failure"] == counted
     assert (5 if isinstance(error, Unavailable) else 1) == creates(world)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert ([], [], creates(world)) == (made(world), world.used, len(world.writes))
 
 

@@ -36,8 +36,7 @@ def test_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: d
 def test_no_slices() -> None:
     """271."""
     world = Served(ASKING, bare=True)
-    info = using("c")
-    state, _ = world.filter(info)
+    info, state = world.tried("c")
 
     assert {"n1": NO_DEVICES, "n2": NO_DEVICES} == world.refusals(info)
     assert (U, "still not schedulable") == said(world.post_filter(state, info))
@@ -117,8 +116,7 @@ def test_after_reserve_the_pods_own_devices_are_not_taken_for_somebody_elses() -
     """D7: a second look before Bind."""
     world = Served(asking_two())
     info, state = world.reserved(using("c"))
-    slot = world.cluster.nodes.present_slot("n1")
-    assert slot is not None
+    slot = world.slot()
 
     assert {} == world.plugin.filter(state, info, 1 << slot)
     assert finish(answered(world.plugin.verify(state, info, slot))) is None

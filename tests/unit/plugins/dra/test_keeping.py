@@ -43,8 +43,7 @@ def stage(slices: SliceBuilder, *claims: ClaimBuilder) -> tuple[World, Keeping]:
 
 def avoids(world: World, keeping: Keeping, other: PodInfo) -> None:
     """Somebody is tried on n1, after this pod."""
-    slot = world.cluster.nodes.present_slot("n1")
-    assert slot is not None
+    slot = world.slot()
     keeping.on(DeviceState(), AsIf(slot, ()), other)
 
 
@@ -121,8 +120,7 @@ FIRST, BOTH = a_claim("u").request("r", "A"), a_claim("s").request("r", "A", cou
 
 def in_turn(world: World, keeping: Keeping) -> None:
     """Somebody is tried on n1, after all that are nominated there."""
-    slot = world.cluster.nodes.present_slot("n1")
-    assert slot is not None
+    slot = world.slot()
     world.devices.on_nodes.catch_up()
     as_if = AsIf(slot, keeping._holders.at(slot, {}))
     for _, other in world.handle.preempting.nominated():
@@ -169,8 +167,7 @@ def test_pods_that_are_nominated_no_more_are_forgotten_when_there_are_many(monke
 def test_the_searches_of_one_attempt_share_two_seconds() -> None:
     """A pod whose devices would be searched for after that keeps nothing, and the event loop goes on."""
     world, keeping = stage(TWO, ONE)
-    slot = world.cluster.nodes.present_slot("n1")
-    assert slot is not None
+    slot = world.slot()
 
     assert keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S - 0.1), AsIf(slot, ()), nominee())
     assert not keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S), AsIf(slot, ()), nominee())

@@ -27,8 +27,7 @@ def told(*names: str | None) -> PodInfo:
 
 def again(world: Served, under: Under) -> list[Rejection]:
     """What the second look says of its node."""
-    slot = world.cluster.nodes.present_slot(under.info.node_name)
-    assert slot is not None
+    slot = world.slot(under.info.node_name)
     return list(finish(answered(world.plugin.filter(under.state, under.info, 1 << slot))))
 
 
@@ -44,8 +43,7 @@ async def test_before_anything_is_written() -> None:
     seen_again(world, "second")
 
     assert SAID == await world.bound(under)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert ([], [], []) == (world.writes, world.used, world.in_flight)
 
 
@@ -57,8 +55,7 @@ async def test_while_it_is_written() -> None:
 
     assert SAID == await world.bound(under)
     world.unreserve(under)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert ["protect first", "allocate first", "deallocate first"] == world.writes
     assert ([], [], []) == (world.users("first"), world.devices_of("first"), world.used)
     assert "" == await world.bound(world.reserved(told("second")))
@@ -99,8 +96,7 @@ async def test_what_is_still_named_is_only_released() -> None:
     assert "" == await world.bound(under)
     seen_again(world, "third", "second")
 
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert {"deallocate first", "unreserve second"} == set(world.writes[-2:])
     assert ([], 1) == (world.devices_of("first"), len(world.devices_of("second")))
 
@@ -120,8 +116,7 @@ async def test_the_claim_for_extended_resources_is_no_entry_of_the_pods() -> Non
 
     world.cluster.name_claims(both("second"))
     assert [SAID] == [no.message for no in again(world, under)]
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert [] == world.used
 
 

@@ -205,8 +205,7 @@ def test_the_fuller_of_equal_nodes_is_preferred() -> None:
     """§10: what asks for many devices finds them together."""
     taken = a_claim("h").allocated(a_result("r", "a/n2/d0"))
     world = Served(taken, ASKING, ours=KubestowArgs(device_scoring="pack"))
-    info = using("c")
-    state, _ = world.filter(info)
+    info, state = world.tried("c")
     nodes = world.cluster.nodes.present
 
     assert ["n2"] == [name for at, name in enumerate(("n1", "n2")) if world.plugin.prefer(state, info, nodes) >> at & 1]

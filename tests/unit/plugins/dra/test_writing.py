@@ -236,8 +236,7 @@ async def test_a_second_attempt_takes_what_the_first_has_allocated() -> None:
     """§3.8: the allocation stays with the claim."""
     world, under = begun()
     await world.bound(under)
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     again = world.reserved(using("c"))
 

@@ -75,8 +75,7 @@ async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
         world.metrics.collisions,
         set(world.plugin._binder._writer.unconfirmed),
     )
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
     assert "" == await world.bound(world.reserved(using("c")))
     assert {} == world.plugin._binder._writer.unconfirmed
 

@@ -142,8 +142,7 @@ async def test_cancelled_between_two_claims() -> None:
     hold.set()
     await world.clock.settle()
     assert task.cancelled()
-    world.unreserve(under)
-    await world.errands()
+    await world.undo(under)
 
     assert (["n1/d0"], []) == (world.devices_of("c"), world.devices_of("o"))
     assert (["n1/d0"], []) == (world.used, world.in_flight)

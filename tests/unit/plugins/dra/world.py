@@ -92,6 +92,11 @@ class World:
                 case _:
                     raise TypeError(type(obj).__name__)
 
+    def slot(self, node_name: str = "n1") -> int:
+        slot = self.cluster.nodes.present_slot(node_name)
+        assert slot is not None
+        return slot
+
     def pod(self, *claims: str) -> PodInfo:
         """A pod that uses these claims, by name."""
         builder = pod("p").uid("uid-p")
