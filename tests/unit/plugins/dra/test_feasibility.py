@@ -10,17 +10,8 @@ import msgspec
 import pytest
 from hypothesis import assume, example, given, settings, strategies as st
 
+from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
-from scheduler.api.resource_v1 import (
-    CapacityRequirements,
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceCounterConsumption,
-    ExactDeviceRequest,
-)
 from scheduler.core.cooperative import finish
 from scheduler.plugins.dra import allocator as searching, feasibility
 from scheduler.plugins.dra.bounds import Bounds
@@ -37,20 +28,22 @@ COUNTERS = "abcdef"
 STEPS_MAX = 30_000
 
 
-def partitions(chance: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150) -> list[Device]:
+def partitions(
+    chance: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150
+) -> list[api.Device]:
     """Each draws on one to three of the counters, and is of one of three sizes that have nothing to do with it."""
     out = []
     for at in range(count):
         drawn = chance.sample(counters, chance.randint(1, min(3, len(counters))))
-        takes = {name: Counter(parse(str(chance.randint(least, most)))) for name in drawn}
-        attributes = {"u": DeviceAttribute(int_=at), "size": DeviceAttribute(int_=at % 3)}
-        consumes = (DeviceCounterConsumption("c", takes),)
-        out.append(Device(name=f"d{at:03}", attributes=attributes, consumes_counters=consumes))
+        takes = {name: api.Counter(parse(str(chance.randint(least, most)))) for name in drawn}
+        attributes = {"u": api.DeviceAttribute(int_=at), "size": api.DeviceAttribute(int_=at % 3)}
+        consumes = (api.DeviceCounterConsumption("c", takes),)
+        out.append(api.Device(name=f"d{at:03}", attributes=attributes, consumes_counters=consumes))
     return out
 
 
-def counter_set(counters: str, amount: int) -> tuple[CounterSet, ...]:
-    return (CounterSet("c", {name: Counter(parse(str(amount))) for name in counters}),)
+def counter_set(counters: str, amount: int) -> tuple[api.CounterSet, ...]:
+    return (api.CounterSet("c", {name: api.Counter(parse(str(amount))) for name in counters}),)
 
 
 def a_case(seed: int, amount: int, *, wanted: int = 10) -> Case:
@@ -81,19 +74,19 @@ def cases_with_admins(draw: st.DrawFn) -> Case:
     counters, devices = COUNTERS[: chance.randint(1, 2)], []
     names = ("mem", "cores")[: chance.randint(1, 2)]
     for each in partitions(chance, chance.randint(3, 7), counters, least=1, most=4):
-        capacity = {name: DeviceCapacity(parse(str(chance.randint(2, 9)))) for name in names}
+        capacity = {name: api.DeviceCapacity(parse(str(chance.randint(2, 9)))) for name in names}
         is_shared, draws = chance.random() < 0.6, chance.random() < 0.7
         more: dict[str, Any] = {"allow_multiple_allocations": True, "capacity": capacity} if is_shared else {}
         consumes = each.consumes_counters if draws or not is_shared else ()
-        devices.append(Device(name=each.name, attributes=each.attributes, consumes_counters=consumes, **more))
+        devices.append(api.Device(name=each.name, attributes=each.attributes, consumes_counters=consumes, **more))
     asks = [_anything(chance, names) for _ in range(chance.randint(1, 4))]
     cut, most = chance.randint(0, len(asks)), chance.randint(1, len(asks))
     claims = [_claim(*some) for some in (asks[:cut], asks[cut:most], asks[max(cut, most) :]) if some]
     return _case(devices, *claims, counters=counter_set(counters, chance.randint(3, 14)))
 
 
-def _anything(chance: random.Random, names: Sequence[str]) -> ExactDeviceRequest:
-    exactly: ExactDeviceRequest = _ask(
+def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceRequest:
+    exactly: api.ExactDeviceRequest = _ask(
         count=chance.choice((1, 1, 2, 3)), where=chance.choice(("any", "any", "size < 2"))
     )
     amounts = {name: parse(str(chance.randint(1, 5))) for name in names}
@@ -101,13 +94,13 @@ def _anything(chance: random.Random, names: Sequence[str]) -> ExactDeviceRequest
     return msgspec.structs.replace(
         exactly,
         admin_access=True if kind == "admin" else None,
-        capacity=CapacityRequirements(amounts) if kind == "part" else None,
+        capacity=api.CapacityRequirements(amounts) if kind == "part" else None,
     )
 
 
 ADMIN_WITH_ALL_OF_ANOTHER = _case(
     [
-        Device(name=name, consumes_counters=(DeviceCounterConsumption("c", {"a": Counter(parse(amount))}),))
+        api.Device(name=name, consumes_counters=(api.DeviceCounterConsumption("c", {"a": api.Counter(parse(amount))}),))
         for name, amount in (("d0", "60"), ("d1", "47"), ("d2", "53"))
     ],
     _claim(_ask(count=2)),
@@ -194,11 +187,11 @@ def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, pack
 ])  # fmt: skip
 def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, expected: Answer) -> None:
     devices = [
-        Device(
+        api.Device(
             name=f"d{at}",
             consumes_counters=(
-                DeviceCounterConsumption("c", {"a": Counter(parse(f"{unit}"))}),
-                DeviceCounterConsumption("c", {"a": Counter(parse(f"{at + 1}"))}),
+                api.DeviceCounterConsumption("c", {"a": api.Counter(parse(f"{unit}"))}),
+                api.DeviceCounterConsumption("c", {"a": api.Counter(parse(f"{at + 1}"))}),
             ),
         )
         for at in range(3)

@@ -12,15 +12,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
-from scheduler.api.resource_v1 import (
-    CapacityRequirements,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceCounterConsumption,
-    ExactDeviceRequest,
-)
 from scheduler.core.feature_gates import LIST_TYPES
 from scheduler.plugins.dra.allocator import Picked, Search
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
@@ -31,12 +24,12 @@ from tests.unit.plugins.dra.test_feasibility import COUNTERS, counter_set, parti
 from tests.unit.plugins.dra.test_worst_cases import _ask, _case, _claim, _gpu_counters, _partitions, _parts
 
 
-def _in_groups(chance: random.Random, groups: int) -> list[Device]:
+def _in_groups(chance: random.Random, groups: int) -> list[api.Device]:
     """Sixty partitions, each of one of so many groups."""
     return [
-        Device(
+        api.Device(
             name=each.name,
-            attributes={"group": DeviceAttribute(int_=at % groups)},
+            attributes={"group": api.DeviceAttribute(int_=at % groups)},
             consumes_counters=each.consumes_counters,
         )
         for at, each in enumerate(partitions(chance, 60, COUNTERS))
@@ -57,7 +50,7 @@ def many_of_many(seed: int, amount: int) -> Case:
 def all_sizes(seed: int, share: float) -> Case:
     """Partitions of eight GPUs in all sizes, of so much of the slices there are."""
     chance, slices = random.Random(seed), 0
-    asks: list[ExactDeviceRequest] = []
+    asks: list[api.ExactDeviceRequest] = []
     while slices < 56 * share and len(asks) < 32:
         size = chance.choice((1, 1, 2, 2, 3, 3, 4, 7))
         asks.append(_ask(where=f"size == {size}"))
@@ -81,7 +74,7 @@ def disjoint_lists(seed: int, count: int) -> Case:
     """Six devices with three of eighteen values each, and none twice."""
     chance = random.Random(seed)
     devices = [
-        Device(name=f"d{at:02}", attributes={"net": DeviceAttribute(ints=tuple(chance.sample(range(18), 3)))})
+        api.Device(name=f"d{at:02}", attributes={"net": api.DeviceAttribute(ints=tuple(chance.sample(range(18), 3)))})
         for at in range(count)
     ]
     case = _case(devices, _claim(_ask(count=6), distinct=["net"]))
@@ -96,14 +89,14 @@ def _cut(chance: random.Random, count: int) -> list[int]:
     return [*parts, rest] if 30 // count <= rest <= 270 // count else _cut(chance, count)
 
 
-def _taking(**amounts: int) -> ExactDeviceRequest:
-    asked = CapacityRequirements({name: parse(str(each)) for name, each in amounts.items()})
-    return ExactDeviceRequest("", "any", (), "ExactCount", 1, capacity=asked)
+def _taking(**amounts: int) -> api.ExactDeviceRequest:
+    asked = api.CapacityRequirements({name: parse(str(each)) for name, each in amounts.items()})
+    return api.ExactDeviceRequest("", "any", (), "ExactCount", 1, capacity=asked)
 
 
-def _shared(at: int, *names: str, draws: tuple[DeviceCounterConsumption, ...] = ()) -> Device:
-    capacity = {name: DeviceCapacity(parse("100")) for name in names}
-    return Device(name=f"d{at:02}", allow_multiple_allocations=True, capacity=capacity, consumes_counters=draws)
+def _shared(at: int, *names: str, draws: tuple[api.DeviceCounterConsumption, ...] = ()) -> api.Device:
+    capacity = {name: api.DeviceCapacity(parse("100")) for name in names}
+    return api.Device(name=f"d{at:02}", allow_multiple_allocations=True, capacity=capacity, consumes_counters=draws)
 
 
 def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> Case:
@@ -130,7 +123,7 @@ def drawing_devices(seed: int, amount: int) -> Case:
 def admin_between(seed: int, amount: int) -> Case:
     """Five partitions, three for an administrator, and four: in three claims."""
     devices = partitions(random.Random(seed), 60, COUNTERS)
-    admin = ExactDeviceRequest("", "any", (), "ExactCount", 3, admin_access=True)
+    admin = api.ExactDeviceRequest("", "any", (), "ExactCount", 3, admin_access=True)
     claims = [_claim(_ask(count=5)), _claim(admin), _claim(_ask(count=4))]
     return _case(devices, *claims, counters=counter_set(COUNTERS, amount))
 

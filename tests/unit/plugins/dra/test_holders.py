@@ -16,34 +16,23 @@ from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
 
-
-def nothing(_: Cluster) -> None:
-    """The cache has never heard of it."""
-
-
-def runs(cluster: Cluster) -> None:
-    cluster.add_pod(pod_info(pod("v").uid("v").bound_to("n1").typed()))
+V = pod("v").uid("v").bound_to("n1")
+ENDS = V.set({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+UNREADABLE = Broken("Pod", Metadata(name="v", namespace="default", uid="v"), "no number", node_name="n1")
 
 
-def ends(cluster: Cluster) -> None:
-    leaving = pod("v").uid("v").bound_to("n1").set({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
-    cluster.add_pod(pod_info(leaving.typed()))
-
-
-def cannot_be_read(cluster: Cluster) -> None:
-    metadata = Metadata(name="v", namespace="default", uid="v")
-    cluster.add_broken(Broken(kind="Pod", metadata=metadata, why="no number", node_name="n1"))
-
-
-def could_not_be_read(cluster: Cluster) -> None:
-    cannot_be_read(cluster)
+def came_and_went(cluster: Cluster) -> None:
+    cluster.add_broken(UNREADABLE)
     cluster.remove_broken("v")
 
 
-@pytest.mark.parametrize(
-    ("becomes", "is_leaving"),
-    [(nothing, True), (runs, False), (ends, True), (cannot_be_read, False), (could_not_be_read, True)],
-)
+@pytest.mark.parametrize(("becomes", "is_leaving"), [
+    pytest.param(lambda _: None, True, id="the cache has never heard of it"),
+    pytest.param(lambda cluster: cluster.add_pod(pod_info(V.typed())), False, id="it runs"),
+    pytest.param(lambda cluster: cluster.add_pod(pod_info(ENDS.typed())), True, id="it ends"),
+    pytest.param(lambda cluster: cluster.add_broken(UNREADABLE), False, id="it cannot be read"),
+    pytest.param(came_and_went, True, id="it could not be read, and is gone"),
+])  # fmt: skip
 def test_whose_user_leaves(becomes: Callable[[Cluster], None], is_leaving: bool) -> None:
     """A pod that cannot be read is there all the same."""
     cluster = Cluster(VirtualClock())

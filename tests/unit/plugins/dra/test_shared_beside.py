@@ -90,6 +90,8 @@ ROWS = [
     pytest.param((ROOM,), FIVE, (share("9", "m2"),), "", id="of another device"),
     pytest.param((ROOM,), FIVE, (part("m"),),
         "claim default/c: device a/n1/m got allocated to another claim in the meantime", id="all of the device"),
+    pytest.param((a_slice("n1", "a", a_device("m")),), a_claim("c").request("r", "A"), (part("m"),),
+        "claim default/c: device a/n1/m got allocated to another claim in the meantime", id="the device that ours has"),
     pytest.param((a_slice("n1", "a", a_device("m").cap("room", "8")),), a_claim("c").request("r", "A"), (share("2"),),
         "claim default/c: device a/n1/m got allocated to another claim in the meantime",
         id="a share of the device that ours has whole"),

@@ -10,32 +10,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.api import resource_v1 as api
 from scheduler.api.meta import Metadata
 from scheduler.api.quantity import parse
-from scheduler.api.resource_v1 import (
-    CapacityRequirements,
-    CelSelector,
-    ClaimMetadata,
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceClaim,
-    DeviceClass,
-    DeviceClassSpec,
-    DeviceConstraint,
-    DeviceCounterConsumption,
-    DeviceId,
-    DeviceRequest,
-    DeviceSelector,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
@@ -47,74 +24,78 @@ PARTS = {"1g": (1, range(7)), "2g": (2, range(0, 6, 2)), "3g": (4, (0, 4)), "4g"
 """Partitions of a GPU with seven slices and eight parts of memory: parts of memory that each takes, and where it may start."""
 
 
-def _device(name: str, **more: Any) -> Device:
-    attributes = {key: DeviceAttribute(int_=value) for key, value in more.pop("says", {}).items()}
-    return Device(name=name, attributes=attributes, **more)
+def _device(name: str, **more: Any) -> api.Device:
+    attributes = {key: api.DeviceAttribute(int_=value) for key, value in more.pop("says", {}).items()}
+    return api.Device(name=name, attributes=attributes, **more)
 
 
-def _plain(count: int, **says: Callable[[int], int]) -> list[Device]:
+def _plain(count: int, **says: Callable[[int], int]) -> list[api.Device]:
     """Devices whose attributes are worked out from their numbers."""
     return [_device(f"d{at:03}", says={key: value(at) for key, value in says.items()}) for at in range(count)]
 
 
-def _ids(count: int) -> list[Device]:
+def _ids(count: int) -> list[api.Device]:
     """Devices with a value of `id` each."""
     return _plain(count, id=lambda at: at)
 
 
-def _partitions(gpus: int) -> list[Device]:
+def _partitions(gpus: int) -> list[api.Device]:
     """All partitions of so many GPUs, that draw on slices of computing and of memory."""
     out = []
     for gpu in range(gpus):
         for name, (memory, starts) in PARTS.items():
             for start in starts:
-                takes = {"slices": Counter(parse(name[0]))}
-                takes |= {f"memory{at}": Counter(parse("1")) for at in range(start, start + memory)}
+                takes = {"slices": api.Counter(parse(name[0]))}
+                takes |= {f"memory{at}": api.Counter(parse("1")) for at in range(start, start + memory)}
                 out.append(
                     _device(
                         f"gpu{gpu}-{name}-{start}",
                         says={"size": int(name[0])},
-                        consumes_counters=(DeviceCounterConsumption(f"gpu{gpu}", takes),),
+                        consumes_counters=(api.DeviceCounterConsumption(f"gpu{gpu}", takes),),
                     )
                 )
     return out
 
 
-def _gpu_counters(gpus: int) -> tuple[CounterSet, ...]:
-    counters = {"slices": Counter(parse("7"))} | {f"memory{at}": Counter(parse("1")) for at in range(8)}
-    return tuple(CounterSet(f"gpu{gpu}", counters) for gpu in range(gpus))
+def _gpu_counters(gpus: int) -> tuple[api.CounterSet, ...]:
+    counters = {"slices": api.Counter(parse("7"))} | {f"memory{at}": api.Counter(parse("1")) for at in range(8)}
+    return tuple(api.CounterSet(f"gpu{gpu}", counters) for gpu in range(gpus))
 
 
-def _parts(count: int, capacity: str) -> list[Device]:
+def _parts(count: int, capacity: str) -> list[api.Device]:
     return [
-        Device(name=f"d{at}", allow_multiple_allocations=True, capacity={"mem": DeviceCapacity(parse(capacity))})
+        api.Device(
+            name=f"d{at}", allow_multiple_allocations=True, capacity={"mem": api.DeviceCapacity(parse(capacity))}
+        )
         for at in range(count)
     ]
 
 
 def _ask(name: str = "", count: int = 1, where: str = "any", *, everything: bool = False, mem: str = "") -> Any:
-    selectors = () if where == "any" else (DeviceSelector(CelSelector(where)),)
-    capacity = CapacityRequirements({"mem": parse(mem)}) if mem else None
+    selectors = () if where == "any" else (api.DeviceSelector(api.CelSelector(where)),)
+    capacity = api.CapacityRequirements({"mem": parse(mem)}) if mem else None
     mode = "All" if everything else "ExactCount"
-    return ExactDeviceRequest(name, "any", selectors, mode, 0 if everything else count, capacity=capacity)
+    return api.ExactDeviceRequest(name, "any", selectors, mode, 0 if everything else count, capacity=capacity)
 
 
-def _claim(*asks: Any, match: Sequence[str] = (), distinct: Sequence[str] = ()) -> ResourceClaim:
+def _claim(*asks: Any, match: Sequence[str] = (), distinct: Sequence[str] = ()) -> api.ResourceClaim:
     """A list of asks is a request with alternatives."""
     requests = tuple(
-        DeviceRequest(f"r{at}", first_available=tuple(ask)) if isinstance(ask, list) else DeviceRequest(f"r{at}", ask)
+        api.DeviceRequest(f"r{at}", first_available=tuple(ask))
+        if isinstance(ask, list)
+        else api.DeviceRequest(f"r{at}", ask)
         for at, ask in enumerate(asks)
     )
-    constraints = tuple(DeviceConstraint(match_attribute=f"a/{each}") for each in match)
-    constraints += tuple(DeviceConstraint(distinct_attribute=f"a/{each}") for each in distinct)
-    spec = ResourceClaimSpec(DeviceClaim(requests, constraints))
-    return ResourceClaim(ClaimMetadata(name="c", namespace="default", uid="c"), spec)
+    constraints = tuple(api.DeviceConstraint(match_attribute=f"a/{each}") for each in match)
+    constraints += tuple(api.DeviceConstraint(distinct_attribute=f"a/{each}") for each in distinct)
+    spec = api.ResourceClaimSpec(api.DeviceClaim(requests, constraints))
+    return api.ResourceClaim(api.ClaimMetadata(name="c", namespace="default", uid="c"), spec)
 
 
-def _holds(expression: str, _driver: str, device: Device) -> bool | str:
+def _holds(expression: str, _driver: str, device: api.Device) -> bool | str:
     """`ATTRIBUTE OPERATOR NUMBER`; without the attribute it is false."""
     name, operator, number = expression.split()
-    value = device.attributes.get(name, DeviceAttribute()).int_
+    value = device.attributes.get(name, api.DeviceAttribute()).int_
     if value is None:
         return False
     if operator == "%":
@@ -123,27 +104,29 @@ def _holds(expression: str, _driver: str, device: Device) -> bool | str:
 
 
 def _case(
-    devices: Sequence[Device],
-    *claims: ResourceClaim,
+    devices: Sequence[api.Device],
+    *claims: api.ResourceClaim,
     used: Iterable[str] = (),
-    counters: Sequence[CounterSet] = (),
+    counters: Sequence[api.CounterSet] = (),
     per_slice: int = 64,
 ) -> Case:
     parts = [tuple(devices[at : at + per_slice]) for at in range(0, len(devices), per_slice)]
     specs: list[dict[str, Any]] = [{"devices": part} for part in parts]
     specs += [{"shared_counters": tuple(counters[at : at + 8])} for at in range(0, len(counters), 8)]
-    pool = ResourcePool("n1", 1, len(specs))
+    pool = api.ResourcePool("n1", 1, len(specs))
     slices = [
-        ResourceSlice(Metadata(name=f"s{at:02}"), ResourceSliceSpec(driver="a", pool=pool, node_name="n1", **spec))
+        api.ResourceSlice(
+            Metadata(name=f"s{at:02}"), api.ResourceSliceSpec(driver="a", pool=pool, node_name="n1", **spec)
+        )
         for at, spec in enumerate(specs)
     ]
-    classes = {"any": DeviceClass(Metadata(name="any"), DeviceClassSpec())}
+    classes = {"any": api.DeviceClass(Metadata(name="any"), api.DeviceClassSpec())}
     world = World(NODES, slices, classes, DEVICE_GATES_ON, _holds)
-    world.exclusive = {DeviceId("a", "n1", name) for name in used}
+    world.exclusive = {api.DeviceId("a", "n1", name) for name in used}
     return Case(world, list(claims))
 
 
-def _on_eight_gpus(*claims: ResourceClaim) -> Case:
+def _on_eight_gpus(*claims: api.ResourceClaim) -> Case:
     return _case(_partitions(8), *claims, counters=_gpu_counters(8))
 
 

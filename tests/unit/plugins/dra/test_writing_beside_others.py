@@ -12,23 +12,6 @@ from tests.unit.plugins.dra.writings import DONE, OTHER, begun, taken_by_other, 
 TAKEN = "claim default/c: device a/n1/d0 got allocated to another claim in the meantime"
 
 
-async def test_somebody_else_was_first_in_the_watch() -> None:
-    """§10.5: we yield, the devices are given back, and theirs stay."""
-    world, under = begun(ASKING, OTHER)
-    steps(world, taken_by_other, only="allocate")
-
-    assert TAKEN == await world.bound(under)
-
-    assert ([], ["n1/d0"], [], 1) == (
-        world.devices_of("c"),
-        world.devices_of("o"),
-        world.users("c"),
-        world.metrics.collisions,
-    )
-    world.unreserve(under)
-    assert (["n1/d0"], [], {}) == (world.used, world.in_flight, world.plugin._binder._writer.unconfirmed)
-
-
 async def test_devices_of_somebody_else_are_given_back_though_the_claim_changed_meanwhile() -> None:
     """A driver writes its status just then."""
     world, under = begun(ASKING, OTHER)
