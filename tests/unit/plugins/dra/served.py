@@ -46,12 +46,16 @@ class Counted(Uncounted):
     collisions: int = 0
     waits: list[tuple[str, str, float]] = field(default_factory=list)
     allocations: list[tuple[str, str]] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     def claim_conflict(self) -> None:
         self.conflicts += 1
 
     def collision(self) -> None:
         self.collisions += 1
+
+    def claim_created(self, status: str) -> None:
+        self.created.append(status)
 
     def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
         self.waits.append((driver, status, seconds))
@@ -291,6 +295,18 @@ def loses_answers(world: Served, *lost: ApiError | None, only: str = "") -> None
                 raise error
 
     world.writer.on_claim_written = next_answer
+
+
+def fails_first(world: Served, write: str, *errors: ApiError) -> None:
+    """This method of the port fails like this, one after the other, and then works."""
+    works, left = getattr(world.writer.device_claims, write), list(errors)
+
+    async def sometimes(*what: Any) -> Any:
+        if left:
+            raise left.pop(0)
+        return await works(*what)
+
+    setattr(world.writer.device_claims, write, sometimes)
 
 
 def fails(error: ApiError) -> Step:

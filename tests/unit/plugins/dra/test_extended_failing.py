@@ -14,7 +14,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Inva
 from scheduler.framework.status import Code
 from scheduler.plugins.dra.state import STATE
 from scheduler.testing.builders.claims import a_claim, a_result
-from tests.unit.plugins.dra.served import LOST, fails, loses_answers, nothing, steps
+from tests.unit.plugins.dra.served import LOST, fails, fails_first, loses_answers, nothing, steps
 from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made, the_one, undone
 
 
@@ -22,11 +22,7 @@ from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made
 async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
     """The claim stays for Unreserve to remove."""
     world = a_world()
-
-    async def refuse(*_: Any) -> None:
-        raise error
-
-    world.writer.device_claims.set_extended_resource_status = refuse
+    fails_first(world, "set_extended_resource_status", error)
     under = world.reserved(gpus())
 
     assert f"update pod default/p ExtendedResourceClaimStatus: {error}" == await world.bound(under)
@@ -41,15 +37,8 @@ async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
 )
 async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
     """It says the same each time."""
-    world, left = a_world(), [lost, lost]
-    write = world.writer.device_claims.set_extended_resource_status
-
-    async def sometimes(*what: Any) -> None:
-        if left:
-            raise left.pop()
-        await write(*what)
-
-    world.writer.device_claims.set_extended_resource_status = sometimes
+    world = a_world()
+    fails_first(world, "set_extended_resource_status", lost, lost)
 
     assert "" == await world.bound(world.reserved(gpus()))
     assert 1 == len(world.writer.extended_statuses)
@@ -77,13 +66,11 @@ async def test_329_what_an_attempt_before_has_left_goes_first() -> None:
 @pytest.mark.parametrize("error", [Forbidden("may not"), Invalid("bad"), Unavailable("down")])
 async def test_330_it_cannot_be_made(error: ApiError) -> None:
     world = a_world()
-    counted: list[str] = []
-    world.metrics.claim_created = counted.append
     steps(world, *[fails(error)] * 9, only="create")
     under = world.reserved(gpus())
 
     assert f"create claim for extended resources default/: {error}" == await world.bound(under)
-    assert ["failure"] == counted
+    assert ["failure"] == world.metrics.created
     assert (5 if isinstance(error, Unavailable) else 1) == creates(world)
     await world.undo(under)
     assert ([], [], creates(world)) == (made(world), world.used, len(world.writes))
@@ -92,12 +79,10 @@ async def test_330_it_cannot_be_made(error: ApiError) -> None:
 async def test_330_a_busy_server_is_asked_again() -> None:
     """Nothing was made by those that it refused."""
     world = a_world()
-    counted: list[str] = []
-    world.metrics.claim_created = counted.append
     steps(world, fails(TooManyRequests("busy", retry_after_s=9)), fails(Unavailable("down")), only="create")
 
     assert "" == await world.bound(world.reserved(gpus()))
-    assert (3, ["success"], 1) == (creates(world), counted, len(made(world)))
+    assert (3, ["success"], 1) == (creates(world), world.metrics.created, len(made(world)))
     assert world.clock.now() >= 9
 
 
@@ -108,24 +93,15 @@ async def test_330_a_busy_server_is_asked_again() -> None:
 async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
     """At once, whether the watch shows anything or not: the claim has the name that it was asked for by."""
     world = a_world()
-    counted: list[str] = []
-    world.metrics.claim_created = counted.append
     loses_answers(world, lost, only="create")
-    read, left = world.writer.device_claims.read_resource_claim, [LOST] * (times - 1)
-
-    async def sometimes(*what: Any) -> Any:
-        if left:
-            raise left.pop()
-        return await read(*what)
-
-    world.writer.device_claims.read_resource_claim = sometimes
+    fails_first(world, "read_resource_claim", *[LOST] * (times - 1))
     under = world.reserved(gpus())
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(3.0)  # the watch is silent
     assert ["p"] == world.users(the_one(world))
     await world.passes(task)
 
-    assert (None, 1 + times, 1, ["success"]) == (task.result(), creates(world), len(made(world)), counted)
+    assert (None, 1 + times, 1, ["success"]) == (task.result(), creates(world), len(made(world)), world.metrics.created)
     assert ["n1/d0"] == world.used
 
 
@@ -154,11 +130,7 @@ async def test_nothing_can_be_read_of_what_was_lost() -> None:
     """The attempt fails within seconds; what turns up after all is removed."""
     world = a_world()
     loses_answers(world, LOST, only="create")
-
-    async def lost(*_: Any) -> None:
-        raise Ambiguous("connection lost again")
-
-    world.writer.device_claims.read_resource_claim = lost
+    fails_first(world, "read_resource_claim", *[Ambiguous("connection lost again")] * 99)
     under = world.reserved(gpus())
     said = await world.bound(under, relays=False)
     assert "create claim for extended resources default/: connection lost again" == said
@@ -213,11 +185,7 @@ async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
     world = a_world()
     under = world.reserved(gpus())
     world.show(a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("r", "gpu"))
-
-    async def refuses(_: ResourceClaim) -> None:
-        raise Forbidden("may not")
-
-    world.writer.device_claims.delete_claim = refuses
+    fails_first(world, "delete_claim", *[Forbidden("may not")] * 99)
 
     assert "" == await world.bound(under)
     assert 2 == len(made(world))
