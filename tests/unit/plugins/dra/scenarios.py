@@ -21,19 +21,7 @@ from scheduler.api.core_v1 import NodeSelectorTerm
 from scheduler.api.quantity import text
 from scheduler.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 from scheduler.config.args import KubestowArgs
-from scheduler.core.feature_gates import (
-    ADMIN_ACCESS,
-    BINDING_CONDITIONS,
-    CLAIM_DEVICE_STATUS,
-    CONSUMABLE,
-    DYNAMIC_RESOURCE_ALLOCATION,
-    FILTER_TIMEOUT,
-    LIST_TYPES,
-    PARTITIONABLE,
-    PRIORITIZED_LIST,
-    TAINT_RULES,
-    TAINTS,
-)
+from scheduler.core import feature_gates as gate
 from scheduler.framework.status import Code, Rejection, Skip
 from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE
 from scheduler.testing.builders.claims import Asked, ClaimBuilder, a_claim, a_result, an_option
@@ -42,16 +30,10 @@ from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_de
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 
 GATES = {
-    "AA": {ADMIN_ACCESS},
-    "PL": {PRIORITIZED_LIST},
-    "PD": {PARTITIONABLE},
-    "DT": {TAINTS},
-    "BC": {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
-    "CC": {CONSUMABLE},
-    "LT": {LIST_TYPES},
-    "TO": {FILTER_TIMEOUT},
-    "TR": {TAINT_RULES},
-}
+    "AA": {gate.ADMIN_ACCESS}, "PL": {gate.PRIORITIZED_LIST}, "PD": {gate.PARTITIONABLE}, "DT": {gate.TAINTS},
+    "BC": {gate.BINDING_CONDITIONS, gate.CLAIM_DEVICE_STATUS}, "CC": {gate.CONSUMABLE}, "LT": {gate.LIST_TYPES},
+    "TO": {gate.FILTER_TIMEOUT}, "TR": {gate.TAINT_RULES},
+}  # fmt: skip
 PACKED = KubestowArgs(device_scoring="pack")
 HERE = ("metadata.name", "In")
 Want = str | tuple[str, Asked]
@@ -157,7 +139,7 @@ class Given:
 
     @property
     def gates(self) -> frozenset[str]:
-        return frozenset({DYNAMIC_RESOURCE_ALLOCATION}.union(*(GATES[each] for each in self.f.split())))
+        return frozenset({gate.DYNAMIC_RESOURCE_ALLOCATION}.union(*(GATES[each] for each in self.f.split())))
 
     def world(self, *, backwards: bool = False, ours: KubestowArgs = FIRST_FIT) -> World:
         """In front of the plugin. `backwards`: slices have come last first, while somebody asked for them."""

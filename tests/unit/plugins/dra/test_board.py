@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish
@@ -34,6 +34,11 @@ class Slow(VirtualClock):
         return super().now() + self._passed
 
 
+def asking(**asked: Any) -> list[Any]:
+    """The claims of a pod that requests devices of class A."""
+    return [a_claim("c").request("r", "A", **asked).typed()]
+
+
 class Looking:
     """Boards over a world in which every node has a device of a kind of its own."""
 
@@ -44,9 +49,7 @@ class Looking:
             self.world.show(a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{at}")))
         devices = self.world.devices
         self.boards = Boards(devices.on_nodes, devices.use, clock, Rules())
-        claim = a_claim("c").request("r", "A").typed()
-        assert isinstance(claim, ResourceClaim)
-        self.demand = Demands(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of([claim])
+        self.demand = Demands(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(asking())
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
@@ -110,9 +113,7 @@ def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
     demands = Demands(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
-        claim = a_claim("c").request("r", "A", cel=f"{at} == {at}").typed()
-        assert isinstance(claim, ResourceClaim)
-        assert boards.look(demands.of([claim]), 1).fit
+        assert boards.look(demands.of(asking(cel=f"{at} == {at}")), 1).fit
 
     assert len(searches) < 40
     assert len(devices.on_nodes.kind(0).memo) <= 8
@@ -131,10 +132,8 @@ class Puzzle:
         self.steps: list[int] = []
         on_nodes = world.devices.on_nodes
         self.boards = Boards(on_nodes, world.devices.use, clock, Rules(), searched=self.steps.append)
-        claim = a_claim("c").request("r", "A", count=6).typed()
-        assert isinstance(claim, ResourceClaim)
         sets = SelectorSets(world.devices.selectors.holding)
-        self.demand = Demands(world.devices.classes, sets, DEVICE_GATES_ON).of([claim])
+        self.demand = Demands(world.devices.classes, sets, DEVICE_GATES_ON).of(asking(count=6))
         on_nodes.catch_up()
         for _, _, ask in self.demand.asks:
             assert ask.selectors is not None
@@ -188,9 +187,7 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     world = World(nodes=())
     devices = world.devices
     boards = Boards(devices.on_nodes, devices.use, VirtualClock(), Rules())
-    claim = a_claim("c").request("r", "A", every=True).typed()
-    assert isinstance(claim, ResourceClaim)
-    demand = Demands(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of([claim])
+    demand = Demands(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(asking(every=True))
     texts = []
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())
