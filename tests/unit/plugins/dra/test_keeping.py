@@ -5,18 +5,24 @@ Pod `s` is nominated to n1 with claim `s`; somebody was refused because of what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.cache.cluster import Cluster
+from scheduler.framework.preemption_state import Preempting
 from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S
-from scheduler.plugins.dra.nominated_devices import AsIf, Keeping
+from scheduler.plugins.dra.nominated_devices import AsIf, Holders, Keeping
 from scheduler.plugins.dra.state import DeviceState
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from scheduler.testing.builders.core import pod
 from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.world import World
 
 ROOM = a_slice("n1", "a", a_device("m").shared().cap("room", "8"))
@@ -171,3 +177,33 @@ def test_the_searches_of_one_attempt_share_two_seconds() -> None:
 
     assert keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S - 0.1), AsIf(slot, ()), nominee())
     assert not keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S), AsIf(slot, ()), nominee())
+
+
+# -- claims that are about to be given back (§1) ------------------------------------------------------------------------
+
+V = pod("v").uid("v").bound_to("n1")
+ENDS = V.set({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+UNREADABLE = Broken("Pod", Metadata(name="v", namespace="default", uid="v"), "no number", node_name="n1")
+
+
+def came_and_went(cluster: Cluster) -> None:
+    cluster.add_broken(UNREADABLE)
+    cluster.remove_broken("v")
+
+
+@pytest.mark.parametrize(("becomes", "is_leaving"), [
+    pytest.param(lambda _: None, True, id="the cache has never heard of it"),
+    pytest.param(lambda cluster: cluster.add_pod(pod_info(V.typed())), False, id="it runs"),
+    pytest.param(lambda cluster: cluster.add_pod(pod_info(ENDS.typed())), True, id="it ends"),
+    pytest.param(lambda cluster: cluster.add_broken(UNREADABLE), False, id="it cannot be read"),
+    pytest.param(came_and_went, True, id="it could not be read, and is gone"),
+])  # fmt: skip
+def test_whose_user_leaves(becomes: Callable[[Cluster], None], is_leaving: bool) -> None:
+    """A pod that cannot be read is there all the same."""
+    cluster = Cluster(VirtualClock())
+    becomes(cluster)
+    used = a_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).reserved_for("v", "v").typed()
+
+    leaving = Holders(cluster, Preempting()).leaving(AsIf(0, [used]))
+
+    assert leaving == (frozenset({"c"}) if is_leaving else frozenset())
