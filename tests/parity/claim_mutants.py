@@ -9,8 +9,8 @@ from scheduler.plugins.dra.binding import NOT_HELPED, Giver
 from scheduler.plugins.dra.extended_resources import _share
 
 _DRA: Final = "scheduler.plugins.dra"
-_EXTENDED: Final = f"{_DRA}.extended.ExtendedResources"
-_REQUESTS: Final = f"{_DRA}.extendedrequests"
+_EXTENDED: Final = f"{_DRA}.extended_resources.ExtendedResources"
+_REQUESTS: Final = f"{_DRA}.extended_resources"
 _free = Giver.free
 
 
@@ -39,7 +39,7 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
         {"scheduler.cache.devices.claim_tracker.ResourceClaims.made_for": lambda *_: None},
         ("ExtendedDevices",),
     ),
-    "no devices are given back": ({f"{_DRA}.giving.Giver.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),
-    "devices of others are given back": ({f"{_DRA}.giving.Giver.free": _of_anybody}, ("DeviceClaims",)),
+    "no devices are given back": ({f"{_DRA}.binding.Giver.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),
+    "devices of others are given back": ({f"{_DRA}.binding.Giver.free": _of_anybody}, ("DeviceClaims",)),
 }
 """Name → what stands where instead, and the groups of scenarios that are to notice."""

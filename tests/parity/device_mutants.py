@@ -30,8 +30,8 @@ _POOLS: Final = "scheduler.cache.devices.pools"
 _NODES: Final = "scheduler.cache.devices.shared_pools"
 _USE: Final = "scheduler.cache.devices.allocation_state.DeviceUse"
 _DRA: Final = "scheduler.plugins.dra"
-_SEATS: Final = f"{_DRA}.seats.Seats"
-_SEARCH: Final = f"{_DRA}.search.Search"
+_SEATS: Final = f"{_DRA}.node_devices.Seats"
+_SEARCH: Final = f"{_DRA}.allocator.Search"
 _CONSTRAINT: Final = f"{_DRA}.constraints.Constraint"
 _PLUGIN: Final = f"{_DRA}.plugin"
 
@@ -257,47 +257,51 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     # which devices
     "selectors of classes are ignored": Mutation(
-        {f"{_DRA}.selecting.Selectors._evaluating": _only(of_class=False)}, ("DeviceRequests",)
+        {f"{_DRA}.selectors.Selectors._evaluating": _only(of_class=False)}, ("DeviceRequests",)
     ),
     "selectors of requests are ignored": Mutation(
-        {f"{_DRA}.selecting.Selectors._evaluating": _only(of_class=True)}, ("DeviceRequests",)
+        {f"{_DRA}.selectors.Selectors._evaluating": _only(of_class=True)}, ("DeviceRequests",)
     ),
     "errors of selectors are no matches": Mutation(
-        {f"{_DRA}.selecting.Selectors._evaluating": _broken_is_no}, ("DeviceRequests",)
+        {f"{_DRA}.selectors.Selectors._evaluating": _broken_is_no}, ("DeviceRequests",)
     ),
-    "devices of a slice are for all its nodes": Mutation({f"{_DRA}.seats.usable": _yes}, ("DeviceCounters",)),
+    "devices of a slice are for all its nodes": Mutation({f"{_DRA}.node_devices.usable": _yes}, ("DeviceCounters",)),
     "devices in use are free": Mutation({f"{_SEATS}.used": 0}, ("DevicePools",)),
     "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
     "admins keep devices from others": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
     "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
     "all of a class is one": Mutation({f"{_DRA}.checking._needed": _one_of_all}, ("DeviceRequests",)),
     "admins are nobody special": Mutation(
-        {f"{_DRA}.demand.Ask.is_admin": property(lambda _: False)}, ("DeviceRequests",)
+        {f"{_DRA}.requests.Ask.is_admin": property(lambda _: False)}, ("DeviceRequests",)
     ),
     "admins may have a device twice in a claim": Mutation({f"{_SEARCH}._is_free": _admins_twice}, ("DeviceRequests",)),
     "a claim may have any number": Mutation(
-        {f"{_DRA}.demand.RESULTS_MAX": 10**6, f"{_DRA}.search.RESULTS_MAX": 10**6}, ("DeviceRequests",)
+        {f"{_DRA}.requests.RESULTS_MAX": 10**6, f"{_DRA}.allocator.RESULTS_MAX": 10**6}, ("DeviceRequests",)
     ),
     "only the first of several is tried": Mutation(
         {f"{_SEARCH}._next": _no_first_alternative}, ("DeviceAlternatives",)
     ),
     "nothing is taken back": Mutation({f"{_SEARCH}._back": _no}, ("DeviceRequests", "DeviceAlternatives")),
     "all alternatives score alike": Mutation(
-        {f"{_DRA}.alternatives._of_picked": lambda *_: 8, f"{_DRA}.alternatives._of_allocated": lambda _: 0},
+        {f"{_DRA}.scoring._of_picked": lambda *_: 8, f"{_DRA}.scoring._of_allocated": lambda _: 0},
         ("DeviceAlternatives",),
     ),
     "claims that are allocated do not score": Mutation(
-        {f"{_DRA}.alternatives._of_allocated": lambda _: 0}, ("DeviceAlternatives",)
+        {f"{_DRA}.scoring._of_allocated": lambda _: 0}, ("DeviceAlternatives",)
     ),
     # taints
     "taints are ignored": Mutation({f"{_SEATS}.is_tolerated": _yes}, ("DeviceTaints",)),
     "effects of tolerations are ignored": Mutation(
-        {f"{_DRA}.seats.tolerates": _tolerating(effect="")}, ("DeviceTaints",)
+        {f"{_DRA}.node_devices.tolerates": _tolerating(effect="")}, ("DeviceTaints",)
     ),
-    "keys of tolerations are ignored": Mutation({f"{_DRA}.seats.tolerates": _tolerating(key="")}, ("DeviceTaints",)),
-    "values of tolerations are ignored": Mutation({f"{_DRA}.seats.tolerates": _whatever_the_value}, ("DeviceTaints",)),
+    "keys of tolerations are ignored": Mutation(
+        {f"{_DRA}.node_devices.tolerates": _tolerating(key="")}, ("DeviceTaints",)
+    ),
+    "values of tolerations are ignored": Mutation(
+        {f"{_DRA}.node_devices.tolerates": _whatever_the_value}, ("DeviceTaints",)
+    ),
     "every effect is hard": Mutation(
-        {f"{_DRA}.seats._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})}, ("DeviceTaints",)
+        {f"{_DRA}.node_devices._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})}, ("DeviceTaints",)
     ),
     # counters
     "counters are endless": Mutation({f"{_SEARCH}._has_counters_for": _counters_are_endless}, ("DeviceCounters",)),
@@ -312,11 +316,11 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "others consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
     "amounts are as they are asked for": Mutation(
-        {f"{_DRA}.consumption._up_in_range": lambda wanted, *_: wanted.nano}, ("DeviceCapacities",)
+        {f"{_DRA}.node_devices._up_in_range": lambda wanted, *_: wanted.nano}, ("DeviceCapacities",)
     ),
-    "any amount will do": Mutation({f"{_DRA}.consumption._violates": lambda *_: False}, ("DeviceCapacities",)),
+    "any amount will do": Mutation({f"{_DRA}.node_devices._violates": lambda *_: False}, ("DeviceCapacities",)),
     "the end of a range does not count": Mutation(
-        {f"{_DRA}.consumption._outside": lambda *_: False}, ("DeviceCapacities",)
+        {f"{_DRA}.node_devices._outside": lambda *_: False}, ("DeviceCapacities",)
     ),
     "shares are not known": Mutation(_in_force(consumable=False), ("DeviceCapacities",)),
     "every share takes from the counters": Mutation({f"{_SEATS}.has_shares": lambda *_: False}, ("DeviceCapacities",)),
@@ -332,18 +336,22 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         ("DeviceConstraints",),
     ),
     # results
-    "tolerations are not copied": Mutation({f"{_DRA}.result._result": _without(tolerations=())}, ("DeviceTaints",)),
-    "admins are not told of": Mutation({f"{_DRA}.result._result": _without(admin_access=None)}, ("DeviceRequests",)),
+    "tolerations are not copied": Mutation(
+        {f"{_DRA}.allocation_result._result": _without(tolerations=())}, ("DeviceTaints",)
+    ),
+    "admins are not told of": Mutation(
+        {f"{_DRA}.allocation_result._result": _without(admin_access=None)}, ("DeviceRequests",)
+    ),
     "amounts are not told of": Mutation(
-        {f"{_DRA}.result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
+        {f"{_DRA}.allocation_result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
     ),
     "configurations of classes are left out": Mutation(
-        {f"{_DRA}.result.configuration": _configured("FromClaim")}, ("DeviceResults",)
+        {f"{_DRA}.allocation_result.configuration": _configured("FromClaim")}, ("DeviceResults",)
     ),
     "configurations of claims are left out": Mutation(
-        {f"{_DRA}.result.configuration": _configured("FromClass")}, ("DeviceResults",)
+        {f"{_DRA}.allocation_result.configuration": _configured("FromClass")}, ("DeviceResults",)
     ),
-    "devices can be used everywhere": Mutation({f"{_DRA}.result.node_selector": _no}, ("DeviceResults",)),
+    "devices can be used everywhere": Mutation({f"{_DRA}.allocation_result.node_selector": _no}, ("DeviceResults",)),
     # claims
     "anybody's claim will do": Mutation({f"{_DRA}.claims.not_owned": _nothing}, ("DevicePods",)),
     "requests are not looked at first": Mutation({f"{_PLUGIN}.request_problem": _no}, ("DevicePods",)),
