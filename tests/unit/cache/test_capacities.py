@@ -261,28 +261,6 @@ def test_several_claims(
         world.compare("D", [(size, world.nodes.present) for size in wanted], together=is_together)
 
 
-def test_a_pool_that_many_nodes_share() -> None:
-    """What one draws, none of the others has; also where another pool serves some of them."""
-    world = World(*(f"n{at}" for at in range(40)))
-    world.put(at("10Gi", storage_class="x").typed())
-    world.draw("default/o", 8 * GI)
-    world.compare_all([GI, GI, GI])
-
-    assert [True, True, False] == [bool(n) for n in taking(world.of("x"), [GI] * 3, world.nodes.present, together=True)]
-
-    world.put(a_capacity("p", "x", "3Gi").where("host", "n7").typed())
-    world.compare_all([GI, GI, GI])
-    world.draw("default/o", -3 * GI)
-    world.compare_all([4 * GI, GI])
-
-    assert 1 << world.slot("n7") == world.of("x").crowded
-
-    world.remove("default/p")
-    world.draw("default/o", -5 * GI)
-    world.compare_all([9 * GI, 9 * GI])
-    world.close()
-
-
 @pytest.mark.parametrize("nodes", [1, 40])
 def test_absurd_sizes_do_not_overflow(nodes: int) -> None:
     """Anybody may ask for 9Ei and name a node: such pools are full, and nothing breaks."""
@@ -296,31 +274,6 @@ def test_absurd_sizes_do_not_overflow(nodes: int) -> None:
         world.compare_all([1, most])
     world.draw("default/o", -3 * most)
     world.compare_all([1, most, most, most])
-
-
-def test_of_pools_with_as_much_left_the_first_by_key_is_drawn_from() -> None:
-    """Whichever came first, to the cache or to the node."""
-    for first, second in (("a", "b"), ("b", "a")):
-        world = World("n0")
-        world.put(a_capacity(first, "x", "5Gi").where("zone", "a").typed())
-        world.put(a_capacity(second, "x", "5Gi").maximum("2Gi").everywhere().typed())
-        take(world.nodes, ("n1", {"zone": "a"}))
-        for name in ("n0", "n1"):
-            take(world.nodes, (name, {"zone": "a"}))
-        world.compare_all([GI, 5 * GI])
-
-        assert ["default/a", "default/b"] == [pool.key for pool in world.of("x").at(world.slot("n0"))]
-
-
-def test_an_object_of_another_class_is_another_pool() -> None:
-    """Recreated under its name; what is in flight is not carried over, and the class it left has nothing."""
-    world = World("n0", "n1")
-    world.put(at("5Gi", storage_class="x").typed())
-    world.draw("default/o", GI)
-    world.put(at("5Gi", storage_class="y").typed())
-    world.compare_all([5 * GI])
-
-    assert world.seen.of("x") is None
 
 
 _sizes = st.sampled_from([0, 1, GI, 2 * GI, 3 * GI, 5 * GI, 2**63 - 1])

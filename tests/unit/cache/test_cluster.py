@@ -50,16 +50,6 @@ def test_73_assumed_here_bound_there() -> None:
     assert not seen.is_assumed("a")
 
 
-def test_forget_undoes_assume() -> None:
-    """The place is free and the pod unknown."""
-    seen = cluster(node("n1"))
-    held = asking("a", on="n1", cpu="1")
-    seen.assume(held)
-    seen.forget(held)
-
-    assert (cpu(seen, "n1"), seen.get("a"), list(seen.assumed())) == (0, None, [])
-
-
 @pytest.mark.parametrize("known", ["bound", "elsewhere", "unknown"])
 def test_74_forget_what_was_not_assumed(known: str) -> None:
     """Refused, and the state is as before."""
@@ -119,44 +109,6 @@ def test_contradictions_are_healed_and_counted_once(first: str | None, healed: i
     seen.update_pod(asking("a", on="n2", cpu="1"))
 
     assert (0, 1000, healed) == (cpu(seen, "n1"), cpu(seen, "n2"), seen.healed)
-
-
-def test_a_trial_leaves_no_trace() -> None:
-    """Pods come and go inside the block, in the columns, and are back after it, even after an exception."""
-    here = asking("a", on="n1", cpu="1")
-    seen = cluster(node("n1"), here)
-
-    def interrupted() -> None:
-        with seen.trial(add=[(asking("b", cpu="2"), "n1")], remove=[here]):
-            assert cpu(seen, "n1") == 2000
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        interrupted()
-
-    assert cpu(seen, "n1") == 1000
-    assert seen.get("a") is here
-
-
-@pytest.mark.parametrize("also_removed", [False, True])
-def test_a_trial_of_a_pod_that_is_there(also_removed: bool) -> None:
-    """A pod is not counted twice on its node, and survives the trial."""
-    here = asking("a", on="n1", cpu="1")
-    seen = cluster(node("n1"), here)
-    with seen.trial(add=[(here, "n1")], remove=[here] if also_removed else []):
-        assert cpu(seen, "n1") == 1000
-
-    assert cpu(seen, "n1") == 1000
-    assert {"a"} == set(seen.nodes.pods(seen.nodes.slot("n1") or 0))
-
-
-def test_a_trial_on_an_unknown_node_frees_its_slot() -> None:
-    """Even a place that exists only for the trial is given back."""
-    seen = cluster(node("n1"))
-    with seen.trial(add=[(asking("a", cpu="1"), "nowhere")], remove=[asking("unknown", on="n1")]):
-        assert cpu(seen, "nowhere") == 1000
-
-    assert seen.nodes.slot("nowhere") is None
 
 
 def test_a_pod_of_which_nothing_can_be_read_is_there_and_counts_nothing() -> None:

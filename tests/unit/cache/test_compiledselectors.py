@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.cache.devices import selectors as deviceselectors
-from scheduler.cache.devices.selectors import COMPILED_BYTES, CompiledSelectors, DeviceSelectors
+from scheduler.cache.devices.selectors import CompiledSelectors, DeviceSelectors
 from scheduler.cel.errors import CompileError
 from scheduler.cel.eval.program import Program, compile_expression
 from scheduler.core.cooperative import finish
@@ -71,22 +71,6 @@ def test_a_selector_that_is_compiled_again_counts_once() -> None:
     assert (compiled.size_bytes, len(compiled)) == (30, 1)
 
 
-def test_the_limit_is_64_mebibytes() -> None:
-    assert COMPILED_BYTES == 64 * 1024 * 1024
-
-
-def test_twenty_selectors_of_ten_kibibytes_stay_within_the_limit(selectors: DeviceSelectors) -> None:
-    """And the answers are the same, whether a selector was dropped or not."""
-    limit_bytes = 2 * 2**20
-    selectors.compiled = CompiledSelectors(limit_bytes)
-    kind = gpu()
-    for number in (*range(20), *range(20)):
-        assert selectors.holds(long(number), kind) is True
-        assert 0 < selectors.compiled.size_bytes <= limit_bytes
-
-    assert len(selectors.compiled) < 20
-
-
 # --- the event loop -------------------------------------------------------------------------------------------------
 
 
@@ -139,22 +123,6 @@ def test_the_loop_has_turns_while_a_costly_selector_is_evaluated(
 
     assert [finish(work) for work in works] == [True, True]
     assert threading.get_ident() not in held.threads
-
-
-def test_ten_claims_at_once_only_begin_to_be_compiled(
-    selectors: DeviceSelectors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a restart: the loop compiles none of them."""
-    held = Held(compile_expression)
-    monkeypatch.setattr(deviceselectors, "compile_expression", held)
-    works = [selectors.holding(long(number), gpu()) for number in range(10)]
-    for work in works:
-        next(work)
-    held.let_go()
-
-    assert all(finish(work) is True for work in works)
-    assert threading.get_ident() not in held.threads
-    assert len(held.threads) == 10
 
 
 def test_a_selector_whose_caller_gave_up_is_not_compiled_twice(

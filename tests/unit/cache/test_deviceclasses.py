@@ -51,15 +51,6 @@ def test_332_which_class_wins(classes: list[DeviceClass], winner: str | None) ->
     assert winner == serving(known(*classes))
 
 
-def test_332_the_winner_changes() -> None:
-    """Upstream keeps the class as it was."""
-    classes = known(OLD, NEW)
-    changed = a_device_class("new", "true").created("2026-01-01T00:00:00Z").extended_resource(GPU).typed()
-    classes.put("new", changed)
-
-    assert changed is classes.for_resource(GPU)
-
-
 def test_332_the_loser_goes() -> None:
     """Upstream forgets the winner's resource then."""
     classes = known(OLD, NEW)
@@ -67,27 +58,6 @@ def test_332_the_loser_goes() -> None:
 
     assert ("new", "new") == (serving(classes), serving(classes, IMPLICIT + "new"))
     assert serving(classes, IMPLICIT + "z-old") is None
-
-
-def test_332_the_winner_goes() -> None:
-    """The other one serves it from then on; and nobody once that has gone too."""
-    classes = known(OLD, NEW)
-    classes.put("new", None)
-    assert "z-old" == serving(classes)
-
-    classes.put("z-old", None)
-    assert serving(classes) is None
-    assert 0 == len(classes)
-
-
-def test_332_a_class_names_another_resource() -> None:
-    """It leaves the first to the other class."""
-    classes = known(OLD, NEW)
-    classes.put("new", a_class("new", "example.com/tpu"))
-    assert ("z-old", "new") == (serving(classes), serving(classes, "example.com/tpu"))
-
-    classes.put("new", a_class("new"))
-    assert serving(classes, "example.com/tpu") is None
 
 
 def test_every_class_has_a_name_of_its_own() -> None:

@@ -38,13 +38,7 @@ FIELDS = Term(match_fields=(Requirement("metadata.name", "In", ("n1",)),))
 BUT_FIELDS = Term(match_fields=(Requirement("metadata.name", "NotIn", ("n2",)),))
 RULES: tuple[NodeSelector, ...] = (
     *(NodeSelector((Term(match_expressions=(Requirement("zone", "In", (zone,)),)),)) for zone in "abc"),
-    NodeSelector(
-        (
-            Term(
-                match_expressions=(Requirement("zone", "In", ("a", "b")), Requirement("fast", "Exists")),
-            ),
-        )
-    ),
+    NodeSelector((Term(match_expressions=(Requirement("zone", "In", ("a", "b")), Requirement("fast", "Exists"))),)),
     NodeSelector((Term(match_expressions=(Requirement("zone", "NotIn", ("a",)),)),)),
     NodeSelector((Term(match_expressions=(Requirement("fast", "DoesNotExist"),)), FIELDS)),
     NodeSelector((Term(match_expressions=(Requirement("size", "Gt", ("1",)),)),)),

@@ -63,23 +63,6 @@ def test_only_what_changed_is_news() -> None:
     assert state is not nodes.images.get("app:1")
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 17, 40], ids=str)
-def test_sizes(count: int) -> None:
-    """The first one's is for all as long as there are several, whoever goes; the last node has its own, old or new."""
-    index = ImageIndex()
-    for slot in range(count):
-        index.put(slot, (ContainerImage(names=("a",), size_bytes=slot),))
-        assert seen(index) == {"a": ((2 << slot) - 1, 0)}
-    for slot in range(count - 1):
-        assert seen(index) == {"a": ((1 << count) - (1 << slot), 0)}
-        index.remove(slot)
-    assert seen(index) == {"a": (1 << (count - 1), count - 1)}
-    index.put(count - 1, (ContainerImage(names=("a",), size_bytes=99),))
-    assert seen(index) == {"a": (1 << (count - 1), 99)}
-    index.remove(count - 1)
-    assert seen(index) == {}
-
-
 def test_a_ghost_has_no_images() -> None:
     """A node that is gone counts for nothing, though pods keep its slot."""
     nodes = Nodes()

@@ -140,39 +140,6 @@ def test_our_own_selection_counts_from_the_moment_it_is_assumed() -> None:
     assert ({}, {"D"}) == (world.taken(), world.told())
 
 
-def test_a_claim_gets_its_class_later() -> None:
-    """A default class is filled in after a node was selected: it is in flight there from then on."""
-    world = World()
-    world.claim(a_claim("c", "3Gi", None).uid("c").selected("n1"))
-
-    assert {} == world.taken()
-
-    world.claim(c().selected("n1"))
-
-    assert {"a": 3} == world.taken()
-
-    world.gone("c")
-
-    assert ({}, 0) == (world.taken(), len(world.ledger))
-
-
-def test_nodes_and_objects_may_come_after_the_claim() -> None:
-    world = World(with_objects=False)
-    world.claim(c().selected("n3"))
-    world.write("a")
-
-    assert {} == world.taken()
-
-    world.nodes.set_node(node("n3").label("zone", "a").typed())
-
-    assert {"a": 3} == world.taken()
-
-    world.remove("a")
-    world.write("a", version="2")
-
-    assert {"a": 3} == world.taken()
-
-
 def test_a_slot_that_another_node_has_now() -> None:
     """The selected node went before there was an object; who took its slot has nothing to do with the claim."""
     world = World(with_objects=False)
@@ -227,43 +194,6 @@ def test_an_object_that_moves() -> None:
     assert {"a": 5} == world.taken()
 
     world.remove("a")
-
-    assert {} == world.taken()
-
-
-def test_an_object_that_is_of_another_class_now() -> None:
-    """Recreated under its name between two looks: what flew from it does not weigh on the new one."""
-    world = World()
-    world.claim(c().selected("n1"))
-    world.put(a_capacity("a", "E", "10Gi").where("zone", "a").resource_version("2"))
-
-    assert {} == world.taken()
-
-    world.put(a_capacity("c", "D", "10Gi").where("zone", "a"))
-
-    assert {"c": 3} == world.taken()
-
-    world.gone("c")
-    world.write("b", storage_class="E")
-    moved = world.volumes.capacities.pool("default/a")
-
-    assert moved is not None
-    assert (0, 0) == (moved.in_flight, len(world.ledger))
-
-
-def test_an_object_that_is_of_another_class_now_beside_one_for_the_same_nodes() -> None:
-    """The other one has the charge at once."""
-    world = World()
-    world.put(a_capacity("c", "D", "9Gi").where("zone", "a"))
-    world.claim(c().selected("n1"))
-
-    assert {"a": 3} == world.taken()
-
-    world.put(a_capacity("a", "E", "10Gi").where("zone", "a").resource_version("2"))
-
-    assert {"c": 3} == world.taken()
-
-    world.gone("c")
 
     assert {} == world.taken()
 
@@ -427,28 +357,6 @@ def test_until(ends: Any) -> None:
     assert ({}, {"D"}) == (world.taken(), world.told())
 
 
-def test_it_is_held_no_longer_because_nodes_came() -> None:
-    """The time counts from when it lost its node."""
-    world = pair()
-    world.pass_(HOLD_S / 2)
-    world.nodes.set_node(node("n3").label("zone", "a").typed())
-
-    assert {"a": 3} == world.taken()
-
-    world.pass_(HOLD_S / 2)
-
-    assert {} == world.taken()
-
-
-def test_what_was_given_up_is_forgotten_with_its_claim() -> None:
-    world = pair()
-    world.pass_(HOLD_S)
-    assert {} == world.taken()
-    world.gone("c")
-
-    assert {} == world.ledger._began
-
-
 @pytest.mark.parametrize(
     "ends",
     [
@@ -486,29 +394,6 @@ def test_what_was_given_up_stays_so_until_it_is_bound() -> None:
     assert {} == world.ledger._began
 
 
-def test_a_claim_alone_is_not_held() -> None:
-    """Nothing keeps it: it may go anywhere."""
-    world = World()
-    world.claim(c().selected("n1"))
-    world.claim(c())
-
-    assert ({}, {"D"}) == (world.taken(), world.told())
-
-
-def test_a_sibling_that_is_in_flight_holds_it_too() -> None:
-    world = World()
-    world.ledger.plan(["default/c", "default/d"])
-    for name in "cd":
-        world.claim(c(name).selected("n1"))
-    world.claim(c().resource_version("2"))
-
-    assert {"a": 6} == world.taken()
-
-    world.claim(c("d").resource_version("2"))
-
-    assert {} == world.taken()
-
-
 def test_where_it_could_still_go_to_several_objects_nothing_is_held() -> None:
     """And as soon as only one is left, that one."""
     world = pair()
@@ -540,52 +425,6 @@ def test_nodes_that_come_to_a_siblings_volume() -> None:
     world.write("a", version="9")
 
     assert {"a": 3} == world.taken()
-
-
-def test_a_plan_that_several_pods_have() -> None:
-    """Pods that share their claims: the last one to leave ends it."""
-    world = pair()
-    world.ledger.plan(["default/c", "default/d"])
-    world.ledger.plan(["default/c", "default/x"])
-    world.ledger.end_plan(["default/c", "default/d"])
-
-    assert {"a": 3} == world.taken()
-
-    world.ledger.end_plan(["default/c", "default/d"])
-
-    assert {} == world.taken()
-
-    world.ledger.end_plan(["default/c", "default/x"])
-
-    assert {} == world.ledger._plans
-
-
-def test_a_restart_holds_it_again() -> None:
-    """It follows from the claims: one is bound, the other was tried, since its provisioner is known."""
-    world = World()
-    world.claim(c())
-    world.claim(c("d").selected("n1").bound_to("vd"))
-    world.volumes.set_volume(v("vd", "a", "d").typed())
-
-    assert {} == world.taken()
-
-    world.ledger.plan(["default/c", "default/d"])
-
-    assert {"a": 3} == world.taken()
-
-
-def test_a_restart_holds_it_though_nodes_come_last() -> None:
-    """What the sibling is tied to was no node yet."""
-    world = World()
-    world.ledger.plan(["default/c", "default/d"])
-    world.claim(c())
-    world.claim(c("d", "2Gi").selected("n3"))
-
-    assert {} == world.taken()
-
-    world.nodes.set_node(node("n3").label("zone", "b").typed())
-
-    assert {"b": 5} == world.taken()
 
 
 # -- aside -------------------------------------------------------------------------------------------------------------

@@ -66,10 +66,7 @@ def test_a_thing_that_is_gone_is_not_kept_for_ever() -> None:
 @given(st.integers(0, 2**64), st.integers(1, 40), st.integers(1, 4))
 def test_where_next_to_nothing_is_remembered_boards_say_the_same(seed: int, length: int, size: int) -> None:
     """As searches of the very nodes, after any history."""
-    with (
-        mock.patch.object(devicenodes, "_ANSWERS_MAX", size),
-        mock.patch.object(devicepools, "_answers", Limit(size)),
-    ):
+    with mock.patch.object(devicenodes, "_ANSWERS_MAX", size), mock.patch.object(devicepools, "_answers", Limit(size)):
         history = History(random.Random(seed))
         for _ in range(length):
             history.step()

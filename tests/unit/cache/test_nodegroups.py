@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.api.core_v1 import NodeSelectorRequirement
 from scheduler.api.selectors import LabelSelector
 from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import (
-    ANYWHERE,
-    NOWHERE,
     NodeGroup,
     NodeGroups,
     Where,
@@ -186,16 +183,6 @@ def test_equal_rules_share_a_group() -> None:
 
     assert 0 == len(groups)
     assert set() == groups.of(first.slot)
-
-
-def test_the_only_node_of_a_group() -> None:
-    """-1 for none and for several."""
-    groups = NodeGroups(nodes := three_nodes())
-
-    assert [nodes.slot(N1), -1, -1] == [
-        groups.acquire(rule).slot
-        for rule in (((NodeSelectorRequirement("zone", "In", ("a",)),),), ANYWHERE, NOWHERE)
-    ]  # fmt: skip
 
 
 _rules = st.one_of(

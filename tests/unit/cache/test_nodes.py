@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.api.core_v1 import Taint
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from tests.unit.objects import asking, info, node, ports
@@ -20,25 +18,6 @@ def test_columns_of_a_node() -> None:
     assert tuple(seen.allocatable(r) for r in ("cpu", "memory", "example.com/x", "none")) == (1500, 2**30, 2, 0)
     assert (seen.allowed_pods, seen.pod_count) == (5, 0)
     assert "n1" == seen.name == seen.node.metadata.name
-
-
-def test_pods_are_counted() -> None:
-    """Adding and removing touches requests, non-zero requests and the count."""
-    nodes = Nodes()
-    slot = nodes.set_node(node("n1"))
-    nodes.add_pod("n1", asking("a", cpu="1"))
-    nodes.add_pod("n1", asking("b", memory="1Mi"))
-    seen = nodes.view(slot)
-
-    assert (seen.requested("cpu"), seen.requested("memory"), seen.pod_count) == (1000, 2**20, 2)
-    assert nodes.non_zero[:, slot].tolist() == [1100, 201 * 2**20]
-    assert {"a", "b"} == set(seen.pods)
-
-    nodes.remove_pod("n1", "a")
-    nodes.remove_pod("n1", "b")
-
-    assert (seen.requested("cpu"), seen.requested("memory"), seen.pod_count) == (0, 0, 0)
-    assert nodes.non_zero[:, slot].tolist() == [0, 0]
 
 
 def test_names_that_nobody_offers_cost_no_rows() -> None:
@@ -161,20 +140,6 @@ def test_slots_are_used_again() -> None:
     assert (nodes.capacity, len(nodes)) == (2, 0)
 
 
-def test_taints_and_cordon_follow_the_object() -> None:
-    """Groups by whole taint lists, and none left over."""
-    nodes = Nodes()
-    slot = nodes.set_node(node("n1", taints=("a=b:NoSchedule",), cordoned=True))
-    first = (dict(nodes.taints), nodes.unschedulable)
-    nodes.set_node(node("n1", taints=("a=c:NoSchedule",)))
-    second = (dict(nodes.taints), nodes.unschedulable)
-    nodes.remove_node("n1")
-
-    assert ({(Taint("a", "b", "NoSchedule"),): 1 << slot}, 1 << slot) == first
-    assert ({(Taint("a", "c", "NoSchedule"),): 1 << slot}, 0) == second
-    assert (nodes.taints, nodes.unschedulable) == ({}, 0)
-
-
 @pytest.mark.parametrize(
     ("changed", "generation_moves", "columns_move"),
     [
@@ -194,22 +159,6 @@ def test_what_a_change_invalidates(changed: object, generation_moves: bool, colu
 
     assert generation_moves is (nodes.object_generation != before)
     assert ([slot] if columns_move else []) == nodes.changed_since(position)
-
-
-def test_the_log_forgets_the_distant_past(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who was away too long is told so."""
-    monkeypatch.setattr(ChangeLog, "log_max", 4)
-    nodes = Nodes()
-    nodes.set_node(node("n1"))
-    start = nodes.position
-    for at in range(6):
-        nodes.add_pod("n1", asking(f"p{at}"))
-    lately = nodes.position
-    nodes.remove_pod("n1", "p0")
-
-    assert nodes.changed_since(start) is None
-    assert [nodes.slot("n1")] == nodes.changed_since(lately)
-    assert nodes.changed_since(nodes.position) == []
 
 
 def test_replacing_without_touching_columns() -> None:

@@ -61,19 +61,6 @@ def results(*given: Manifest, version: int = 1) -> ResourceClaim:
 # -- what the watch shows and what we assume (§1.2) --------------------------------------------------------------------
 
 
-def test_the_watch_brings_changes_and_takes_away() -> None:
-    """Rules 1, 4, 5: one change each, in order."""
-    world = World()
-    world.claims.set(claim(1))
-    world.claims.set(claim(2))
-    world.claims.remove(KEY)
-    world.claims.remove(KEY)
-
-    assert [(None, "1"), ("1", "2"), ("2", None)] == world.told()
-    assert (None, None) == world.state()
-    assert 0 == len(world.claims)
-
-
 def test_249_older_than_what_we_assumed() -> None:
     """It is ignored, and so is what is older than the watch has shown itself."""
     world = World()
@@ -94,19 +81,6 @@ def test_versions_are_numbers() -> None:
     world.claims.set(claim(9))
 
     assert ("10", "10") == world.state()
-
-
-def test_the_watchs_own_of_what_we_assumed() -> None:
-    """Rule 6, as it should be: no change; and who restores does not step back behind it."""
-    world = World()
-    world.claims.set(claim(1))
-    world.claims.assume(claim(5, A))
-    world.claims.set(claim(5, A))
-    world.told()
-    world.claims.restore(KEY)
-
-    assert ("5", "5") == world.state()
-    assert {"a"} == world.used()
 
 
 def test_250_an_assumption_that_is_older_than_what_is_known() -> None:
@@ -155,18 +129,6 @@ def test_252_restore() -> None:
     assert [("5", "1")] == world.told()
     assert ("1", "1") == world.state()
     assert set() == world.used()
-
-
-def test_newer_than_what_we_assumed() -> None:
-    """The watch wins; there is nothing left to restore."""
-    world = World()
-    world.claims.set(claim(1))
-    world.claims.assume(claim(5, A))
-    world.claims.set(claim(7, B))
-    world.claims.restore(KEY)
-
-    assert ("7", "7") == world.state()
-    assert {"b"} == world.used()
 
 
 def test_a_claim_that_comes_back_under_its_name() -> None:
@@ -256,30 +218,6 @@ def test_257_while_a_claim_moves_from_in_flight_to_the_cache(way: tuple[str, ...
     assert set() == world.used()
 
 
-def test_a_claim_that_goes_while_it_is_in_flight() -> None:
-    """Its devices are kept until whoever decided has learnt of it."""
-    world = World()
-    world.claims.set(claim(1))
-    world.claims.signal("c-uid", claim(1, A))
-    world.claims.remove(KEY)
-
-    assert {"a"} == world.used()
-    world.claims.drop_pending("c-uid")
-    assert set() == world.used()
-
-
-def test_another_allocation_than_ours() -> None:
-    """What the claim really has counts, not what we had decided."""
-    world = World()
-    world.claims.set(claim(1))
-    world.claims.signal("c-uid", claim(1, A))
-    world.claims.set(claim(2, B))
-
-    assert {"b"} == world.used()
-    world.claims.drop_pending("c-uid")
-    assert {"b"} == world.used()
-
-
 # -- what is in use (§1.3) ---------------------------------------------------------------------------------------------
 
 
@@ -336,19 +274,6 @@ def test_261_deallocated_or_deleted(end: Callable[[ResourceClaims], None]) -> No
     assert set() == world.used()
     assert [A] == list(world.use.take_changed())
     assert world.use.revision > revision
-
-
-def test_two_schedulers_clashed() -> None:
-    """A device is free when both claims have left it."""
-    world = World()
-    for name in "cd":
-        world.claims.set(claim(1, A, name=name))
-
-    assert {"c-uid", "d-uid"} == set(world.use.holders(A))
-    world.claims.remove(KEY)
-    assert {"a"} == world.used()
-    world.claims.remove("default/d")
-    assert set() == world.used()
 
 
 # -- any history -------------------------------------------------------------------------------------------------------

@@ -166,64 +166,6 @@ def test_m19_a_selector_that_cannot_be_used() -> None:
         selector_of(wish_of(asked().matching_expression("t", "Near", "x").typed()))
 
 
-@pytest.mark.parametrize("log_max", [4, 16_384])
-def test_hundreds_of_volumes_come_and_go(monkeypatch: pytest.MonkeyPatch, log_max: int) -> None:
-    """Columns grow, rows are used again, and what is known of a shape follows."""
-    monkeypatch.setattr(ClassShelves, "log_max", log_max)
-    world, claim = World(), asked("3Gi").typed()
-    for name in ("n0", "n1", "n2"):
-        world.nodes.set_node(node(name).typed())
-    for at in range(150):
-        world.volumes.set(local(f"{at % 7}Gi", name=f"v{at}", on=f"n{at % 3}").typed())
-        if at % 11 == 0:
-            world.compare(claim, frozenset())
-    for at in range(0, 150, 2):
-        world.volumes.remove(f"v{at}")
-    world.compare(claim, frozenset({"v3", "v5"}))
-    for at in range(0, 150, 3):
-        world.volumes.set(local(f"{at % 9}Gi", name=f"w{at}", on=f"n{at % 2}").typed())
-    world.compare(claim, frozenset())
-    world.close()
-
-
-def test_groups_that_no_volume_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others get new numbers, and what was counted by the old ones is counted anew."""
-    monkeypatch.setattr(shelves_module, "_SPARE_GROUPS", -1000)
-    world, claim = World(), asked("3Gi").typed()
-    for at in range(3):
-        world.nodes.set_node(node(f"n{at}").typed())
-        world.volumes.set(local("5Gi", name=f"v{at}", on=f"n{at}").typed())
-    world.compare(claim, frozenset())
-    world.volumes.remove("v0")
-    world.volumes.set(local("5Gi", name="v3", on="n0").typed())
-    world.compare(claim, frozenset())
-    world.volumes.remove("v2")
-    world.compare(claim, frozenset())
-    shelves = world.volumes.shelves("W")
-
-    assert shelves is not None
-    assert 3 == len(shelves.local_groups)
-
-
-def test_sizes_that_no_volume_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others get new ranks, and what was counted stays right."""
-    monkeypatch.setattr(shelves_module, "_SPARE_SIZES", 0)
-    world, claim = World(), asked("3Gi").typed()
-    world.nodes.set_node(node("n1").typed())
-    world.volumes.set(local("2Gi", name="small").typed())
-    world.volumes.set(local("90Gi", name="large").typed())
-    for size in range(4, 40):
-        world.volumes.set(local(f"{size}Gi", name="v").typed())
-        world.compare(claim, frozenset())
-        world.volumes.remove("v")
-        world.compare(claim, frozenset())
-    shelves = world.volumes.shelves("W")
-
-    assert shelves is not None
-    assert len(shelves._sizes) <= 2 * len(shelves.rows) + 1
-    world.close()
-
-
 _history = st.lists(
     st.one_of(
         st.tuples(st.just("node"), node_steps),

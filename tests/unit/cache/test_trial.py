@@ -104,47 +104,6 @@ def test_inside_it_is_a_cluster_with_these_pods(seen: Cluster, data: st.DataObje
     assert {**inside, "pods": None} == {**picture(expected), "pods": None}
 
 
-def test_one_that_is_there_is_not_added_again() -> None:
-    """Nor taken away with it at the end."""
-    here = info("a", on="n1")
-    seen = cluster(node("n1"), here)
-    before = picture(seen)
-    with seen.trial() as trial:
-        trial.add(here, "n1")
-        assert before == picture(seen)
-
-    assert before == picture(seen)
-
-
-def test_one_that_is_not_there_is_not_removed() -> None:
-    """Nor one that was removed before; and it does not come back twice."""
-    here = info("a", on="n1")
-    seen = cluster(node("n1"), here)
-    before = picture(seen)
-    with seen.trial() as trial:
-        for one in (info("b", on="n1"), info("c", on="nowhere"), here, here):
-            trial.remove(one)
-        assert not seen.nodes.pods(0)
-
-    assert before == picture(seen)
-
-
-def test_the_last_pod_of_a_ghost_comes_back() -> None:
-    """Its slot is given up with it, and taken again, also if another has had it meanwhile."""
-    alone = info("a", on="ghost")
-    seen = cluster(node("n1"), alone)
-    before = picture(seen)
-    slot = seen.nodes.slot("ghost")
-    with seen.trial() as trial:
-        trial.remove(alone)
-        trial.add(info("b"), "new")
-        inside = seen.nodes.slot("ghost"), seen.nodes.slot("new")
-
-    assert inside == (None, slot)
-    assert before == picture(seen)
-    assert seen.nodes.slot("ghost") == slot
-
-
 def test_columns_that_grow_inside_stay_grown() -> None:
     """More names than there were slots: nothing is lost on the way back."""
     seen = cluster(node("n1"), pod("a", on="n1", cpu="1"))

@@ -73,11 +73,7 @@ def test_whole_numbers_add_to_whole_numbers():
 
 
 @pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(-(2**63), id="the lowest integer"),
-        pytest.param(2**63, id="less the lowest integer"),
-    ],
+    "number", [pytest.param(-(2**63), id="the lowest integer"), pytest.param(2**63, id="less the lowest integer")]
 )
 def test_what_has_no_opposite_in_64_bits_is_no_integer(number):
     """Not even when it is added to nothing."""

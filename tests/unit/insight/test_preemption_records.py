@@ -50,10 +50,7 @@ async def test_the_victims_and_the_nodes_where_it_would_not_help() -> None:
         "No preemption victims found for incoming pod": ("DefaultPreemption", ("n2",)),
         "Insufficient cpu": ("NodeResourcesFit", ("n4",)),
     }
-    assert {row["reasons"][0] for row in attempt["groups"]} == {
-        "Insufficient cpu",
-        "node(s) had untolerated taint(s)",
-    }
+    assert {row["reasons"][0] for row in attempt["groups"]} == {"Insufficient cpu", "node(s) had untolerated taint(s)"}
 
 
 async def test_why_no_eviction_would_help() -> None:

@@ -407,10 +407,7 @@ async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission(log: C
         assert world.problems() == ["not served: nodes (v1)", "not served: replicasets (apps/v1)"]
         assert world.check.kinds_served() == "not served: nodes (v1)"
         assert world.check.permissions() is None
-        assert world.said() == [
-            ("error", "not served: nodes (v1)"),
-            ("warning", "not served: replicasets (apps/v1)"),
-        ]
+        assert world.said() == [("error", "not served: nodes (v1)"), ("warning", "not served: replicasets (apps/v1)")]
         assert {body["spec"]["resourceAttributes"]["resource"] for body in world.server.reviewed()} == {"pods"}
 
 

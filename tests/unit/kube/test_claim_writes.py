@@ -428,8 +428,7 @@ async def test_without_a_uid_nothing_is_sent(write):
 
 OPAQUE = {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1}}}]}
 WITH_PARAMETERS = msgspec.structs.replace(
-    HELD,
-    spec=from_manifest(ResourceClaim, MANIFEST | {"spec": {"devices": MANIFEST["spec"]["devices"] | OPAQUE}}).spec,
+    HELD, spec=from_manifest(ResourceClaim, MANIFEST | {"spec": {"devices": MANIFEST["spec"]["devices"] | OPAQUE}}).spec
 )
 IN_FULL = raw(manifest("u1", finalizers=[FINALIZER]) | {"spec": {"devices": MANIFEST["spec"]["devices"] | OPAQUE}})
 

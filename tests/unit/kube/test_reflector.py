@@ -150,10 +150,7 @@ async def test_changes_are_one_batch_per_chunk():
 async def test_a_stream_that_ends_is_resumed_where_it_was():
     """A server may end a watch at any moment; the last version seen counts, bookmarks included."""
     mirror = await scripted(
-        [picture(pod("a"))],
-        [line("MODIFIED", pod("a", version="11"))],
-        [bookmark("20")],
-        [Hang()],
+        [picture(pod("a"))], [line("MODIFIED", pod("a", version="11"))], [bookmark("20")], [Hang()]
     ).run_through(4)
 
     assert [None, "10", "11", "20"] == [query.get("resourceVersion") for query in mirror.transport.watches()]
@@ -468,9 +465,7 @@ async def test_refusals_are_waited_out(refusal, least_s, denied):
 async def test_an_error_in_the_stream_does_not_lose_what_came_before_it():
     """Lines of the same chunk are applied and told, then the stream is resumed after them."""
     mirror = await scripted(
-        [picture(pod("a"))],
-        [line("ADDED", pod("b", version="11")) + error_line(500, "etcd is away")],
-        [Hang()],
+        [picture(pod("a"))], [line("ADDED", pod("b", version="11")) + error_line(500, "etcd is away")], [Hang()]
     ).run_through(3)
 
     assert [(None, "a@1"), (None, "b@11")] == mirror.said()

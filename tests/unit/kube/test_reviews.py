@@ -72,11 +72,7 @@ async def test_a_token_becomes_a_user() -> None:
     assert await world.reviews.user_of("secret") == ANN
     (asked,) = world.transport.asked
     assert (asked.method, asked.path) == ("POST", TOKEN_REVIEWS)
-    assert asked.body == {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenReview",
-        "spec": {"token": "secret"},
-    }
+    assert asked.body == {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "secret"}}
 
 
 async def test_what_is_asked_about_a_permission() -> None:
@@ -221,11 +217,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "passing",
-    [
-        Ambiguous("connection reset"),
-        TooManyRequests("busy", retry_after_s=1),
-        Unavailable("confused", status=500),
-    ],
+    [Ambiguous("connection reset"), TooManyRequests("busy", retry_after_s=1), Unavailable("confused", status=500)],
     ids=lambda error: error.message,
 )
 async def test_what_may_pass_is_tried_again(passing: ApiError) -> None:

@@ -26,16 +26,7 @@ from scheduler.kube.resources import (
     Unanswered,
     with_capacity,
 )
-from tests.unit.kube.scripted import (
-    Answer,
-    Hang,
-    Later,
-    LeapingClock,
-    ScriptedTransport,
-    Step,
-    picture,
-    until,
-)
+from tests.unit.kube.scripted import Answer, Hang, Later, LeapingClock, ScriptedTransport, Step, picture, until
 
 BETA = Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
 GA = Served("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
@@ -147,13 +138,7 @@ async def test_a_kind_that_is_gone_and_comes_back() -> None:
 async def test_when_nobody_can_tell_it_is_not_gone() -> None:
     """D2: a discovery that fails says nothing about what is served; it is asked again soon."""
     unanswered = Unanswered({"storage.k8s.io/v1": "apiservice down"}, {})
-    mirror = Mirror(
-        [picture(capacity("a", "1"))],
-        [ABSENT],
-        [ABSENT],
-        [Hang()],
-        places=[unanswered, BETA],
-    )
+    mirror = Mirror([picture(capacity("a", "1"))], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
     async with mirror.running(4):
         assert mirror.said == [("add", "ns/a"), True]
         assert mirror.paths() == ["v1beta1"] * 4

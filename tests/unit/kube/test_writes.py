@@ -4,16 +4,7 @@ import pytest
 
 from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.api.decode import Broken, from_manifest
-from scheduler.core.errors import (
-    Ambiguous,
-    ApiError,
-    Conflict,
-    Fenced,
-    Invalid,
-    NotFound,
-    TooManyRequests,
-    Unavailable,
-)
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.api_writer import (
     EVICTION_RULES,

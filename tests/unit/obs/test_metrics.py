@@ -114,11 +114,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
             {"plugin": "NodePorts", "extension_point": "Filter", "status": "Success"},
             1,
         ),
-        (
-            "plugin_evaluation_total",
-            {"plugin": "NodePorts", "extension_point": "Filter", "profile": "kubestow"},
-            1,
-        ),
+        ("plugin_evaluation_total", {"plugin": "NodePorts", "extension_point": "Filter", "profile": "kubestow"}, 1),
         ("pod_scheduling_attempts_sum", {}, 2),
         ("pod_scheduling_sli_duration_seconds_sum", {"attempts": "2"}, 0.5),
         ("pod_scheduled_after_flush_total", {}, 1),
