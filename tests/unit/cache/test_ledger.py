@@ -140,22 +140,6 @@ def test_our_own_selection_counts_from_the_moment_it_is_assumed() -> None:
     assert ({}, {"D"}) == (world.taken(), world.told())
 
 
-def test_a_slot_that_another_node_has_now() -> None:
-    """The selected node went before there was an object; who took its slot has nothing to do with the claim."""
-    world = World(with_objects=False)
-    world.claim(c().selected("n1"))
-    slot = world.nodes.slot("n1")
-    world.nodes.remove_node("n1")
-    world.nodes.set_node(node("n3").label("zone", "b").typed())
-    world.write("b")
-
-    assert (slot, {}) == (world.nodes.slot("n3"), world.taken())
-
-    world.nodes.set_node(node("n1").label("zone", "b").typed())
-
-    assert {"b": 3} == world.taken()
-
-
 @pytest.mark.parametrize(
     ("rooms", "sizes", "taken"),
     [
@@ -178,24 +162,6 @@ def test_two_objects_for_one_node(rooms: dict[str, str], sizes: list[str], taken
         world.claim(c(f"c{at}", size).selected("n1"))
 
     assert taken == world.taken()
-
-
-def test_an_object_that_moves() -> None:
-    """Another topology is another pool: what flew from it is charged to whoever serves the node now."""
-    world = World()
-    world.claim(c().selected("n1"))
-    world.claim(c("d", "2Gi").selected("n2"))
-    world.put(a_capacity("a", "D", "10Gi").everywhere().resource_version("2"))
-
-    assert {"a": 3, "b": 2} == world.taken()
-
-    world.remove("b")
-
-    assert {"a": 5} == world.taken()
-
-    world.remove("a")
-
-    assert {} == world.taken()
 
 
 # -- settling ----------------------------------------------------------------------------------------------------------

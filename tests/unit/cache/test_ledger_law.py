@@ -225,6 +225,7 @@ class World:
             assert entry.size == (0 if request is None else request.value)
             served = self.serving(entry.claim.storage_class, self.node(entry.node_name))
             assert (entry.pool is not None) is (bool(served) and not entry.is_over)
+            assert entry.pool is None or entry.pool.key in served
             assert entry.is_over or now < entry.until
         for entry in by_state["settling"].values():
             kept = self.volumes.claims.get(entry.claim.key)

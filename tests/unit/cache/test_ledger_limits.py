@@ -203,29 +203,6 @@ def test_what_is_selected_goes_before_what_is_held() -> None:
 # -- nodes that come back elsewhere ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("again", "taken"),
-    [
-        pytest.param(node("n1").label("zone", "b"), {"b": 3}, id="another zone"),
-        pytest.param(node("n1").label("zone", "c"), {}, id="a zone without capacity"),
-        pytest.param(node("n1").label("zone", "a").label("x", "y"), {"a": 3}, id="the same zone"),
-        pytest.param(None, {}, id="it is gone"),
-    ],
-)
-@pytest.mark.parametrize("goes", [True, False], ids=["it goes before", "it is relabelled"])
-def test_a_node_that_comes_back_under_its_name(again: Any, taken: dict[str, int], goes: bool) -> None:
-    """A volume that is not made yet is made where the node is now, as after a restart."""
-    world = World()
-    world.claim(c().selected("n1"))
-    assert {"a": 3} == world.taken()
-    if goes or again is None:
-        world.nodes.remove_node("n1")
-    if again is not None:
-        world.nodes.set_node(again.typed())
-
-    assert taken == world.taken()
-
-
 def test_a_volume_that_is_made_stays_where_it_is() -> None:
     """Its node moves, and its pool does not."""
     world = World()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from typing import Any
-
 import msgspec
 import pytest
 
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
-from scheduler.core.errors import NotFound
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
     DEVICES,
     KINDS,
@@ -21,7 +15,6 @@ from scheduler.kube.resources import (
     RESOURCE_SLICE,
     TAINT_RULE,
     KindSpec,
-    Served,
     watched,
     with_taint_rules,
 )
@@ -29,7 +22,6 @@ from scheduler.testing.apiserver.kinds.device_versions import to_v1beta1
 from scheduler.testing.builders.claims import a_claim, a_result, a_toleration, an_option
 from scheduler.testing.builders.core import Manifest
 from scheduler.testing.builders.devices import a_device, a_device_class, a_policy, a_slice, a_taint_rule
-from tests.unit.kube.scripted import Hang, LeapingClock, ScriptedTransport, picture, until
 
 FULL_CLAIM = (
     a_claim("c")
@@ -170,42 +162,6 @@ def test_rules_that_select_by_class_or_cel_are_unreadable(selector: Manifest | N
     else:
         assert read == TAINT_RULE.decoder().decode(msgspec.json.encode(manifest), "v1beta2")
         assert isinstance(read, DeviceTaintRule)
-
-
-async def test_a_kind_that_moves_to_a_better_version_is_read_in_that() -> None:
-    """After an upgrade of the server, without a moment in which it is not there."""
-    old, new = (Served(f"/apis/resource.k8s.io/{version}/resourceslices", version) for version in ("v1beta1", "v1"))
-    small = a_slice("n1", "drv", a_device("d0")).uid("u").resource_version("1")
-    large = small.device(a_device("d1")).resource_version("2")
-    transport = ScriptedTransport(
-        streams=[
-            [picture(to_v1beta1("resourceslices", small.obj()))],
-            [NotFound("not found", status=404)],
-            [picture(large.obj()), Hang()],
-        ]
-    )
-    batches: list[Any] = []
-
-    async def locate() -> Served | None:
-        await asyncio.sleep(0)
-        return new
-
-    reflector: Reflector[Any] = Reflector(
-        RESOURCE_SLICE,
-        old,
-        decoder=RESOURCE_SLICE.decoder(),
-        transport=transport,
-        on_batch=batches.extend,
-        clock=LeapingClock(),
-        chance=random.Random(1),
-        locate=locate,
-    )
-    task = asyncio.create_task(reflector.run())
-    await until(lambda: reflector.stats.relists.get("moved") == 1)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-    assert [["d0"], ["d0", "d1"]] == [[device.name for device in delta.new.spec.devices] for delta in batches]
 
 
 def test_rules_are_watched_where_devices_and_their_gate_are() -> None:

@@ -122,33 +122,6 @@ async def test_an_edit_beside_the_record_prolongs_nothing(world):
     assert member.leads()
 
 
-async def test_of_two_that_see_it_free_one_wins(world):
-    """The other's write meets a version it did not see; it stands by then."""
-    world.put("")
-    slow = Member(world.server, world.clock, "slow")
-    world.members.append(slow)
-    slow.suffers(verb="get", back_s=1)
-    await world.clock.advance(0.5)
-    quick = await world.join("quick")
-    await world.clock.advance(10)
-
-    assert (True, False) == (quick.leads(), slow.leads())
-    assert ["get", "patch", "get"] == [verb for verb, _ in slow.line.asked][:3]
-
-
-async def test_of_two_that_find_none_one_creates_it(world):
-    """Two creations meet in the server."""
-    slow = Member(world.server, world.clock, "slow")
-    world.members.append(slow)
-    slow.suffers(verb="get", back_s=1)
-    await world.clock.advance(0.5)
-    quick = await world.join("quick")
-    await world.clock.advance(10)
-
-    assert (True, False) == (quick.leads(), slow.leads())
-    assert "create" in [verb for verb, _ in slow.line.asked]
-
-
 @pytest.mark.parametrize(
     ("trouble", "transitions"),
     [
@@ -286,16 +259,6 @@ async def test_a_lease_that_was_deleted_is_created_again(world):
 
     assert member.leads()
     assert ("a", world.now()) == (world.spec()["holderIdentity"], world.spec()["renewTime"])
-
-
-async def test_a_lease_that_was_deleted_and_made_by_another_is_lost(world):
-    """Whoever was first has it."""
-    member = await world.join("a")
-    world.server.delete("leases", "kubestow", "kube-system")
-    world.put("b")
-    await world.clock.advance(2)
-
-    assert "lease kube-system/kubestow is held by b" == member.why_lost
 
 
 @pytest.mark.parametrize(

@@ -447,27 +447,6 @@ async def test_read_lease():
     assert [f"{PATH}/l"] * 3 == bench.transport.paths("GET")
 
 
-async def test_create_lease():
-    """Every field of the record, empty ones too."""
-    bench = Bench(LEASE)
-    await bench.leases.create_lease(RECORD)
-
-    (asked,) = bench.asked
-    assert ("POST", PATH, MANAGER) == (asked.method, asked.path, asked.query)
-    assert {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "l", "namespace": "ns"},
-        "spec": {
-            "holderIdentity": "",
-            "leaseDurationSeconds": 15,
-            "acquireTime": "2026-01-01T00:00:00.000000Z",
-            "renewTime": "2026-01-01T00:00:01.000000Z",
-            "leaseTransitions": 0,
-        },
-    } == asked.body
-
-
 async def test_patch_lease():
     """The version and the uid that were seen are the precondition; nothing but the record is named."""
     bench = Bench(LEASE, LEASE)
