@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from scheduler.core.errors import ApiError
+from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, Query, as_it_is
+from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter
 
 
 class LeapingClock:
@@ -197,3 +199,25 @@ async def until(is_true: Callable[[], object], turns: int = 2000) -> None:
             return
         await asyncio.sleep(0)
     raise AssertionError("it did not happen")
+
+
+class WriteBench:
+    """Writers on a scripted transport. They may write until `until_s`, and find claims for devices in `version`."""
+
+    def __init__(self, *answers: Answer, version: str = "v1") -> None:
+        self.transport = ScriptedTransport(answers=list(answers))
+        self.clock = LeapingClock()
+        self.until_s = float("inf")
+        self.version = version
+        self.writer = ApiWriter(
+            self.transport,
+            Throttle(self.clock, qps=-1),
+            self.clock,
+            may_write=lambda: self.clock.now() < self.until_s,
+            claims_version=lambda: self.version,
+        )
+        self.leases = LeaseWriter(self.transport, "ns", "l")
+
+    @property
+    def asked(self) -> list[Asked]:
+        return self.transport.asked

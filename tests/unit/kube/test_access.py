@@ -200,57 +200,33 @@ async def test_a_missing_permission_is_named_once(
         assert len(world.server.reviewed()) == first + 5, "only what is missing is asked again"
 
 
+_BUDGETS = {"kinds": (POD, NODE, BUDGET), "policy": serves("poddisruptionbudgets"), "writes": [BIND, EVICT]}
+_DEVICES = {
+    "kinds": (POD, NODE, RESOURCE_CLAIM), "devices": serves("resourceclaims"), "writes": [BIND, *DEVICE_RULES]
+}  # fmt: skip
+_QUOTE = "what a provisioner says is not quoted when a volume takes long"
+MINOR = [
+    (EVICT, "preemption evicts nobody", _BUDGETS),
+    *((Rule("policy", "poddisruptionbudgets", verb), "preemption goes on without budgets", _BUDGETS) for verb in ("list", "watch")),
+    *((rule, "pods whose volumes are yet to be bound stay pending", {"writes": [BIND, *VOLUME_RULES]}) for rule in VOLUME_RULES),
+    *((rule, "pods whose devices are yet to be allocated stay pending", _DEVICES) for rule in DEVICE_RULES),
+    *((rule, _QUOTE, {"writes": [BIND, *CLAIM_EVENT_RULES]}) for rule in CLAIM_EVENT_RULES),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("forbidden", "problem"),
-    [
-        pytest.param(
-            ("delete", "pods"), "missing permission: delete pods: preemption evicts nobody", id="no evictions"
-        ),
-        *(
-            pytest.param(
-                (verb, "poddisruptionbudgets"),
-                f"missing permission: {verb} poddisruptionbudgets in group policy: preemption goes on without budgets",
-                id=f"no {verb} of budgets",
-            )
-            for verb in ("list", "watch")
-        ),
-    ],
+    ("rule", "suffers", "server"), MINOR, ids=[f"{each.verb} {each.resource}" for each, *_ in MINOR]
 )
-async def test_a_permission_that_preemption_wants_is_named_with_what_suffers(
-    log: CapturingLogger, forbidden: tuple[str, str], problem: str
+async def test_a_permission_that_only_some_pods_need_is_named_with_what_suffers(
+    log: CapturingLogger, rule: Rule, suffers: str, server: dict[str, Any]
 ) -> None:
-    """Nobody is unready for want of it; it is told all the same."""
-    kinds, policy = (POD, NODE, BUDGET), serves("poddisruptionbudgets")
-    async with bench(log, kinds=kinds, policy=policy, writes=[BIND, EVICT], forbidden={forbidden}) as world:
+    """The scheduler is ready, and pods without such needs are bound all the same; B-21 for events of claims."""
+    async with bench(log, forbidden={(rule.verb, rule.resource)}, **server) as world:
         await world.asked()
 
+        group = f" in group {rule.group}" if rule.group else ""
+        problem = f"missing permission: {rule.verb} {rule.resource}{group}: {suffers}"
         assert world.problems() == [problem]
-        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
-        assert world.said() == [("warning", problem)]
-
-
-@pytest.mark.parametrize("rule", VOLUME_RULES, ids=lambda rule: f"{rule.verb} {rule.resource}")
-async def test_a_permission_that_volumes_want_is_named_with_what_suffers(log: CapturingLogger, rule: Rule) -> None:
-    """Pods without volumes are bound all the same."""
-    async with bench(log, writes=[BIND, *VOLUME_RULES], forbidden={(rule.verb, rule.resource)}) as world:
-        await world.asked()
-
-        suffers = "pods whose volumes are yet to be bound stay pending"
-        problem = f"missing permission: {rule.verb} {rule.resource}: {suffers}"
-        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
-        assert world.said() == [("warning", problem)]
-
-
-@pytest.mark.parametrize("rule", DEVICE_RULES, ids=lambda rule: f"{rule.verb} {rule.resource}")
-async def test_a_permission_that_devices_want_is_named_with_what_suffers(log: CapturingLogger, rule: Rule) -> None:
-    """Pods without devices are bound all the same."""
-    kinds, served = (POD, NODE, RESOURCE_CLAIM), serves("resourceclaims")
-    missing = {(rule.verb, rule.resource)}
-    async with bench(log, kinds=kinds, devices=served, writes=[BIND, *DEVICE_RULES], forbidden=missing) as world:
-        await world.asked()
-
-        suffers = "pods whose devices are yet to be allocated stay pending"
-        problem = f"missing permission: {rule.verb} {rule.resource} in group resource.k8s.io: {suffers}"
         assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
         assert world.said() == [("warning", problem)]
 
@@ -283,17 +259,6 @@ async def test_what_the_endpoints_ask_is_asked_for_where_it_is_given(log: Captur
             "endpoints know no client certificates",
         ]
         assert world.check.permissions() is None
-
-
-async def test_events_that_may_not_be_listed_are_named_with_what_suffers(log: CapturingLogger) -> None:
-    """B-21: one sentence less in an event."""
-    async with bench(log, writes=[BIND, *CLAIM_EVENT_RULES], forbidden={("list", "events")}) as world:
-        await world.asked()
-
-        suffers = "what a provisioner says is not quoted when a volume takes long"
-        problem = f"missing permission: list events: {suffers}"
-        assert (world.check.permissions(), world.check.minor(PERMISSIONS)) == (None, problem)
-        assert world.said() == [("warning", problem)]
 
 
 async def test_capacity_that_is_not_served_is_said_once(log: CapturingLogger) -> None:

@@ -18,6 +18,7 @@ from scheduler.core.errors import (
     Invalid,
     NotFound,
     TooManyRequests,
+    Unauthorized,
     Unavailable,
 )
 from scheduler.kube.rate_limit import Throttle
@@ -26,7 +27,8 @@ from scheduler.kube.writes.api_writer import DEVICE_RULES, WRITES as ALWAYS, Api
 from scheduler.testing.builders.claims import a_claim, an_option
 from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
+from tests.unit.kube.scripted import ScriptedTransport, WriteBench as Bench
+from tests.unit.kube.test_volume_writes import WRITES as VOLUME_WRITES
 
 PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"
 MERGE, STRATEGIC, JSON = (f"application/{kind}+json" for kind in ("merge-patch", "strategic-merge-patch", "json-patch"))
@@ -64,21 +66,6 @@ def claim(*users: str, **metadata: object) -> ResourceClaim:
 def manifest(*users: str, **metadata: object) -> dict[str, Any]:
     reserved = [{"resource": "pods", "name": "p", "uid": user} for user in users]
     return MANIFEST | {"metadata": MANIFEST["metadata"] | metadata, "status": {"reservedFor": reserved}}
-
-
-class Bench:
-    def __init__(self, *answers: Answer, version: str = "v1") -> None:
-        self.transport = ScriptedTransport(answers=list(answers))
-        self.clock = LeapingClock()
-        self.until_s = float("inf")
-        self.version = version
-        self.writer = ApiWriter(
-            self.transport,
-            Throttle(self.clock, qps=-1),
-            self.clock,
-            may_write=lambda: self.clock.now() < self.until_s,
-            claims_version=lambda: self.version,
-        )
 
 
 PLAIN = from_manifest(AllocationResult, {"devices": {"results": [RESULT]}})
@@ -304,16 +291,23 @@ async def test_the_pod_is_told():
     assert {"metadata": {"uid": "u-p"}, "status": status} == asked.body
 
 
+def _of_volumes(write: Any) -> Any:
+    """The write, called like a write of a claim for devices."""
+    return lambda writer, _: write(writer)
+
+
+VOLUMES: Any = [pytest.param(_of_volumes(each.values[0]), id=each.id) for each in VOLUME_WRITES]
 HELD = claim("u1", finalizers=[FINALIZER])
 """With the user and the finalizer that the writes below remove."""
 
 
-@pytest.mark.parametrize("write", EVERY)
+@pytest.mark.parametrize("write", [*EVERY, *VOLUMES])
 @pytest.mark.parametrize(
     "refusal",
     [
         pytest.param(Ambiguous("connection lost"), id="lost answer"),
         pytest.param(Unavailable("no way", status=500), id="unavailable"),
+        pytest.param(TooManyRequests("busy"), id="busy"),
         pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
         pytest.param(Forbidden("no", status=403), id="forbidden"),
         pytest.param(Conflict("modified", status=409), id="conflict"),
@@ -330,14 +324,15 @@ async def test_no_refusal_is_tried_again(write, refusal):
     assert [] == bench.clock.slept
 
 
-@pytest.mark.parametrize("write", [*CHANGES, EVERY[5], EVERY[7]])
-async def test_an_invalid_write_is_not_tried_again(write):
-    """The claim as it was seen does not allow it."""
-    bench = Bench(IMMUTABLE)
-    with pytest.raises(Invalid) as caught:
+@pytest.mark.parametrize("write", [*CHANGES, EVERY[5], EVERY[7], *VOLUMES])
+@pytest.mark.parametrize("refusal", [IMMUTABLE, GONE, Unauthorized("who", status=401)], ids=["invalid", "gone", "who"])
+async def test_an_invalid_write_is_not_tried_again(write, refusal):
+    """The object as it was seen does not allow it, or is gone."""
+    bench = Bench(refusal)
+    with pytest.raises(type(refusal)) as caught:
         await write(bench.writer, HELD)
 
-    assert caught.value is IMMUTABLE
+    assert caught.value is refusal
     assert 1 == len(bench.transport.asked)
 
 
@@ -526,7 +521,7 @@ async def test_an_answer_that_cannot_be_read(write):
     assert ("ResourceClaim", "ns/x", "9") == (written.kind, written.key, written.metadata.resource_version)
 
 
-@pytest.mark.parametrize("write", EVERY)
+@pytest.mark.parametrize("write", [*EVERY, *VOLUMES])
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_behind_the_fence_nothing_leaves(write, is_late):
     """Asked before it is sent, and by the transport when it leaves."""
@@ -539,7 +534,7 @@ async def test_behind_the_fence_nothing_leaves(write, is_late):
     assert [] == bench.transport.asked
 
 
-@pytest.mark.parametrize("write", EVERY)
+@pytest.mark.parametrize("write", [*EVERY, *VOLUMES])
 async def test_a_write_takes_a_token_and_goes_before_others(write):
     """Pods wait for it: it is served before an event that came earlier. A deletion takes two."""
     clock = VirtualClock()

@@ -8,20 +8,15 @@ import pytest
 from scheduler.api.decode import Broken, from_manifest
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.errors import (
-    Ambiguous,
     Conflict,
-    Fenced,
     Forbidden,
-    Invalid,
     NotFound,
-    TooManyRequests,
-    Unauthorized,
     Unavailable,
 )
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, Rule
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport
+from tests.unit.kube.scripted import ScriptedTransport, WriteBench as Bench
 
 VOLUME_PATH = "/api/v1/persistentvolumes/v"
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
@@ -44,16 +39,6 @@ def volume(**metadata: object) -> PersistentVolume:
 
 def claim(**metadata: object) -> PersistentVolumeClaim:
     return from_manifest(PersistentVolumeClaim, CLAIM | {"metadata": CLAIM["metadata"] | metadata})
-
-
-class Bench:
-    def __init__(self, *answers: Answer) -> None:
-        self.transport = ScriptedTransport(answers=list(answers))
-        self.clock = LeapingClock()
-        self.until_s = float("inf")
-        self.writer = ApiWriter(
-            self.transport, Throttle(self.clock, qps=-1), self.clock, may_write=lambda: self.clock.now() < self.until_s
-        )
 
 
 def raw(value: object) -> bytes:
@@ -109,32 +94,6 @@ async def test_selecting(write, node):
     assert "8" == written.metadata.resource_version
 
 
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        pytest.param(Conflict("modified", status=409), id="conflict"),
-        pytest.param(NotFound("gone", status=404), id="gone"),
-        pytest.param(Invalid("uid is immutable", status=422), id="a namesake"),
-        pytest.param(Ambiguous("connection lost"), id="lost answer"),
-        pytest.param(Unavailable("no way", status=500), id="unavailable"),
-        pytest.param(TooManyRequests("busy"), id="busy"),
-        pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
-        pytest.param(Forbidden("no", status=403), id="forbidden"),
-        pytest.param(Unauthorized("who", status=401), id="unauthorized"),
-    ],
-)
-async def test_no_refusal_is_tried_again(write, refusal):
-    """What it means is the caller's to find out."""
-    bench = Bench(refusal)
-    with pytest.raises(type(refusal)) as caught:
-        await write(bench.writer)
-
-    assert caught.value is refusal
-    assert 1 == len(bench.transport.asked)
-    assert [] == bench.clock.slept
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -161,38 +120,6 @@ async def test_an_answer_that_cannot_be_read(write):
     assert isinstance(written, Broken)
     assert ("ns/x", "9") == (written.key, written.metadata.resource_version)
     assert "$.spec" in written.why
-
-
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("is_late", [False, True])
-async def test_behind_the_fence_nothing_leaves(write, is_late):
-    """Asked before it is sent, and by the transport when it leaves."""
-    bench = Bench(raw({}))
-    bench.until_s = bench.clock.now() + is_late
-    bench.transport.on_the_way = lambda: setattr(bench.clock, "time_s", bench.until_s)
-    with pytest.raises(Fenced):
-        await write(bench.writer)
-
-    assert [] == bench.transport.asked
-
-
-@pytest.mark.parametrize("write", WRITES)
-async def test_a_write_takes_a_token_and_goes_before_others(write):
-    """Pods wait for it: it is served before an event that came earlier."""
-    clock = VirtualClock()
-    throttle = Throttle(clock, qps=1.0, burst=1)
-    transport = ScriptedTransport(answers=[raw(VOLUME), raw(VOLUME), b"{}"])
-    writer = ApiWriter(transport, throttle, clock)
-    await throttle.take()
-    event = asyncio.create_task(writer.create_event("ns", b"{}"))
-    await clock.settle()
-    written = asyncio.create_task(write(writer))
-    await clock.settle()
-    assert [] == transport.asked
-    await clock.advance(2.0)
-    await asyncio.gather(event, written)
-
-    assert ["PATCH", "POST"] == [asked.method for asked in transport.asked]
 
 
 async def test_reading():

@@ -13,32 +13,16 @@ from scheduler.kube.writes.api_writer import (
     ApiWriter,
     Lease,
     LeaseSpec,
-    LeaseWriter,
     Rule,
 )
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
-from tests.unit.kube.scripted import Answer, Asked, LeapingClock, ScriptedTransport
+from tests.unit.kube.scripted import Asked, LeapingClock, ScriptedTransport, WriteBench as Bench
 
 MANAGER = {"fieldManager": "kubestow"}
 REFUSED = PodCondition(
     type="PodScheduled", status="False", reason="Unschedulable", message="0/1", observed_generation=3
 )
-
-
-class Bench:
-    def __init__(self, *answers: Answer) -> None:
-        self.transport = ScriptedTransport(answers=list(answers))
-        self.clock = LeapingClock()
-        self.until_s = float("inf")
-        self.writer = ApiWriter(
-            self.transport, Throttle(self.clock, qps=-1), self.clock, may_write=lambda: self.clock.now() < self.until_s
-        )
-        self.leases = LeaseWriter(self.transport, "ns", "l")
-
-    @property
-    def asked(self) -> list[Asked]:
-        return self.transport.asked
 
 
 def pod(**status) -> Pod:
