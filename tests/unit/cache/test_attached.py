@@ -14,7 +14,7 @@ from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.storage.attach_limits import Attached
 from scheduler.core import nodeset
 from tests.examples import SLOW_SHARE, examples
-from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, LongWay, World
 from tests.unit.attaching_histories import DRIVERS, GONE, NAMES, OTHER, UIDS, Step, begun, pods, steps
 from tests.unit.objects import info, node
@@ -98,6 +98,21 @@ def bound(at: int) -> list[Any]:
 def read(world: World) -> Attached:
     world.cluster.volumes.attached.catch_up()
     return world.cluster.volumes.attached
+
+
+def test_a_binding_claim_changes_its_name_wherever_it_is_used() -> None:
+    """Its node may have the volume already, by an attachment; another does not."""
+    world = World(
+        *(node("n1"), node("n2"), a_class("ebs", EBS), a_claim("c", storage_class="ebs")),
+        *(claiming("a", "c", on="n1"), claiming("b", "c", on="n2")),
+        *(a_pv("v").csi(EBS), an_attachment("v", "n1", EBS)),
+    )
+    one, two = (world.cluster.nodes.slot(name) or 0 for name in ("n1", "n2"))
+    before = [read(world).used(EBS, slot) for slot in (one, two)]
+    world.put(a_claim("c", storage_class="ebs").bound_to("v"))
+
+    assert ([2, 1], [1, 1]) == (before, [read(world).used(EBS, slot) for slot in (one, two)])
+    assert read(world).users(CSISource(EBS, "v")) == 1 << one | 1 << two
 
 
 def test_more_nodes_than_there_were_slots() -> None:

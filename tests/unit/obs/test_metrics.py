@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.kube.self_check import Finding
 from scheduler.metrics.instruments import exponential
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
 
@@ -28,25 +29,64 @@ class Stats:
 
 
 def used() -> Metrics:
-    """Every histogram with upstream's name or buckets of our own, two requests, and a kind that is not served."""
+    """Every instrument with one observation."""
     metrics = Metrics(process=False)
     metrics.attempt("scheduled", "kubestow", 0.003)
     metrics.algorithm(0.001)
     metrics.point("Filter", "Success", "kubestow", 0.0001)
     metrics.plugin("NodePorts", "Filter", "Success", 0.00001)
+    metrics.evaluation("NodePorts", "Filter", "kubestow")
     metrics.scheduled(2, 0.5)
+    metrics.after_flush()
+    metrics.incoming("active", "PodAdd")
+    metrics.unschedulable("NodePorts", "kubestow", 1)
     metrics.hint("NodePorts", "NodeAdd", "Queue", 0.00001)
     metrics.event_handled("NodeAdd", 0.0001)
     metrics.permit_wait("Success", 1.0)
+    metrics.preemption_attempt()
     metrics.preempted(3, others=2)
     metrics.preemption_done("success", 0.02)
+    metrics.preemption_done("error", 0.5)
+    metrics.preemption_lost()
+    metrics.binding_conflict("node")
+    metrics.admission_rejection("OutOfcpu", "kubestow")
+    metrics.loop_lag(0.001)
+    metrics.volumes.stage_error("bind")
+    metrics.volumes.write_conflict("PersistentVolume")
     metrics.volumes.bind_wait("mixed", 0.3)
+    metrics.volumes.long_wait(30)
+    metrics.devices.conditions_allocation("kubestow", "gpu.example.com", "timeout")
     metrics.devices.conditions_wait("kubestow", "gpu.example.com", "success", 0.15)
+    metrics.devices.claim_created("failure")
+    metrics.devices.claim_conflict()
+    metrics.devices.collision()
     metrics.devices.searched(17)
+    metrics.devices.evaluated(is_known=True)
     metrics.traffic.answered("PATCH", "api:6443", 409, 0.02)
     metrics.traffic.answered("GET", "api:6443", 0, None)
-    metrics.sources.reflectors = lambda: {"DeviceTaintRule": Stats(silent_s=1e6, absent=True)}
+    show_everything(metrics)
     return metrics
+
+
+def show_everything(metrics: Metrics) -> None:
+    """Every callback answers something."""
+    shown = metrics.sources
+    shown.bytes_in_flight, shown.capacity_version = lambda: {"fast": 2**30}, lambda: "v1beta1"
+    shown.in_flight_oldest_s = lambda: {"flying": 700.0, "settling": 0.0}
+    shown.in_flight_expired, shown.ledger_drift = lambda: {"settling": 5}, lambda: 17
+    shown.device_kinds = lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0}
+    shown.devices_in_use = lambda: {"whole": 6, "shared": 2}
+    shown.compiled_selector_bytes = lambda: 4096
+    shown.pending, shown.inflight_events = lambda: {"active": 3, "gated": 0}, lambda: {"NodeAdd": 2}
+    shown.cache, shown.healed = lambda: {"nodes": 5, "pods": 7, "assumed_pods": 1}, lambda: 1
+    shown.bindings_in_flight, shown.writes_waiting = lambda: 4, lambda: 11
+    shown.assumed_oldest_s = lambda: {"binding": 12.5, "bound": 0.0}
+    stats, gone = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, False, 2, 3, 4.5, 7), Stats(silent_s=1e6, absent=True)
+    shown.reflectors = lambda: {"Node": stats, "DeviceTaintRule": gone}
+    shown.synced = lambda: {"Node": 0}
+    shown.recorder, shown.recorder_queued = lambda: {"sent": 8, "failed": 0, "dropped": 0}, lambda: 21
+    shown.may_write, shown.lease = lambda: True, "kubestow"
+    shown.missing = lambda: [Finding("permissions", "x", is_needed=True), Finding("permissions", "y", is_needed=True)]
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
