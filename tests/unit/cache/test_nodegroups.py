@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.api.selectors import LabelSelector
 from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import (
     NodeGroup,
@@ -22,7 +21,7 @@ from scheduler.cache.nodes.node_groups import (
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
-from tests.support.volumebuilders import a_capacity, a_class, a_pv
+from tests.support.volumebuilders import a_class, a_pv
 from tests.unit.cache.labelled_nodes import affinities, node_steps, selectors, take, topologies, where
 from tests.unit.literal_volumes import affinity_admits, selector_admits, topologies_admit
 
@@ -117,34 +116,6 @@ def test_affinity_of_a_volume(required: Any, expected: set[str]) -> None:
 )
 def test_the_first_term_that_cannot_be_parsed(required: Any, problem: str) -> None:
     assert problem == affinity_problem(required)
-
-
-def selector(**more: Any) -> LabelSelector | None:
-    topology = a_capacity("o", "D").set({"nodeTopology": more}).typed().node_topology
-    assert topology is not None
-    return topology
-
-
-@pytest.mark.parametrize(
-    ("topology", "expected"),
-    [
-        pytest.param(None, set(), id="K10 none is nowhere"),
-        pytest.param(selector(), {N1, N2, BARE}, id="K1 empty is everywhere"),
-        pytest.param(selector(matchLabels={"zone": "a"}), {N1}, id="K2 a label"),
-        pytest.param(selector(matchLabels={"zone": "a", "rank": "7"}), set(), id="every label"),
-        pytest.param(selector(**labels("zone", "In", "a", "b")), {N1, N2}, id="an expression"),
-        pytest.param(selector(**labels("zone", "NotIn", "a")), {N2, BARE}, id="NotIn without the label"),
-        pytest.param(selector(matchLabels={"rank": "7"}, **labels("zone", "Exists")), {N2}, id="both"),
-        pytest.param(
-            selector(**labels("zone", "NotIn", "bad value!")), set(), id="K11 a selector that cannot be parsed"
-        ),
-        pytest.param(
-            selector(matchLabels={"bad key!": "a"}, **labels("zone", "NotIn", "a")), set(), id="K11 nor can this one"
-        ),
-    ],
-)
-def test_topology_of_a_capacity_object(topology: LabelSelector | None, expected: set[str]) -> None:
-    assert expected == found(where_selector(topology))
 
 
 def allowed(*terms: dict[str, list[str]]) -> Any:

@@ -66,6 +66,13 @@ class Crowd:
             await asyncio.sleep(0.01)
 
 
+def secured() -> tuple[Tls, ssl.SSLContext]:
+    """Return a server's TLS with a certificate of its own, and a client that trusts it."""
+    source, served = SelfSigned(["localhost"]), Tls("VersionTLS12")
+    served.serve(source.newest(time.time()))
+    return served, ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+
+
 async def ended(stream: Stream) -> bool:
     """The other side has closed or cut it."""
     with contextlib.suppress(ConnectionError):
@@ -290,10 +297,7 @@ def test_who_hangs_up_is_no_news(
     loop: Callable[[], asyncio.AbstractEventLoop], is_secure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At whatever moment: before the answer, or in the middle of one that is too long for buffers."""
-    source = SelfSigned(["localhost"])
-    served = Tls("VersionTLS12")
-    served.serve(source.newest(time.time()))
-    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    served, client = secured()
 
     async def hang_up() -> None:
         began, may_go, body = threading.Event(), threading.Event(), b"x" * 20_000_000
@@ -325,10 +329,7 @@ def test_who_hangs_up_is_no_news(
 
 async def test_a_handshake_that_does_not_come() -> None:
     """Is not waited for for ever, counts as a connection meanwhile, and keeps nobody out."""
-    source = SelfSigned(["localhost"])
-    served = Tls("VersionTLS12")
-    served.serve(source.newest(time.time()))
-    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    served, client = secured()
     async with listening(limits(connections=2), tls=served.front) as crowd:
         silent = [await crowd.connect() for _ in range(2)]
         await crowd.until(lambda: len(crowd.listener) == 2)
@@ -342,10 +343,7 @@ async def test_a_handshake_that_does_not_come() -> None:
 
 async def test_plain_http_on_the_tls_port() -> None:
     """Ends with the connection; the next one is served."""
-    source = SelfSigned(["localhost"])
-    served = Tls("VersionTLS12")
-    served.serve(source.newest(time.time()))
-    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    served, client = secured()
     async with listening(tls=served.front) as crowd:
         lost = await crowd.connect()
         lost[1].write(REQUEST)
@@ -364,10 +362,7 @@ def test_uvloop() -> None:
 
 
 async def everybody_leaves() -> None:
-    source = SelfSigned(["localhost"])
-    served = Tls("VersionTLS12")
-    served.serve(source.newest(time.time()))
-    client = ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
+    served, client = secured()
     for tls in (None, served.front):
         async with listening(tls=tls) as crowd:
             streams = [await crowd.connect() for _ in range(3)]

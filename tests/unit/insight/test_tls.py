@@ -50,6 +50,13 @@ def client(*, trusts: bytes, shows: Issued | None = None, path: Path | None = No
     return context
 
 
+def self_served(minimum: str = "VersionTLS12") -> tuple[Tls, bytes]:
+    """Return TLS that serves a certificate of its own, and that certificate."""
+    served, pair = Tls(minimum), SelfSigned(["localhost"]).newest(dt.datetime.now(dt.UTC).timestamp())
+    served.serve(pair)
+    return served, pair.certificate
+
+
 class Files:
     """A pair of files that a test rewrites."""
 
@@ -90,10 +97,8 @@ def test_a_self_signed_certificate_is_renewed_in_time() -> None:
 
 def test_a_client_that_trusts_us_gets_through() -> None:
     """With the certificate as its own authority, by name."""
-    source, served = SelfSigned(["localhost"]), Tls("VersionTLS12")
-    wall_s = dt.datetime.now(dt.UTC).timestamp()
-    served.serve(source.newest(wall_s))
-    _, other = shaken(served.front, client(trusts=source.newest(wall_s).certificate))
+    served, ours = self_served()
+    _, other = shaken(served.front, client(trusts=ours))
 
     assert other.version() == "TLSv1.3"
 
@@ -101,11 +106,8 @@ def test_a_client_that_trusts_us_gets_through() -> None:
 @pytest.mark.parametrize("minimum", ["VersionTLS12", "VersionTLS13"])
 def test_old_versions_are_not_spoken(minimum: str) -> None:
     """1.2 is where it begins; a flag begins later."""
-    source = SelfSigned(["localhost"])
-    served = Tls(minimum)
-    wall_s = dt.datetime.now(dt.UTC).timestamp()
-    served.serve(source.newest(wall_s))
-    old = client(trusts=source.newest(wall_s).certificate)
+    served, ours = self_served(minimum)
+    old = client(trusts=ours)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     if minimum == "VersionTLS13":
         with pytest.raises(ssl.SSLError):
@@ -170,10 +172,7 @@ def test_a_broken_pair_changes_nothing(tmp_path: Path, spoil: Callable[[Files], 
 
 def test_whose_client_certificates_count(tmp_path: Path) -> None:
     """Nobody's, then one authority's, then another's alone: what was trusted once is not trusted for ever."""
-    source, served = SelfSigned(["localhost"]), Tls("VersionTLS12")
-    wall_s = dt.datetime.now(dt.UTC).timestamp()
-    served.serve(source.newest(wall_s))
-    ours = source.newest(wall_s).certificate
+    served, ours = self_served()
     one, two = Authority("one"), Authority("two")
     ann = client(trusts=ours, shows=one.issues("ann", groups=("dev",)), path=tmp_path)
     assert not shaken(served.front, ann)[0].getpeercert()
@@ -191,24 +190,20 @@ def test_whose_client_certificates_count(tmp_path: Path) -> None:
 
 def test_certificates_that_are_not_for_clients_or_not_valid_any_more(tmp_path: Path) -> None:
     """Are refused in the handshake, whoever signed them."""
-    source, authority = SelfSigned(["localhost"]), Authority("one")
-    served = Tls("VersionTLS12")
-    wall_s = dt.datetime.now(dt.UTC).timestamp()
-    served.serve(source.newest(wall_s))
+    authority = Authority("one")
+    served, ours = self_served()
     served.trust(authority.pem.decode())
     for wrong in (authority.issues("ann", is_for_clients=False), authority.issues("ann", days=-1)):
         with pytest.raises(ssl.SSLError):
-            shaken(served.front, client(trusts=source.newest(wall_s).certificate, shows=wrong, path=tmp_path))
+            shaken(served.front, client(trusts=ours, shows=wrong, path=tmp_path))
 
 
 def test_an_authority_with_words_of_any_language(tmp_path: Path) -> None:
     """Bundles have comments; what they say does not matter."""
-    source, authority = SelfSigned(["localhost"]), Authority("one")
-    served = Tls("VersionTLS12")
-    wall_s = dt.datetime.now(dt.UTC).timestamp()
-    served.serve(source.newest(wall_s))
+    authority = Authority("one")
+    served, ours = self_served()
     assert served.trust(f"# Főtanúsítvány \ufffd\n{authority.pem.decode()}")
-    ann = client(trusts=source.newest(wall_s).certificate, shows=authority.issues("ann"), path=tmp_path)
+    ann = client(trusts=ours, shows=authority.issues("ann"), path=tmp_path)
 
     assert (shaken(served.front, ann)[0].getpeercert() or {})["subject"] == ((("commonName", "ann"),),)
 
