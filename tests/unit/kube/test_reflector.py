@@ -3,6 +3,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import structlog
@@ -38,16 +39,16 @@ REFUSES_WATCH_LIST = Invalid("sendInitialEvents is forbidden for watch", status=
 class Mirror:
     """A reflector under test with everything it said."""
 
-    def __init__(self, transport: ScriptedTransport, spec: KindSpec = POD) -> None:
+    def __init__(self, transport: ScriptedTransport, spec: KindSpec = POD, **more: Any) -> None:
         self.transport = transport
         self.clock = LeapingClock()
         self.batches: list[list[Delta[Pod]]] = []
+        settings: dict[str, Any] = {"served": SERVED, "decoder": ObjectDecoder("Pod", Pod)}
+        settings |= {"on_batch": self.batches.append} | more
         self.reflector: Reflector[Pod] = Reflector(
             spec,
-            SERVED,
-            decoder=ObjectDecoder("Pod", Pod),
+            **settings,
             transport=transport,
-            on_batch=self.batches.append,
             clock=self.clock,
             chance=random.Random(1),
         )

@@ -1,9 +1,6 @@
 """A kind that moves to another version, goes, and comes back; and what its mirror shows meanwhile (docs/spec/volumes.md §8)."""
 
 import asyncio
-import contextlib
-import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -26,7 +23,8 @@ from scheduler.kube.resources import (
     Unanswered,
     with_capacity,
 )
-from tests.unit.kube.scripted import Answer, Hang, Later, LeapingClock, ScriptedTransport, Step, picture, until
+from tests.unit.kube.scripted import Answer, Hang, Later, LeapingClock, ScriptedTransport, Step, picture
+from tests.unit.kube.test_reflector import Mirror
 
 BETA = Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
 GA = Served("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
@@ -38,24 +36,19 @@ def capacity(name: str, version: str, room: str = "1Gi") -> dict[str, object]:
     return {"metadata": metadata, "storageClassName": "s", "capacity": room}
 
 
-class Mirror:
-    """A mirror of capacity objects that starts in v1beta1, and what it said."""
+class Moving(Mirror):
+    """A mirror of capacity objects that starts in v1beta1, and what it told."""
 
     def __init__(self, *streams: list[Step], places: list[Served | Exception | None]) -> None:
-        self.transport = ScriptedTransport(streams=[list(stream) for stream in streams])
-        self.places = places
-        self.clock = LeapingClock()
-        self.said: list[tuple[str, str] | bool] = []
-        self.reflector: Reflector[CSIStorageCapacity] = Reflector(
+        self.places, self.told = places, list[tuple[str, str] | bool]()
+        super().__init__(
+            ScriptedTransport(streams=list(streams)),
             CAPACITY,
-            BETA,
+            served=BETA,
             decoder=ObjectDecoder("CSIStorageCapacity", CSIStorageCapacity),
-            transport=self.transport,
             on_batch=self.batch,
-            clock=self.clock,
-            chance=random.Random(1),
             locate=self.locate,
-            on_served=self.said.append,
+            on_served=self.told.append,
         )
 
     def batch(self, deltas: list[Delta[CSIStorageCapacity]]) -> None:
@@ -63,7 +56,7 @@ class Mirror:
             what = "add" if delta.old is None else "gone" if delta.new is None else "change"
             shown = delta.new or delta.old
             assert shown is not None
-            self.said.append((what, shown.key))
+            self.told.append((what, shown.key))
 
     async def locate(self) -> Served | None:
         place = self.places.pop(0)
@@ -74,25 +67,11 @@ class Mirror:
     def paths(self) -> list[str]:
         return [asked.path.split("/")[3] for asked in self.transport.asked]
 
-    @contextlib.asynccontextmanager
-    async def running(self, watches: int) -> AsyncIterator[None]:
-        """Until that many watches were opened and the last one hangs."""
-        task = asyncio.create_task(self.reflector.run())
-        try:
-            await until(lambda: len(self.transport.watches()) >= watches)
-            for _ in range(50):
-                await asyncio.sleep(0)
-            yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
 
 async def test_an_upgrade_takes_the_kind_to_another_version() -> None:
     """D6: what is mirrored stays until the new picture, then real differences alone are told."""
     kept: list[int] = []
-    mirror = Mirror(
+    mirror = Moving(
         [picture(capacity("a", "1"), capacity("b", "2"), capacity("c", "3"))],
         [ABSENT],
         [
@@ -102,23 +81,24 @@ async def test_an_upgrade_takes_the_kind_to_another_version() -> None:
         ],
         places=[GA],
     )
-    async with mirror.running(3):
-        assert mirror.paths() == ["v1beta1", "v1beta1", "v1"]
-        assert kept == [3]
-        assert mirror.said == [
-            ("add", "ns/a"), ("add", "ns/b"), ("add", "ns/c"), True,
-            ("gone", "ns/c"), ("change", "ns/b"), ("add", "ns/d"), True,
-        ]  # fmt: skip
-        assert mirror.reflector.served == GA
-        assert not mirror.reflector.stats.absent
-        assert mirror.reflector.stats.relists == {"start": 1, "moved": 1}
-        assert "sendInitialEvents" in mirror.transport.watches()[-1]
+    await mirror.run_through(3)
+
+    assert mirror.paths() == ["v1beta1", "v1beta1", "v1"]
+    assert kept == [3]
+    assert mirror.told == [
+        ("add", "ns/a"), ("add", "ns/b"), ("add", "ns/c"), True,
+        ("gone", "ns/c"), ("change", "ns/b"), ("add", "ns/d"), True,
+    ]  # fmt: skip
+    assert mirror.reflector.served == GA
+    assert not mirror.reflector.stats.absent
+    assert mirror.reflector.stats.relists == {"start": 1, "moved": 1}
+    assert "sendInitialEvents" in mirror.transport.watches()[-1]
 
 
 async def test_a_kind_that_is_gone_and_comes_back() -> None:
     """Told once it is sure; asked for again once a minute; the records stand until a new picture, which is told too."""
     told: list[tuple[bool, int]] = []
-    mirror = Mirror(
+    mirror = Moving(
         [picture(capacity("a", "1"))],
         [ABSENT],
         [ABSENT],
@@ -129,30 +109,33 @@ async def test_a_kind_that_is_gone_and_comes_back() -> None:
         ],
         places=[None, GA],
     )
-    async with mirror.running(4):
-        assert mirror.said == [("add", "ns/a"), True, False, True]
-        assert told == [(False, 1)], "heard from: not absent any more"
-        assert any(30 <= slept <= 60 for slept in mirror.clock.slept)
+    await mirror.run_through(4)
+
+    assert mirror.told == [("add", "ns/a"), True, False, True]
+    assert told == [(False, 1)], "heard from: not absent any more"
+    assert any(30 <= slept <= 60 for slept in mirror.clock.slept)
 
 
 async def test_when_nobody_can_tell_it_is_not_gone() -> None:
     """D2: a discovery that fails says nothing about what is served; it is asked again soon."""
     unanswered = Unanswered({"storage.k8s.io/v1": "apiservice down"}, {})
-    mirror = Mirror([picture(capacity("a", "1"))], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
-    async with mirror.running(4):
-        assert mirror.said == [("add", "ns/a"), True]
-        assert mirror.paths() == ["v1beta1"] * 4
-        assert "sendInitialEvents" not in mirror.transport.watches()[-1], "it is resumed, there was no new place"
-        assert max(mirror.clock.slept) < 10
+    mirror = Moving([picture(capacity("a", "1"))], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
+    await mirror.run_through(4)
+
+    assert mirror.told == [("add", "ns/a"), True]
+    assert mirror.paths() == ["v1beta1"] * 4
+    assert "sendInitialEvents" not in mirror.transport.watches()[-1], "it is resumed, there was no new place"
+    assert max(mirror.clock.slept) < 10
 
 
 async def test_forbidden_is_not_absent() -> None:
     """D8: nobody looks around, nobody is told; it is tried again."""
     forbidden = Forbidden("csistoragecapacities is forbidden", status=403)
-    mirror = Mirror([forbidden], [forbidden], [picture(capacity("a", "1")), Hang()], places=[])
-    async with mirror.running(3):
-        assert mirror.said == [("add", "ns/a"), True]
-        assert mirror.paths() == ["v1beta1"] * 3
+    mirror = Moving([forbidden], [forbidden], [picture(capacity("a", "1")), Hang()], places=[])
+    await mirror.run_through(3)
+
+    assert mirror.told == [("add", "ns/a"), True]
+    assert mirror.paths() == ["v1beta1"] * 3
 
 
 def serves(*plurals: str) -> bytes:
@@ -222,22 +205,10 @@ async def test_one_that_cannot_be_read_stands_in_its_place(kind: str) -> None:
     ]
     names[1] |= manifest
     transport = ScriptedTransport(streams=[[picture(*names), Hang()]])
-    reflector: Reflector[CSIStorageCapacity] = Reflector(
-        spec,
-        GA,
-        decoder=ObjectDecoder(kind, spec.typ),
-        transport=transport,
-        on_batch=lambda deltas: None,
-        clock=LeapingClock(),
-        chance=random.Random(1),
-    )
-    task = asyncio.create_task(reflector.run())
-    await until(reflector.synced.is_set)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    mirror = await Mirror(transport, spec, served=GA, decoder=ObjectDecoder(kind, spec.typ)).run_through(1)
 
-    assert [obj.key for obj in reflector.store] == ["a", "b", "c"]
-    (broken,) = [obj for obj in reflector.store if isinstance(obj, Broken)]
+    assert [obj.key for obj in mirror.reflector.store] == ["a", "b", "c"]
+    (broken,) = [obj for obj in mirror.reflector.store if isinstance(obj, Broken)]
     assert (broken.kind, broken.key) == (kind, "b")
     assert field in broken.why
 
@@ -252,16 +223,9 @@ class Rows:
         for name in found:
             self.mirrors.add(self.made(KINDS[name]))
 
-    def made(self, spec: KindSpec) -> Reflector[CSIStorageCapacity]:
-        return Reflector(
-            spec,
-            BETA,
-            decoder=ObjectDecoder(spec.name, CSIStorageCapacity),
-            transport=ScriptedTransport(),
-            on_batch=lambda deltas: None,
-            clock=LeapingClock(),
-            chance=random.Random(1),
-        )
+    def made(self, spec: KindSpec) -> Reflector[Any]:
+        decoder = ObjectDecoder(spec.name, CSIStorageCapacity)
+        return Mirror(ScriptedTransport(), spec, served=BETA, decoder=decoder).reflector
 
 
 def test_which_version_is_mirrored() -> None:
