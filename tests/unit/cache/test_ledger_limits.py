@@ -10,7 +10,7 @@ from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
 from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S
 from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim
-from tests.unit.cache.test_ledger import World, c, v
+from tests.unit.cache.test_ledger import World, c, pair, v
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
@@ -216,3 +216,14 @@ def test_a_volume_that_is_made_stays_where_it_is() -> None:
     world.write("a", "7Gi", version="2")
 
     assert {} == world.taken()
+
+
+def test_the_plan_of_a_pod_that_uses_a_claim_twice() -> None:
+    """It is the plan of its different claims, and ends with the pod."""
+    world = pair()
+    world.ledger.plan(["default/c", "default/c", "default/d"])
+    for claims in (["default/c", "default/d"], ["default/c", "default/c", "default/d"]):
+        assert {"a": 3} == world.taken()
+        world.ledger.end_plan(claims)
+
+    assert ({}, {}) == (world.taken(), world.ledger._plans)
