@@ -43,11 +43,7 @@ async def test_spec_and_status_are_two_halves(api: Api) -> None:
         await api.merge(f"{budgets}/a", {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 3}})
     ).body
     assert (changed["metadata"]["generation"], changed["spec"]["minAvailable"], changed["status"]) == (2, "50%", ZEROS)
-    status: Object = {
-        "observedGeneration": 2,
-        "disruptedPods": {"p": "2026-01-01T00:00:00Z"},
-        "disruptionsAllowed": 3,
-    }
+    status: Object = {"observedGeneration": 2, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}, "disruptionsAllowed": 3}
     patch: Object = {"metadata": {"labels": {"x": "y"}}, "spec": {"minAvailable": 9}, "status": status}
     shown = (await api.merge(f"{budgets}/a/status", patch)).body
     assert (shown["metadata"]["generation"], shown["spec"]["minAvailable"], shown["status"]) == (

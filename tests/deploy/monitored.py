@@ -52,10 +52,7 @@ class Monitored:
         end = f"-{self._rounds}"
         plain = [pod(f"plain-{i}{end}").cpu("10m") for i in range(3)]
         self._create(a_pv(f"local{end}", storage_class="local").on("n2"), a_claim(f"local{end}", storage_class="local"))
-        volumes = [
-            pod(f"fast{end}").ephemeral("v", "1Gi", "fast"),
-            pod(f"local{end}").pvc(f"local{end}"),
-        ]
+        volumes = [pod(f"fast{end}").ephemeral("v", "1Gi", "fast"), pod(f"local{end}").pvc(f"local{end}")]
         devices = [
             pod(f"device{end}").claim("gpu", template="gpu"),
             pod(f"extended{end}").extended("example.com/gpu", "1"),

@@ -18,9 +18,7 @@ from tests.e2e.controlplane.process import Died, Group, Server, free_port, was_r
 
 JOB = "kubestow"
 _DEADLINE_S = 60.0
-_CONFIG = {
-    "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-}
+_CONFIG = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}}
 
 
 class Prometheus:

@@ -41,11 +41,7 @@ T = TypeVar("T")
 
 
 def node(
-    name: str,
-    *,
-    labels: Mapping[str, str] | None = None,
-    spec: Mapping[str, object] | None = None,
-    **allocatable: str,
+    name: str, *, labels: Mapping[str, str] | None = None, spec: Mapping[str, object] | None = None, **allocatable: str
 ) -> Json:
     """A ready node of 4 CPU, 8 GiB and 110 pods unless told otherwise."""
     room = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"} | allocatable

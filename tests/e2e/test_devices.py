@@ -176,9 +176,7 @@ ROWS: Final[dict[str, Row]] = {
         says=CANNOT,
     ),
     "two halves of a partitionable device": Row(
-        [GPU, *PARTED, a_claim("c").request("r", "gpu", count=2, cel=HALVES)],
-        node="n1",
-        gets={"c": ["r: h1", "r: h2"]},
+        [GPU, *PARTED, a_claim("c").request("r", "gpu", count=2, cel=HALVES)], node="n1", gets={"c": ["r: h1", "r: h2"]}
     ),
     "the whole and a half of a partitionable device": Row(
         [GPU, *PARTED, a_claim("c").request("r", "gpu", cel=WHOLES).request("s", "gpu", cel=HALVES)], says=CANNOT

@@ -211,10 +211,7 @@ async def test_killed_in_the_middle_of_writes(devices: DeviceWorld, stage: Stage
     """Some claims are written, others are about to be; the next daemon goes on from what is written. Of pods that went
     meanwhile nothing is left: others get their devices.
     """
-    stage.proxy.add(
-        Fault(**ALLOCATE, delay_s=0, times=5),
-        Fault(**ALLOCATE, delay_s=FOR_EVER_S, times=None),
-    )
+    stage.proxy.add(Fault(**ALLOCATE, delay_s=0, times=5), Fault(**ALLOCATE, delay_s=FOR_EVER_S, times=None))
     async with running(devices, stage):
         names = await many(devices)
 

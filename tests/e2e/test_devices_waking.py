@@ -78,9 +78,7 @@ CASES: Final[dict[str, Waiting]] = {
         does=patched("ResourceSlice", f"n1-{DRIVER}", {"spec": {"devices": [a_device("a").obj()]}}),
     ),
     "the class takes more devices": Waiting(
-        [GPU.selector("false"), SLICE, ONE],
-        CANNOT,
-        does=patched("DeviceClass", "gpu", {"spec": GPU.obj()["spec"]}),
+        [GPU.selector("false"), SLICE, ONE], CANNOT, does=patched("DeviceClass", "gpu", {"spec": GPU.obj()["spec"]})
     ),
     "the node gets the label that the slice asks for": Waiting(
         [GPU, on("rack", a_device("a")).where("rack", "r1"), ONE],

@@ -193,9 +193,7 @@ def first(stage: Preemption, name: str, holds: Callable[[Json], bool]) -> int:
 async def test_188_a_victim_that_takes_its_time_is_waited_for(stage: Preemption) -> None:
     """Nobody else dies meanwhile, however often the pod is tried; the nomination stays."""
     await stage.cluster.create(
-        node("n", cpu="2100m"),
-        placed("slow", "n", grace_s=FOR_EVER_S),
-        placed("other", "n", priorityClassName=MID),
+        node("n", cpu="2100m"), placed("slow", "n", grace_s=FOR_EVER_S), placed("other", "n", priorityClassName=MID)
     )
     with stage.daemon() as server:
         await stage.cluster.create(important("preemptor"))

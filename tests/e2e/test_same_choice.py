@@ -52,9 +52,7 @@ CHOICES = {
         {"containers": containers("e2:1"), "volumes": [{"name": "v", "image": {"reference": "e1:1"}}]},
     ),
     "declared": Choice(
-        {"declaredFeatures": ["RestartAllContainersOnContainerExits"]},
-        images(("f:1", 9 * GIB)),
-        {"containers": NEEDY},
+        {"declaredFeatures": ["RestartAllContainersOnContainerExits"]}, images(("f:1", 9 * GIB)), {"containers": NEEDY}
     ),
 }
 

@@ -101,14 +101,10 @@ SITUATIONS = {
     ),
     "all nodes cordoned": Situation([node("a", spec=CORDONED), node("b", spec=CORDONED)]),
     "a host port in use": Situation(
-        TWO,
-        port(8080),
-        bound=[pod(f"on-{name}", "nobody", {"nodeName": name, **port(8080)}) for name in ("a", "b")],
+        TWO, port(8080), bound=[pod(f"on-{name}", "nobody", {"nodeName": name, **port(8080)}) for name in ("a", "b")]
     ),
     "a host port in use at another address": Situation(
-        [node("a")],
-        port(8080),
-        bound=[pod("on-a", "nobody", {"nodeName": "a", **port(8080, hostIP="127.0.0.1")})],
+        [node("a")], port(8080), bound=[pod("on-a", "nobody", {"nodeName": "a", **port(8080, hostIP="127.0.0.1")})]
     ),
     "too many pods": Situation(
         [node("a", pods="1"), node("b", pods="0")], bound=[pod("on-a", "nobody", {"nodeName": "a"})]
@@ -135,15 +131,7 @@ SITUATIONS = {
         [node("a", spec=CORDONED), node("b")], pinned("a") | {"nodeSelector": {"disk": "fast"}}
     ),
     "a pin to two nodes at once": Situation(
-        TWO,
-        required(
-            {
-                "matchFields": [
-                    expression("metadata.name", "In", "a"),
-                    expression("metadata.name", "In", "b"),
-                ]
-            }
-        ),
+        TWO, required({"matchFields": [expression("metadata.name", "In", "a"), expression("metadata.name", "In", "b")]})
     ),
     "a feature that no node declares": Situation([node("a"), declaring(node("b"), "SomethingElse")], restarting_all()),
     "a feature that only the full node declares": Situation(

@@ -130,9 +130,7 @@ ROWS: Final[dict[str, Row]] = {
         taken={"a": "c", "b": "d"},
     ),
     "E7: a claim is provisioned": Row(
-        [PROVISIONED.allowed("kubernetes.io/hostname", "n2"), a_claim("c", "1Gi", "d")],
-        node="n2",
-        selected={"c": "n2"},
+        [PROVISIONED.allowed("kubernetes.io/hostname", "n2"), a_claim("c", "1Gi", "d")], node="n2", selected={"c": "n2"}
     ),
     "E7: no node is in the topology of the class": Row(
         [PROVISIONED.allowed("kubernetes.io/hostname", "n3"), a_claim("c", "1Gi", "d")], says=BIND_CONFLICT
@@ -174,12 +172,7 @@ ROWS: Final[dict[str, Row]] = {
         selected={"c": "n2"},
     ),
     "E8: capacity objects of a driver that does not track it": Row(
-        [
-            PROVISIONED,
-            a_csi_driver(DRIVER),
-            a_capacity("small", "d", "1Gi").everywhere(),
-            a_claim("c", "5Gi", "d"),
-        ],
+        [PROVISIONED, a_csi_driver(DRIVER), a_capacity("small", "d", "1Gi").everywhere(), a_claim("c", "5Gi", "d")],
         on="n1",
         node="n1",
         selected={"c": "n1"},

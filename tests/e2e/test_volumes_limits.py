@@ -12,14 +12,7 @@ import pytest
 from tests.e2e.cluster import Json
 from tests.e2e.sandbox import together
 from tests.e2e.storage import DRIVER, World
-from tests.support.volumebuilders import (
-    PersistentVolumeBuilder,
-    a_claim,
-    a_class,
-    a_csi_node,
-    a_pv,
-    an_attachment,
-)
+from tests.support.volumebuilders import PersistentVolumeBuilder, a_claim, a_class, a_csi_node, a_pv, an_attachment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

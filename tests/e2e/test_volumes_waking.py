@@ -93,9 +93,7 @@ CASES: Final[dict[str, Waiting]] = {
         patch=("CSIStorageCapacity", "room", {"capacity": "6Gi"}),
     ),
     "the driver does not track capacity any more": Waiting(
-        [a_provisioned_class(), TRACKED, C],
-        NO_SPACE,
-        patch=("CSIDriver", DRIVER, {"spec": {"storageCapacity": False}}),
+        [a_provisioned_class(), TRACKED, C], NO_SPACE, patch=("CSIDriver", DRIVER, {"spec": {"storageCapacity": False}})
     ),
     "the class of an ephemeral volume comes late": Waiting([], UNBOUND, [a_provisioned_class()], ephemeral="d"),
     "capacity for an ephemeral volume comes late": Waiting(

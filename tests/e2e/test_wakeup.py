@@ -36,9 +36,7 @@ TOLERATION = {"key": "kept", "operator": "Exists"}
 OCCUPANT = pod("occupant", "nobody", {"nodeName": "n"}, cpu="3")
 PORT = {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}
 RESTART_ALL = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
-NEEDY = {
-    "containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [RESTART_ALL]}],
-}
+NEEDY = {"containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [RESTART_ALL]}]}
 CASES = {
     "a node is added": Waiting([], create=node("n")),
     "a larger node is added": Waiting([node("small")], requests={"cpu": "8"}, create=node("n", cpu="16")),

@@ -161,8 +161,7 @@ trouble = one_of(
     (6, a_step(World.start_daemon)),
 )
 time = one_of(
-    (1, a_step(World.turns, st.sampled_from((1, 3, 10, 50)))),
-    (1, a_step(World.seconds, st.sampled_from((1, 3, 8)))),
+    (1, a_step(World.turns, st.sampled_from((1, 3, 10, 50)))), (1, a_step(World.seconds, st.sampled_from((1, 3, 8))))
 ).map(lambda step: [step])
 gap = st.tuples(
     a_step(World.hold_watches, resources), st.lists(life, min_size=1, max_size=4), a_step(World.compact)

@@ -44,13 +44,7 @@ VOLUME_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumes"
 CLAIM_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumeclaims"}
 PROTECT: Final[Object] = {"verb": "patch", "resource": "resourceclaims", "subresource": ""}
 ALLOCATE: Final[Object] = {"verb": "patch", "resource": "resourceclaims", "subresource": "status"}
-ON_THE_WAY: Final[tuple[Object, ...]] = (
-    VOLUME_WRITES,
-    CLAIM_WRITES,
-    ALLOCATE,
-    PROTECT,
-    BINDINGS,
-)
+ON_THE_WAY: Final[tuple[Object, ...]] = (VOLUME_WRITES, CLAIM_WRITES, ALLOCATE, PROTECT, BINDINGS)
 """What is written for a pod from Reserve on."""
 WHERE: Final[tuple[Object, ...]] = (
     *ON_THE_WAY,
@@ -158,14 +152,9 @@ _theirs = one_of(
 )
 foreign = st.tuples(_each(*FOREIGN), _theirs).map(lambda made: Step(MixedWorld.add_pod_of_others, (made[0], *made[1])))
 on_assumed = one_of(
-    (3, a_step(MixedWorld.bind_assumed, picks, truth)),
-    (2, a_step(MixedWorld.delete_assumed, picks, truth)),
+    (3, a_step(MixedWorld.bind_assumed, picks, truth)), (2, a_step(MixedWorld.delete_assumed, picks, truth))
 )
-meddling = one_of(
-    (4, on_assumed),
-    (1, a_step(MixedWorld.bind_by_others, picks)),
-    (2, foreign),
-)
+meddling = one_of((4, on_assumed), (1, a_step(MixedWorld.bind_by_others, picks)), (2, foreign))
 """What another scheduler does, most often to pods that ours has assumed."""
 on_nodes = one_of(
     (3, a_step(MixedWorld.taint_node, picks, _each("", "NoSchedule", "NoExecute", "PreferNoSchedule"))),
@@ -176,8 +165,7 @@ on_nodes = one_of(
     (2, new_node),
 )
 resizing = one_of(
-    (2, a_step(MixedWorld.grow_pod, picks, _each(100, 500, 1500))),
-    (3, a_step(MixedWorld.shrink_pod, picks)),
+    (2, a_step(MixedWorld.grow_pod, picks, _each(100, 500, 1500))), (3, a_step(MixedWorld.shrink_pod, picks))
 )
 on_volumes = one_of(
     (3, new_volume),

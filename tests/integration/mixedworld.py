@@ -21,13 +21,7 @@ from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders.core import PodBuilder, node, pod
 from scheduler.testing.controllers.resource_claim import ResourceClaimController
 from tests.integration.daemon import until
-from tests.integration.devicejudging import (
-    Bookings,
-    device_differences,
-    device_leftovers,
-    entries_of,
-    nodes_serving,
-)
+from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, entries_of, nodes_serving
 from tests.integration.freshjudging import differences as differences_from_fresh, probes_of
 from tests.integration.judging import OURS, Object, leftovers
 from tests.integration.mortal import HastyClock
@@ -115,12 +109,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     def add_mixed(
-        self,
-        count: int,
-        milli_cpu: int,
-        volumes: Sequence[Want],
-        devices: Sequence[str],
-        rules: Rules,
+        self, count: int, milli_cpu: int, volumes: Sequence[Want], devices: Sequence[str], rules: Rules
     ) -> None:
         """So many pods of ours at once that ask for the same; each has a name that no pod had before."""
         for _ in range(count):

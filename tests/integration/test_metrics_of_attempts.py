@@ -173,11 +173,7 @@ def _slowly(stage: Stage, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 BINDINGS: Final = [
-    *when(
-        "two nodes are added",
-        shows("scheduler_cache_size", 2, type_="nodes"),
-        rises(_EVENT, 2, event="NodeAdd"),
-    ),
+    *when("two nodes are added", shows("scheduler_cache_size", 2, type_="nodes"), rises(_EVENT, 2, event="NodeAdd")),
     *when(
         "cache and queue take a quarter of a second each for a node with two changes",
         rises(_EVENT, total=(0.5, 0.6), event="NodeUpdateNodeLabel"),
@@ -511,10 +507,7 @@ ERRORS: Final = [
         point("PreEnqueue", "Error"),
         shows(_UNSCHEDULABLE, 1, plugin="Directed", profile=OUR_NAME),
     ),
-    *when(
-        "the event loop is blocked for two seconds",
-        rises("kubestow_event_loop_lag_seconds", total=(1, 2)),
-    ),
+    *when("the event loop is blocked for two seconds", rises("kubestow_event_loop_lag_seconds", total=(1, 2))),
 ]
 
 ROWS: Final = [*BINDINGS, *SLOW_BINDINGS, *REFUSALS, *FLUSHES, *PERMITS, *CONFLICTS, *ERRORS]

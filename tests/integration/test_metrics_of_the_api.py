@@ -77,11 +77,7 @@ BEGINNING: Final = [
         starts("scheduler_preemption_goroutines_execution_total", result="error"),
         starts("scheduler_schedule_attempts_total", result="error", profile=OUR_NAME),
     ),
-    *when(
-        "the lease of the other daemon expires",
-        shows("kubestow_leading", 1),
-        shows(_MASTER, 1, name=OUR_NAME),
-    ),
+    *when("the lease of the other daemon expires", shows("kubestow_leading", 1), shows(_MASTER, 1, name=OUR_NAME)),
     *when("a permission that was missing is given", shows(_FINDINGS, 0, check="permissions", needed="false")),
 ]
 
@@ -156,11 +152,7 @@ async def _events_about_pods(stage: Stage) -> None:
 
 EVENTS_ABOUT_PODS: Final = [
     *when("an Event is refused", rises(_RECORDED, outcome="failed"), rises(_RECORDED, 0, outcome="sent")),
-    *when(
-        "more Events wait than the queue has room for",
-        shows(_QUEUED, 3),
-        rises(_RECORDED, 7, outcome="dropped"),
-    ),
+    *when("more Events wait than the queue has room for", shows(_QUEUED, 3), rises(_RECORDED, 7, outcome="dropped")),
     *when("the Events that waited are sent", shows(_QUEUED, 0), rises(_RECORDED, 11, outcome="sent")),
     *when(
         "an Event raises an error that no code path expects",
@@ -220,11 +212,7 @@ MIRRORS: Final = [
     *when("a node cannot be read", rises(_DECODE, kind="Node"), shows(_OBJECTS, 2, kind="Node")),
     *when("a bound pod can be read in part", rises(_DECODE, kind="Pod")),
     *when("an object has no name", rises(_DECODE, kind="Node")),
-    *when(
-        "a watch is cut",
-        rises(_FAILURES, kind="Node"),
-        rises(_RELISTS, 0, kind="Node", cause=ANY),
-    ),
+    *when("a watch is cut", rises(_FAILURES, kind="Node"), rises(_RELISTS, 0, kind="Node", cause=ANY)),
     *when(
         "the watches of all kinds are cut",
         rises(_REQUESTS, (18, 30), code="200", method="GET", host=ANY),

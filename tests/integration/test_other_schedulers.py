@@ -70,10 +70,7 @@ async def test_a_second_scheduler_of_the_same_name_ends(election: LeaderElection
 @pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with a Lease of its own", "without leader election"])
 @pytest.mark.parametrize(
     "more",
-    [
-        pytest.param({"name": "another"}, id="another scheduler name"),
-        pytest.param({"is_forced": True}, id="--force"),
-    ],
+    [pytest.param({"name": "another"}, id="another scheduler name"), pytest.param({"is_forced": True}, id="--force")],
 )
 async def test_a_second_scheduler_acts(election: LeaderElection, more: dict[str, object]) -> None:
     """Beside the first."""

@@ -196,8 +196,7 @@ async def test_without_pods_and_nodes_nobody_stands_for_election(clock: HastyClo
             outside = {spec.name for spec in daemon.mirrors.kinds if spec.group}
             assert {"ReplicaSet", "StatefulSet", "PodDisruptionBudget"} <= outside
             await until(
-                lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()),
-                mirrors.__repr__,
+                lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
             )
             missing = "not served: pods (v1); not served: nodes (v1)"
             await until(lambda: daemon._check.kinds_served() == missing, lambda: str(daemon._check.findings))

@@ -74,12 +74,7 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_exit_codes(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    documents: list[str],
-    flags: list[str],
-    code: int,
-    problems: int,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], flags: list[str], code: int, problems: int
 ) -> None:
     """0 when all is as expected, else 1 with the reasons."""
     ended, shown = simulate(tmp_path, capsys, documents, *flags)

@@ -94,10 +94,7 @@ WRITES = [
     pytest.param(lambda t: t.put("/x", b"{}", content_type="application/json"), id="put"),
     pytest.param(lambda t: t.delete("/x", b"{}"), id="delete"),
 ]
-READS = [
-    pytest.param(lambda t: t.get("/x"), id="get"),
-    pytest.param(lambda t: t.list("/x", {"limit": "5"}), id="list"),
-]
+READS = [pytest.param(lambda t: t.get("/x"), id="get"), pytest.param(lambda t: t.list("/x", {"limit": "5"}), id="list")]
 
 
 @pytest.mark.parametrize("call", WRITES)

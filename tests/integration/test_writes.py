@@ -7,11 +7,7 @@ import pytest
 
 from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.core.clock import SystemClock
-from scheduler.core.errors import (
-    Ambiguous,
-    Conflict,
-    NotFound,
-)
+from scheduler.core.errors import Ambiguous, Conflict, NotFound
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.rate_limit import Throttle

@@ -244,10 +244,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         {f"{_POOLS}.PoolView.order": property(lambda view: (False, view.key))}, ("DevicePools", "DeviceResults")
     ),
     "a device may come twice": Mutation({f"{_POOLS}._twice": _nothing}, ("DevicePools",)),
-    "a counter set may come twice": Mutation(
-        {f"{_POOLS}._gather_counters": _gathered},
-        ("DeviceCounters",),
-    ),
+    "a counter set may come twice": Mutation({f"{_POOLS}._gather_counters": _gathered}, ("DeviceCounters",)),
     "devices may use unknown counters": Mutation(
         {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
     ),
@@ -332,8 +329,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "types of attributes are ignored": Mutation({f"{_CONSTRAINT}.values": _without_types}, ("DeviceConstraints",)),
     "a missing attribute is fine": Mutation({f"{_CONSTRAINT}.values": _nothing_is_a_value}, ("DeviceConstraints",)),
     "bare names are of every domain": Mutation(
-        {f"{_DRA}.constraints.attribute_values": _of_any_domain},
-        ("DeviceConstraints",),
+        {f"{_DRA}.constraints.attribute_values": _of_any_domain}, ("DeviceConstraints",)
     ),
     # results
     "tolerations are not copied": Mutation(

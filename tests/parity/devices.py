@@ -118,11 +118,7 @@ def slice_(name: str, short: Json) -> Json:
     driver, _, pool = short.pop("pool").partition("/")
     spec: Json = {
         "driver": driver,
-        "pool": {
-            "name": pool,
-            "generation": short.pop("generation", 1),
-            "resourceSliceCount": short.pop("of", 1),
-        },
+        "pool": {"name": pool, "generation": short.pop("generation", 1), "resourceSliceCount": short.pop("of", 1)},
         **_place(short),
     }
     if short.pop("each", False):
@@ -263,10 +259,7 @@ def _metadata(name: str, given: Json) -> Json:
 
 def _request(name: str, short: Any) -> Json:
     if isinstance(short, list):
-        return {
-            "name": name,
-            "firstAvailable": [{"name": f"s{i}", **_exactly(one)} for i, one in enumerate(short)],
-        }
+        return {"name": name, "firstAvailable": [{"name": f"s{i}", **_exactly(one)} for i, one in enumerate(short)]}
     return {"name": name, "exactly": _exactly(short)}
 
 

@@ -34,12 +34,7 @@ OTHER_UID: Final = "00000000-0000-0000-0000-000000000000"
 """Of an object that is gone."""
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
-_MODES: Final = {
-    "RWO": "ReadWriteOnce",
-    "ROX": "ReadOnlyMany",
-    "RWX": "ReadWriteMany",
-    "RWOP": "ReadWriteOncePod",
-}
+_MODES: Final = {"RWO": "ReadWriteOnce", "ROX": "ReadOnlyMany", "RWX": "ReadWriteMany", "RWOP": "ReadWriteOncePod"}
 _STORAGE: Final = "storage.k8s.io/v1"
 _SIZE: Final = "1Gi"
 

@@ -138,15 +138,7 @@ def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None
         results = Path(scratch, "bin")
         results.mkdir()
         for module, packages, (*flags, output), verb in builds:
-            command = [
-                go,
-                "-C",
-                str(module),
-                *verb,
-                *flags,
-                f"{results}/{output.removeprefix('./')}",
-                *packages,
-            ]
+            command = [go, "-C", str(module), *verb, *flags, f"{results}/{output.removeprefix('./')}", *packages]
             ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             if ran.returncode:
                 msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"

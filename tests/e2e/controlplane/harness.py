@@ -24,11 +24,7 @@ import yaml
 from tests.e2e.controlplane.build import binaries
 from tests.e2e.controlplane.process import Group, Server, free_port, was_refused_its_port
 
-STORAGE_AND_DEVICES = (
-    "persistentvolume-binder-controller",
-    "resourceclaim-controller",
-    "ephemeral-volume-controller",
-)
+STORAGE_AND_DEVICES = ("persistentvolume-binder-controller", "resourceclaim-controller", "ephemeral-volume-controller")
 _READY_WITHIN_S = 120.0  # seconds on an idle machine; shared ones are far slower
 _PORT_ATTEMPTS = 3
 # Else pods would need a ServiceAccount, and new nodes would get a not-ready taint.

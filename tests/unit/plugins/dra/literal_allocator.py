@@ -10,19 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler.api.resource_v1 import (
-    DeviceId,
-    ExactDeviceRequest,
-    ResourceClaim,
-)
-from scheduler.core.feature_gates import (
-    ADMIN_ACCESS,
-    CONSUMABLE,
-    LIST_TYPES,
-    PARTITIONABLE,
-    PRIORITIZED_LIST,
-    TAINTS,
-)
+from scheduler.api.resource_v1 import DeviceId, ExactDeviceRequest, ResourceClaim
+from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PARTITIONABLE, PRIORITIZED_LIST, TAINTS
 from tests.unit.plugins.dra.literal_devices import (
     Candidate,
     World,

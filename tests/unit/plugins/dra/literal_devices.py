@@ -21,12 +21,7 @@ from scheduler.api.resource_v1 import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from scheduler.core.feature_gates import (
-    BINDING_CONDITIONS,
-    CLAIM_DEVICE_STATUS,
-    CONSUMABLE,
-    PARTITIONABLE,
-)
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE
 from tests.unit.literal_volumes import all_hold
 
 NANO = 10**9

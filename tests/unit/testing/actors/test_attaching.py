@@ -4,11 +4,7 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.core import Builder, PodBuilder, node, pod
-from scheduler.testing.controllers import (
-    AttachDetachController,
-    EphemeralVolumeController,
-    PersistentVolumeController,
-)
+from scheduler.testing.controllers import AttachDetachController, EphemeralVolumeController, PersistentVolumeController
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import PersistentVolumeBuilder, a_claim, a_pv
 
