@@ -31,6 +31,11 @@ def test_the_recording_is_of_this_scenario(recorded: dict[str, Recording], scena
     assert recording.digest == scenario.digest(), "changed since it was recorded: make parity"
 
 
+def test_no_scenario_is_recorded_twice() -> None:
+    """Each seed of a generator draws another scenario, and each scenario in a file is another one."""
+    assert len({scenario.digest() for scenario in recordable()}) == len(recordable())
+
+
 def test_nothing_else_is_recorded(recorded: dict[str, Recording]) -> None:
     """A scenario that is gone takes its recording with it."""
     assert recorded.keys() <= {scenario.key for scenario in recordable()}

@@ -2,10 +2,6 @@
 
 import pytest
 
-from tests.parity.admission import admitted, labelled
-from tests.parity.crowd import CROWDS, crowd
-from tests.parity.generate import SEEDS, Dice, generate
-from tests.parity.mixed import MIXED, mixed
 from tests.parity.priorities import priority_classes
 from tests.parity.scenario import scenario
 from tests.parity.suite import crowds, mixed_ones, random_ones
@@ -29,69 +25,6 @@ def test_an_unknown_word_is_an_error(short: Json) -> None:
         scenario("g", short)
 
 
-def test_the_short_form_of_a_node() -> None:
-    """Short keys, defaults, and a label that is taken away."""
-    (node,) = scenario(
-        "g",
-        {"id": "x", "asked": {}, "nodes": {"a": {"labels": {"zone": "z", "host": None}, "taints": ["k=v:NoExecute"]}}},
-    ).nodes
-
-    assert node["metadata"] == {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}
-    assert node["spec"] == {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}
-    assert node["status"]["allocatable"]["cpu"] == "4"
-
-
-def test_a_node_may_lack_a_resource_and_an_image_have_many_names() -> None:
-    """What is null is not there; names are separated by spaces."""
-    short = {"a": {"room": {"cpu": None, "pods": "3"}, "images": {"i:1 i@sha256:a": 7}}}
-    (node,) = scenario("g", {"id": "x", "asked": {}, "nodes": short}).nodes
-
-    assert node["status"]["allocatable"] == {"memory": "8Gi", "pods": "3", "ephemeral-storage": "10Gi"}
-    assert node["status"]["images"] == [{"names": ["i:1", "i@sha256:a"], "sizeBytes": 7}]
-
-
-def test_what_a_kubelet_said_stands_beside_the_start() -> None:
-    """As it is."""
-    (pod,) = scenario(
-        "g", {"id": "x", "asked": {}, "pods": {"p": {"at": "a", "started": 1, "status": {"phase": "Failed"}}}}
-    ).pods
-
-    assert pod["status"] == {"phase": "Failed", "startTime": "2026-01-01T00:00:01Z"}
-
-
-def test_the_short_form_of_what_preempts_and_is_preempted() -> None:
-    """Priorities are classes, and what a controller or kubelet would report stands in the status."""
-    one = scenario(
-        "g",
-        {
-            "id": "x",
-            "pods": {"the low one": {"at": "a", "priority": -10, "started": 3661, "disrupted": "Why", "leaving": True}},
-            "waiting": {"w": {"nominated": "a", "priority": 0}},
-            "budgets": {"b": {"allowed": 1, "match": {"app": "web"}, "disrupted": ["the low one"]}, "none": {}},
-            "asked": {
-                "p": {"priority": 10, "never_preempts": True, "ways": 2},
-                "q": {"priority": "system-node-critical"},
-            },
-        },
-    )
-    (low,), (waiting,), (budget, nobodys) = one.pods, one.waiting, one.budgets
-
-    assert low["spec"]["priorityClassName"] == "minus-10"
-    assert low["status"] == {
-        "startTime": "2026-01-01T01:01:01Z",
-        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Why"}],
-    }
-    assert one.leaving == {"the-low-one"}
-    assert waiting["status"] == {"nominatedNodeName": "a"}
-    assert waiting["spec"]["schedulingGates"]
-    assert "priorityClassName" not in waiting["spec"]
-    assert budget["spec"]["selector"] == {"matchLabels": {"app": "web"}}
-    assert (budget["status"]["disruptionsAllowed"], [*budget["status"]["disruptedPods"]]) == (1, ["the-low-one"])
-    assert "selector" not in nobodys["spec"]
-    assert [pod["spec"]["priorityClassName"] for pod in one.asked.values()] == ["p10-never", "system-node-critical"]
-    assert one.ways == {"p": 2}
-
-
 def test_a_priority_without_a_class_is_an_error() -> None:
     """Classes are made once for all scenarios."""
     with pytest.raises(ValueError, match="no class of priority 7"):
@@ -104,83 +37,6 @@ def test_every_class_has_a_value_of_its_own_for_each_policy() -> None:
 
     assert len(set(classes)) == len(classes)
     assert (0, "") not in classes
-
-
-def test_label_keys_become_requirements() -> None:
-    """As a real API server makes them: In for what must match, NotIn for what must not, none without the label."""
-    near = {
-        "topologyKey": "zone",
-        "match": {"app": "web"},
-        "matchLabelKeys": ["rev"],
-        "mismatchLabelKeys": ["tier", "none"],
-    }
-    asked = {
-        "p": {"labels": {"rev": "1", "tier": "front"}, "needs_near": [near], "likes_apart": [{"weight": 3, **near}]}
-    }
-
-    affinity = admitted(scenario("g", {"id": "x", "asked": asked}).asked["p"])["spec"]["affinity"]
-
-    added = [
-        {"key": "rev", "operator": "In", "values": ["1"]},
-        {"key": "tier", "operator": "NotIn", "values": ["front"]},
-    ]
-    (required,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (preferred,) = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert required["labelSelector"] == {"matchLabels": {"app": "web"}, "matchExpressions": added}
-    assert preferred["podAffinityTerm"]["labelSelector"] == required["labelSelector"]
-    assert preferred["weight"] == 3
-
-
-@pytest.mark.parametrize(
-    ("short", "priority", "policy"),
-    [
-        pytest.param({}, 0, "PreemptLowerPriority", id="no class"),
-        pytest.param({"priority": -10}, -10, "PreemptLowerPriority", id="a class"),
-        pytest.param({"priority": 10, "never_preempts": True}, 10, "Never", id="a class that never preempts"),
-        pytest.param({"priority": "system-node-critical"}, 2_000_001_000, "PreemptLowerPriority", id="a system class"),
-    ],
-)
-def test_a_class_becomes_a_priority(short: Json, priority: int, policy: str) -> None:
-    """As the API server's admission does it."""
-    spec = admitted(scenario("g", {"id": "x", "asked": {"p": short}}).asked["p"])["spec"]
-
-    assert (spec["priority"], spec["preemptionPolicy"]) == (priority, policy)
-
-
-def test_a_bound_pod_bears_its_nodes_place() -> None:
-    """Zone and region over what it says itself, and nothing else of the node."""
-    one = scenario(
-        "g",
-        {
-            "id": "x",
-            "nodes": {"a": {"labels": {"zone": "z", "rack": "r"}}, "b": {}},
-            "pods": {"on a": {"at": "a", "labels": {"app": "web"}}, "on b": {"at": "b"}, "lost": {"at": "c"}},
-            "asked": {},
-        },
-    )
-
-    on_a, on_b, lost = (labelled(pod, one.nodes)["metadata"].get("labels") for pod in one.pods)
-
-    assert on_a == {"app": "web", "topology.kubernetes.io/zone": "z"}
-    assert on_b is lost is None
-
-
-def test_a_seed_makes_one_scenario() -> None:
-    """The same twice, and another for each seed."""
-    assert generate(3) == generate(3)
-    assert crowd(3) == crowd(3)
-    assert mixed(3) == mixed(3)
-    assert len({one.digest() for one in random_ones()}) == len(SEEDS)
-    assert len({one.digest() for one in crowds()}) == len(CROWDS)
-    assert len({one.digest() for one in mixed_ones()}) == len(MIXED)
-
-
-def test_dice_cover_their_range() -> None:
-    """Both ends, and no choice twice."""
-    dice = Dice(1)
-
-    assert {dice.number(1, 3) for _ in range(100)} == {1, 2, 3}
-    assert all(len(set(some)) == len(some) <= 2 for some in (dice.some("abc", 2) for _ in range(100)))
 
 
 def test_random_scenarios_are_rich() -> None:

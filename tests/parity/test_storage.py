@@ -4,7 +4,6 @@ import pytest
 
 from scheduler.testing.apiserver import ApiServer
 from tests.parity.api import InProcess, create_whole, put_settings, wipe
-from tests.parity.random_volumes import VOLUME_SEEDS, volume_seed
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.storage import OTHER_UID, uid_to_come
 from tests.parity.suite import volume_ones
@@ -36,41 +35,6 @@ def test_an_unknown_word_is_an_error(short: Json) -> None:
     """A slip of the pen must not make a scenario that tests nothing."""
     with pytest.raises(ValueError, match="no such word"):
         of(**short)
-
-
-def test_the_short_form_of_a_pv() -> None:
-    """Defaults, its place, and whose it is."""
-    plain, mine = of(
-        pvs={"a b": {}, "mine": {"class": "w", "from": {"zone": "z", "k": ["1", "2"]}, "for": "red/c", "uid": "other"}}
-    ).storage.volumes
-
-    assert (plain["metadata"], plain["status"]) == ({"name": "a-b"}, {"phase": "Available"})
-    assert plain["spec"] == {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "hostPath": {"path": "/a-b"},
-    }
-    assert mine["spec"]["claimRef"] == {"namespace": "red", "name": "c", "uid": OTHER_UID}
-    (term,) = mine["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
-    assert [(one["key"], one["values"]) for one in term["matchExpressions"]] == [
-        ("topology.kubernetes.io/zone", ["z"]),
-        ("k", ["1", "2"]),
-    ]
-
-
-def test_the_short_form_of_a_claim() -> None:
-    """What makes it bound, and what does not."""
-    bound, named, selected = of(
-        claims={"b": {"bound": "v"}, "n": {"volume": "v", "phase": "Lost"}, "s": {"selected": "", "owner": "a pod"}}
-    ).storage.claims
-
-    assert (bound["spec"]["volumeName"], bound["status"]["phase"]) == ("v", "Bound")
-    assert bound["metadata"]["annotations"] == {"pv.kubernetes.io/bind-completed": "yes"}
-    assert ("annotations" in named["metadata"], named["status"]["phase"]) == (False, "Lost")
-    assert selected["metadata"]["annotations"] == {SELECTED: ""}
-    assert selected["metadata"]["ownerReferences"] == [
-        {"apiVersion": "v1", "kind": "Pod", "name": "a-pod", "controller": True}
-    ]
 
 
 def test_storage_counts_for_the_digest() -> None:
@@ -221,12 +185,6 @@ async def test_a_claim_ref_in_words(changed: Json, told: str) -> None:
         await api.patch("PersistentVolume", "v", "", {"spec": {"claimRef": reference}})
 
         assert changes(before, await volumes(api)) == (told,)
-
-
-def test_a_seed_makes_one_scenario() -> None:
-    """The same twice, and another for each seed."""
-    assert volume_seed(3) == volume_seed(3)
-    assert len({one.digest() for one in volume_ones()}) == len(VOLUME_SEEDS)
 
 
 def test_no_two_pvs_are_of_one_size() -> None:

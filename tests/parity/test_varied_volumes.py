@@ -5,16 +5,9 @@ from collections import Counter
 from tests.parity.recordings import Recording
 from tests.parity.suite import varied_volume_ones
 from tests.parity.varied_places import SCORED_GATES, SHAPED
-from tests.parity.varied_volumes import VARIED_SEEDS, varied_volume_seed
 from tests.parity.words import Json
 
 ONCE_POD = ["ReadWriteOncePod"]
-
-
-def test_a_seed_makes_one_scenario() -> None:
-    """The same twice, and another for each seed."""
-    assert varied_volume_seed(3) == varied_volume_seed(3)
-    assert len({one.digest() for one in varied_volume_ones()}) == len(VARIED_SEEDS)
 
 
 def test_no_two_pvs_are_of_one_size() -> None:
