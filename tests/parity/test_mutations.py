@@ -4,23 +4,34 @@ What judges the scenarios by mutants tests the recordings, not the scheduler, an
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from scheduler.config.plugins import DEFAULT_PLUGINS
 from scheduler.plugins import BUILT_IN
-from tests.parity.device_mutants import DEVICE_MUTANTS
-from tests.parity.mutants import MUTANTS
+from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices
+from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.reasons import UNASKED
 from tests.parity.recordings import Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
-from tests.parity.volume_mutants import VOLUME_MUTANTS
+from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
 JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]
 OWN = [scenario for scenario in written() if scenario.group in JUDGING]
+
+
+PLANTED = {mutated: MUTANTS, mutated_volumes: VOLUME_MUTANTS, mutated_devices: DEVICE_MUTANTS}
+
+
+@pytest.mark.parametrize(("plant", "mutant"), [(plant, each) for plant, names in PLANTED.items() for each in names])
+def test_what_a_mutant_replaces_exists(plant: Callable[[str], AbstractContextManager[None]], mutant: str) -> None:
+    """A mutant names modules and functions; after a move it would fail in the nightly run alone."""
+    with plant(mutant):
+        pass
 
 
 @pytest.mark.nightly
