@@ -373,12 +373,6 @@ async def test_the_account_may_not(http: aiohttp.ClientSession, who: Account, at
     assert not await may(http, who, **attributes)
 
 
-async def test_secrets_are_not_given_out(http: aiohttp.ClientSession, who: Account) -> None:
-    """Asked for, not about."""
-    async with http.get("/api/v1/secrets", headers=who.headers) as answer:
-        assert answer.status == 403
-
-
 def without(chart: Rendered, group: str, resource: str, verb: str) -> Rendered:
     """The chart, but for one right."""
     changed = Rendered(copy.deepcopy(list(chart.objects)))

@@ -1,4 +1,4 @@
-"""Claims behind a proxy that breaks what can break: others write in between, answers are lost, permissions, SIGKILL."""
+"""Claims behind a proxy that breaks what can break: others write in between, answers are lost, permissions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from scheduler.testing.apiserver import Fault
 from scheduler.testing.apiserver.faults import Request
-from scheduler.testing.builders.claims import a_claim, a_claim_template, a_result
-from scheduler.testing.builders.core import Builder
+from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, on, results_of, users_of
@@ -24,8 +23,6 @@ PROTECT: Final[Json] = {"verb": "patch", "resource": "resourceclaims", "subresou
 ALLOCATE: Final[Json] = {"verb": "patch", "resource": "resourceclaims", "subresource": "status"}
 CREATE: Final[Json] = {"verb": "create", "resource": "resourceclaims"}
 RESOURCE: Final = f"{DRIVER}/gpu"
-PODS: Final = 16
-FOR_EVER_S: Final = 3600
 ONE: Final = a_claim("c").request("r", "gpu")
 
 
@@ -179,78 +176,3 @@ async def test_the_permissions_that_devices_need_are_enough(devices: DeviceWorld
         await devices.make(devices.pod("e", **{RESOURCE: "1"}))
         assert await devices.bound("p", "e") == ["n1", "n1"]
     assert await devices.broken_laws() == []
-
-
-# -- SIGKILL ---------------------------------------------------------------------------------------------------------------
-
-
-async def many(world: DeviceWorld) -> list[str]:
-    """Pods that need every device there is, half of them with a claim that two share."""
-    things: list[Builder[object]] = [GPU, a_claim_template("t").request("r", "gpu")]
-    things += [on(f"n{n}", *(a_device(f"d{i}") for i in range(PODS // 2))) for n in range(2)]
-    things += [a_claim(f"c-{i}").request("r", "gpu") for i in range(PODS // 2)]
-    await world.make(world.node("n0", cpu="64"), world.node("n1", cpu="64"), *things)
-    names = [f"own-{i}" for i in range(PODS // 2)]
-    pods = [world.pod(name, templates=["t"]) for name in names]
-    for i in range(PODS // 2):
-        pods += [world.pod(f"{name}-{i}", f"c-{i}") for name in ("left", "right")]
-        names += [f"{name}-{i}" for name in ("left", "right")]
-    await world.make(*pods)
-    return names
-
-
-async def allocations(world: DeviceWorld) -> dict[str, list[str]]:
-    """Claim → its devices, of those that have any."""
-    found = {claim["metadata"]["name"]: results_of(claim) for claim in await world.all("ResourceClaim")}
-    return {
-        name: [f"{each['pool']}/{each['device']}" for each in results] for name, results in found.items() if results
-    }
-
-
-async def test_killed_in_the_middle_of_writes(devices: DeviceWorld, stage: Stage) -> None:
-    """Some claims are written, others are about to be; the next daemon goes on from what is written. Of pods that went
-    meanwhile nothing is left: others get their devices.
-    """
-    stage.proxy.add(Fault(**ALLOCATE, delay_s=0, times=5), Fault(**ALLOCATE, delay_s=FOR_EVER_S, times=None))
-    async with running(devices, stage):
-        names = await many(devices)
-
-        async def is_half_done() -> bool:
-            return stage.proxy.seen["patch resourceclaims/status 200"] == 5
-
-        await devices.until(is_half_done, "five writes")
-        devices.server.kill()
-    written = await allocations(devices)
-    assert 0 < len(written) <= 5
-    gone = [name for name in names if name.startswith("own-")][::2]
-    kept = written.keys() - {await devices.claim_of(name, "t") for name in gone}
-    await devices.gone(*gone)
-    late = [f"late-{i}" for i in range(len(gone))]
-    await devices.make(*(devices.pod(name, templates=["t"]) for name in late))
-    stage.proxy.faults.clear()
-    async with running(devices, stage):
-        await devices.bound(*(set(names) - set(gone)), *late)
-    assert {name: written[name] for name in kept}.items() <= (await allocations(devices)).items()
-    await devices.lawful()
-
-
-@pytest.mark.parametrize(
-    "how", ["the answers are lost", "it was done, and the server says 500", "a conflict that was none, 409"]
-)
-async def test_killed_again_and_again_in_trouble(devices: DeviceWorld, stage: Stage, how: str) -> None:
-    """A third of all writes goes wrong, and the daemon dies three times: no device twice, every pod bound in the end."""
-    stage.proxy.add(Fault(verb="patch", resource="resourceclaims", probability=1 / 3, times=None, **LOST[how]))
-    names: list[str] = []
-    for there in (2, 6, 10):
-        async with running(devices, stage):
-            names = names or await many(devices)
-
-            async def as_many(there: int = there) -> bool:
-                assert [law for law in await devices.broken_laws() if "is taken by" in law] == []
-                return len(await allocations(devices)) >= there
-
-            await devices.until(as_many, f"{there} allocations")
-            devices.server.kill()
-    async with running(devices, stage):
-        await devices.bound(*names)
-    await devices.lawful()

@@ -62,37 +62,6 @@ async def test_all_that_share_a_claim_are_evicted_for_its_device(devices: Device
     await devices.lawful()
 
 
-async def test_nobody_is_evicted_who_shares_a_claim_with_one_that_may_not_be(devices: DeviceWorld) -> None:
-    """The device would not be free."""
-    shared = a_claim("shared").request("r", "gpu")
-    await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), PER_POD, shared, *PRIORITIES)
-    await devices.make(devices.pod("low", "shared", priority="low"), devices.pod("high", "shared", priority="high"))
-    await devices.bound("low", "high")
-    await devices.make(devices.pod("p", templates=["t"], priority="high"))
-
-    await devices.refused("p", CANNOT)
-    await something_else_happens(devices)
-    assert await names(devices) == {"p", "low", "high"}
-
-
-async def test_many_are_evicted_one_for_each(devices: DeviceWorld) -> None:
-    """As many as there are that need a device, and in the end each has one."""
-    nodes = [f"n{n}" for n in range(3)]
-    slices = [on(node, *(a_device(f"d{i}") for i in range(4))) for node in nodes]
-    await devices.make(*(devices.node(node) for node in nodes), GPU, *slices, PER_POD, *PRIORITIES)
-    low = [f"low-{i}" for i in range(12)]
-    await devices.make(*(devices.pod(name, templates=["t"], priority="low") for name in low))
-    await devices.bound(*low)
-    high = [f"high-{i}" for i in range(8)]
-    await devices.make(*(devices.pod(name, templates=["t"], priority="high") for name in high))
-
-    await devices.bound(*high)
-    left = await names(devices) - set(high)
-    assert len(left) == 4
-    assert left < set(low)
-    await devices.lawful()
-
-
 async def test_nobody_is_evicted_where_that_is_switched_off(devices: DeviceWorld, device_plane: SharedPlane) -> None:
     """As upstream."""
     devices.scheduler = "kubestow-that-evicts-nobody"

@@ -11,13 +11,12 @@ from scheduler.testing.builders.claims import a_claim, a_claim_template
 from scheduler.testing.builders.devices import a_device
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, results_of, users_of
 from tests.e2e.sandbox import together
-from tests.e2e.test_devices import CANNOT, GPU
+from tests.e2e.test_devices import GPU
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 RESOURCE: Final = f"{DRIVER}/gpu"
-PODS: Final = 40
 ONE: Final = a_claim("c").request("r", "gpu")
 
 
@@ -53,23 +52,6 @@ async def test_a_claim_that_nobody_uses_is_given_up_for_another_node(devices: De
     await devices.lawful()
 
 
-async def test_admin_access_to_a_device_that_is_taken(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
-    """It takes nothing, and two may have it."""
-
-    async def scenario(world: DeviceWorld) -> None:
-        label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
-        await world.cluster.merge(f"/api/v1/namespaces/{world.name}", label)
-        await world.make(world.node("n1"), GPU, on("n1", a_device("a")), ONE)
-        await world.make(*(a_claim(name).request("r", "gpu", admin=True) for name in ("x", "y")))
-        await world.make(world.pod("p", "c"), world.pod("q", "x"), world.pod("s", "y"))
-
-        assert await world.bound("p", "q", "s") == ["n1"] * 3
-        assert [await world.devices_of(name) for name in ("c", "x", "y")] == [["a"]] * 3
-        assert await world.broken_laws() == []
-
-    await together(scenario, devices, their_devices)
-
-
 async def test_devices_go_from_pod_to_pod(devices: DeviceWorld) -> None:
     """Four at a time have one; each that ends leaves its device to the next, which is woken by that."""
     slices = [on(f"n{n}", a_device("a"), a_device("b")) for n in range(2)]
@@ -88,20 +70,6 @@ async def test_devices_go_from_pod_to_pod(devices: DeviceWorld) -> None:
         assert set(running) <= waiting
         waiting -= set(running)
         await devices.gone(*running)
-
-
-async def test_many_pods_and_as_many_devices(devices: DeviceWorld) -> None:
-    """Every device is used, and none twice."""
-    nodes = [f"n{n}" for n in range(4)]
-    slices = [on(node, *(a_device(f"d{i}") for i in range(PODS // 4))) for node in nodes]
-    await devices.make(*(devices.node(node, cpu="64") for node in nodes), GPU, *slices)
-    await devices.make(a_claim_template("t").request("r", "gpu"))
-    names = [f"p-{i}" for i in range(PODS)]
-    await devices.make(*(devices.pod(name, templates=["t"]) for name in names))
-
-    found = await devices.bound(*names)
-    assert {node: found.count(node) for node in nodes} == dict.fromkeys(nodes, PODS // 4)
-    assert await devices.broken_laws() == []
 
 
 async def test_an_extended_resource_that_a_class_serves(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
@@ -128,22 +96,6 @@ async def test_an_extended_resource_that_a_class_serves(devices: DeviceWorld, th
             "requestName": "container-0-request-0",
         }
         assert told["requestMappings"] == [mapping]
-        assert await world.broken_laws() == []
-
-    await together(scenario, devices, their_devices)
-
-
-async def test_an_extended_resource_without_enough_devices(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
-    """No claim is left of the attempts; once there are devices, the pod gets them."""
-
-    async def scenario(world: DeviceWorld) -> None:
-        await world.make(world.node("n1"), gpus().extended_resource(RESOURCE), on("n1", a_device("a")))
-        await world.make(world.pod("p", **{RESOURCE: "2"}))
-        await world.refused("p", CANNOT)
-        assert await world.all("ResourceClaim") == []
-        await world.make(on("more", a_device("b")).on("n1"))
-
-        assert await world.bound("p") == ["n1"]
         assert await world.broken_laws() == []
 
     await together(scenario, devices, their_devices)

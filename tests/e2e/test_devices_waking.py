@@ -14,7 +14,7 @@ from scheduler.testing.builders.core import Builder
 from scheduler.testing.builders.devices import a_device, a_taint_rule
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, DeviceWorld, on
-from tests.e2e.test_devices import CANNOT, GPU, HALF, HALVES, PARTED, SHARED, WHOLES
+from tests.e2e.test_devices import CANNOT, GPU, HALVES, PARTED, WHOLES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -55,23 +55,7 @@ async def end_the_holder(world: DeviceWorld) -> None:
 
 
 CASES: Final[dict[str, Waiting]] = {
-    "the class comes late": Waiting([SLICE, ONE], "device class gpu", [GPU]),
     "the slice comes late": Waiting([GPU, ONE], CANNOT, [SLICE]),
-    "the rest of a pool comes late": Waiting(
-        [GPU, SLICE.of(2), ONE], CANNOT, [on("n1", a_device("b")).named("second").of(2)]
-    ),
-    "a newer generation has more devices": Waiting(
-        [GPU, SLICE, a_claim("c").request("r", "gpu", count=2)],
-        CANNOT,
-        [on("n1", a_device("a"), a_device("b")).named("newer").generation(2)],
-    ),
-    "the device gets another attribute": Waiting(
-        [GPU, on("n1", a_device("a").attr("part", "whole")), a_claim("c").request("r", "gpu", cel=HALVES)],
-        CANNOT,
-        does=patched(
-            "ResourceSlice", f"n1-{DRIVER}", {"spec": {"devices": [a_device("a").attr("part", "half").obj()]}}
-        ),
-    ),
     "a taint is taken away": Waiting(
         [GPU, on("n1", a_device("a").taint("broken")), ONE],
         CANNOT,
@@ -85,25 +69,11 @@ CASES: Final[dict[str, Waiting]] = {
         CANNOT,
         does=patched("Node", "n1", {"metadata": {"labels": {"rack": "r1"}}}),
     ),
-    "the pod that has the device is deleted": Waiting(
-        [GPU, SLICE, ONE, a_claim("held").request("r", "gpu")], CANNOT, does=delete_the_holder, holder="held"
-    ),
     "the pod that has the device ends": Waiting(
         [GPU, SLICE, ONE, a_claim("held").request("r", "gpu")], CANNOT, does=end_the_holder, holder="held"
     ),
     "the counters of the pool are free again": Waiting(
         [GPU, *PARTED, a_claim("held").request("r", "gpu", cel=HALVES), a_claim("c").request("r", "gpu", cel=WHOLES)],
-        CANNOT,
-        does=delete_the_holder,
-        holder="held",
-    ),
-    "a part of a shared device is free again": Waiting(
-        [
-            GPU,
-            on("n1", SHARED),
-            a_claim("held").request("r", "gpu", capacity={"memory": "8Gi"}),
-            a_claim("c").request("r", "gpu", capacity=HALF),
-        ],
         CANNOT,
         does=delete_the_holder,
         holder="held",

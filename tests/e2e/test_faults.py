@@ -16,12 +16,12 @@ import aiohttp
 import pytest
 
 from scheduler.testing.apiserver import Fault
-from tests.e2e.cluster import NODES as NODES_PATH, PODS, each, node, pod, until
+from tests.e2e.cluster import NODES as NODES_PATH, PODS, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import SCHEDULER_NAME
 from tests.e2e.faultproxy import FaultProxy
-from tests.e2e.stage import ALL, BINDING, BINDINGS, STATUS, Permission, Stage
+from tests.e2e.stage import ALL, BINDING, STATUS, Permission, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -92,33 +92,18 @@ async def stage(control_plane: ControlPlane) -> AsyncIterator[Burst]:
 
 
 FAULTS: Final[dict[str, list[Fault]]] = {
-    "bindings fail, 500": [Fault(**BINDING, status=500, times=30)],
-    "bindings conflict without a cause, 409": [Fault(**BINDING, status=409, times=30)],
-    "the server is too busy for bindings, 429 with Retry-After": [Fault(**BINDING, status=429, times=60)],
-    "the server is too busy for everything, 429 with Retry-After": [Fault(status=429, times=40)],
     "a gateway gives up waiting, 504: carried out or not": [
         Fault(**BINDING, status=504, times=20),
         Fault(**BINDING, status=504, reset="after", times=20),
     ],
-    "bindings are cut off before they are carried out": [Fault(**BINDING, reset="before", times=40)],
-    "bindings are carried out and their answers lost": [Fault(**BINDING, reset="after", times=40)],
     "every third request but those for conditions is cut off, carried out or not": [
         Fault(**STATUS, times=None),  # strikes first and does no harm: a condition that fails four times is given up
         Fault(reset="before", probability=0.17, times=80),
         Fault(reset="after", probability=0.2, times=80),
     ],
-    "the server is slow, for bindings and for the reads that settle them": [
-        Fault(**BINDING, delay_s=0.7, reset="after", times=20),
-        Fault(**BINDING, delay_s=0.7, times=80),
-        Fault(verb="get", resource="pods", delay_s=0.7, times=20),
-    ],
     "watches are told that their history is gone, 410": [
         Fault(verb="watch", resource="pods", status=410, times=3),
         Fault(verb="watch", resource="nodes", status=410, times=3),
-    ],
-    "conditions fail, 500, and are carried out without an answer": [
-        Fault(**STATUS, status=500, times=2),
-        Fault(**STATUS, reset="after", times=2),
     ],
 }
 
@@ -135,23 +120,6 @@ async def test_requests_that_fail(stage: Burst, faults: list[Fault]) -> None:
     assert all(rule.hits for rule in rules), rules
 
 
-async def test_watches_are_cut_every_second(stage: Burst) -> None:
-    """Now properly, now in the middle of a chunk; pods come in between."""
-    stage.proxy.watch_s = 1.0
-    with stage.daemon() as server:
-        for end in range(20, FITTING + 1, 20):
-            await stage.burst(start=end - 20, end=end)
-            await stage.bound(end, server)
-            opened = stage.proxy.seen["watch pods 200"]
-            await until(lambda opened=opened: _more(stage, opened), "another watch", server=server)  # type: ignore[misc]
-
-        await stage.exactly_filled(server)
-
-
-async def _more(stage: Burst, opened: int) -> bool:
-    return stage.proxy.seen["watch pods 200"] > opened
-
-
 async def test_the_server_restarts_under_a_burst(stage: Burst) -> None:
     """kube-apiserver is killed and comes back with its data; connections are refused meanwhile."""
     stage.proxy.add(Fault(**BINDING, times=10), Fault(**BINDING, delay_s=1, times=30))
@@ -162,36 +130,6 @@ async def test_the_server_restarts_under_a_burst(stage: Burst) -> None:
         await stage.burst(start=FITTING // 2)
 
         await stage.exactly_filled(server)
-
-
-async def test_a_storm_of_node_updates(stage: Burst) -> None:
-    """Every node is labelled and reports its health again and again while the burst is placed."""
-    with stage.daemon() as server:
-        storming = asyncio.create_task(storm(stage))
-        await stage.burst()
-
-        await stage.exactly_filled(server)
-        storming.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await storming
-
-
-async def storm(stage: Burst) -> None:
-    """Until cancelled."""
-    n = 0
-    while True:
-        n += 1
-
-        async def update(i: int, n: int = n) -> None:
-            await stage.cluster.merge(f"/api/v1/nodes/n-{i}", {"metadata": {"labels": {"round": str(n)}}})
-            ready = {
-                "type": "Ready",
-                "status": "True",
-                "lastHeartbeatTime": f"2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}Z",
-            }
-            await stage.cluster.merge(f"/api/v1/nodes/n-{i}/status", {"status": {"conditions": [ready]}})
-
-        await each(range(NODES), update)
 
 
 @pytest.mark.parametrize(
@@ -227,30 +165,6 @@ NODE_READS: Final = {Permission("", "nodes", verb) for verb in ("get", "list", "
 async def token(stage: Burst) -> str:
     """Of a service account with all the daemon's permissions and no others."""
     return await stage.account()
-
-
-async def test_the_permission_to_bind_is_taken_away(stage: Burst, token: str) -> None:
-    """Pods say what is missing; once it is given back the rest is bound by itself."""
-    with stage.daemon(token) as server:
-        await stage.burst(end=FITTING // 2)
-        await stage.bound(FITTING // 2, server)
-        await stage.permit(ALL - {BINDINGS})
-        await stage.burst(start=FITTING // 2)
-
-        async def refused() -> bool:
-            waiting = (await stage.cluster.get(PODS, fieldSelector="spec.nodeName="))["items"]
-            return any(
-                'cannot create resource "pods/binding"' in condition["message"]
-                for item in waiting
-                for condition in item["status"].get("conditions") or []
-                if condition["reason"] == "SchedulerError"
-            )
-
-        await until(refused, "a condition that names the permission", server=server)
-        assert len(stage.history.bound_at) < FITTING
-        await stage.permit(ALL)
-
-        await stage.exactly_filled(server)
 
 
 async def test_the_permission_to_watch_nodes_is_taken_away(stage: Burst, token: str) -> None:

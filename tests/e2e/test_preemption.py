@@ -227,20 +227,6 @@ async def test_184_a_disruption_budget_decides_the_node(stage: Preemption, spare
     assert stage.gone_from() == {f"of-{bound}": bound}
 
 
-async def test_185_a_budget_that_changes_is_obeyed_and_one_that_cannot_be_kept_is_not(stage: Preemption) -> None:
-    """Budgets are kept where possible; a preemptor that has no other way in breaks one."""
-    await stage.protect("red", 0)
-    await stage.protect("blue", 5)
-    for team in ("red", "blue"):
-        await stage.cluster.create(node(team, cpu="1"), placed(f"of-{team}", team, labels={"team": team}))
-    with stage.daemon() as server:
-        await stage.cluster.create(important("one"))
-        assert await stage.bound("one", server) == "blue"
-        await stage.cluster.create(important("two"))
-        assert await stage.bound("two", server) == "red"
-    assert stage.gone_from() == {"of-blue": "blue", "of-red": "red"}
-
-
 # -- half of it ----------------------------------------------------------------------------------------------------------
 
 HELD: Final[Json] = {"delay_s": FOR_EVER_S, "times": None}

@@ -67,19 +67,7 @@ def declaring(declared: Json, *features: str) -> Json:
 TWO = [node("a"), node("b")]
 CORDONED = {"unschedulable": True}
 SITUATIONS = {
-    "no node has the cpu": Situation(TWO, requests={"cpu": "100"}),
     "neither cpu nor memory": Situation(TWO, requests={"cpu": "100", "memory": "1000Gi"}),
-    "cpu on one node and memory on the other": Situation(
-        [node("a", cpu="1"), node("b", memory="1Gi")], requests={"cpu": "2", "memory": "2Gi"}
-    ),
-    "other pods hold the cpu": Situation(
-        TWO,
-        requests={"cpu": "2"},
-        bound=[pod(f"on-{name}", "nobody", {"nodeName": name}, cpu="3") for name in ("a", "b")],
-    ),
-    "an extended resource that no node has": Situation(TWO, requests={"example.com/gpu": "1"}),
-    "ephemeral storage": Situation(TWO, requests={"ephemeral-storage": "50Gi"}),
-    "one taint on both nodes": Situation([node(name, spec={"taints": [taint("kept")]}) for name in ("a", "b")]),
     "different taints": Situation(
         [
             node("a", spec={"taints": [taint("kept")]}),
@@ -88,29 +76,8 @@ SITUATIONS = {
         ],
         {"tolerations": [{"key": "other", "operator": "Exists"}]},
     ),
-    "a node selector": Situation([node("a", labels={"disk": "slow"}), node("b")], {"nodeSelector": {"disk": "fast"}}),
-    "node affinity in two terms": Situation(
-        [node("a", labels={"size": "3", "zone": "x"}), node("b", labels={"zone": "x"})],
-        required(
-            {"matchExpressions": [expression("size", "Gt", "5")]},
-            {"matchExpressions": [expression("zone", "NotIn", "x"), expression("size", "Exists")]},
-        ),
-    ),
-    "a selector and affinity on a cordoned node": Situation(
-        [node("a", labels={"disk": "fast"}, spec=CORDONED), node("b")], {"nodeSelector": {"disk": "fast"}}
-    ),
-    "all nodes cordoned": Situation([node("a", spec=CORDONED), node("b", spec=CORDONED)]),
     "a host port in use": Situation(
         TWO, port(8080), bound=[pod(f"on-{name}", "nobody", {"nodeName": name, **port(8080)}) for name in ("a", "b")]
-    ),
-    "a host port in use at another address": Situation(
-        [node("a")], port(8080), bound=[pod("on-a", "nobody", {"nodeName": "a", **port(8080, hostIP="127.0.0.1")})]
-    ),
-    "too many pods": Situation(
-        [node("a", pods="1"), node("b", pods="0")], bound=[pod("on-a", "nobody", {"nodeName": "a"})]
-    ),
-    "too many pods and no cpu either": Situation(
-        [node("a", pods="1")], requests={"cpu": "8"}, bound=[pod("on-a", "nobody", {"nodeName": "a"})]
     ),
     "every node for a reason of its own": Situation(
         [
@@ -126,14 +93,6 @@ SITUATIONS = {
         {"cpu": "2", "memory": "2Gi"},
     ),
     "a daemon's pod whose node is missing": Situation(TWO, pinned("elsewhere")),
-    "a daemon's pod whose node is full": Situation(TWO, pinned("a"), {"cpu": "100"}),
-    "terms that pin to a missing and to a cordoned node": Situation(
-        [node("a", spec=CORDONED), node("b")], pinned("a") | {"nodeSelector": {"disk": "fast"}}
-    ),
-    "a pin to two nodes at once": Situation(
-        TWO, required({"matchFields": [expression("metadata.name", "In", "a"), expression("metadata.name", "In", "b")]})
-    ),
-    "a feature that no node declares": Situation([node("a"), declaring(node("b"), "SomethingElse")], restarting_all()),
     "a feature that only the full node declares": Situation(
         [declaring(node("a", cpu="1"), "RestartAllContainersOnContainerExits"), node("b")], restarting_all(cpu="2")
     ),

@@ -22,7 +22,6 @@ MAX_VOLUMES: Final = "node(s) exceed max volume count"
 IN_USE: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
-ZONE: Final = "topology.kubernetes.io/zone"
 
 
 def disk(name: str, claim: str) -> PersistentVolumeBuilder:
@@ -58,22 +57,6 @@ async def test_as_many_disks_as_nodes_can_attach(world: World, theirs: World) ->
     await together(scenario, world, theirs)
 
 
-async def test_disks_that_are_still_attached_count(world: World, theirs: World) -> None:
-    """Also those of nobody; a pod comes in once one is detached."""
-
-    async def scenario(world: World) -> None:
-        await world.make(world.node("n1"), a_csi_node("n1").driver(DRIVER, 1))
-        await disks(world, "a", "b")
-        await world.make(an_attachment("v-a", "n1", DRIVER))
-        await world.make(world.pod("p", "b"))
-        await world.refused("p", MAX_VOLUMES)
-        await world.delete("VolumeAttachment", "v-a-n1")
-
-        assert await world.bound("p") == ["n1"]
-
-    await together(scenario, world, theirs)
-
-
 async def test_a_pod_comes_back_to_its_disk(world: World, theirs: World) -> None:
     """Its own disk is attached already: B-12. kube-scheduler counts it twice and lets it wait."""
 
@@ -86,21 +69,6 @@ async def test_a_pod_comes_back_to_its_disk(world: World, theirs: World) -> None
     await together(prepare, world, theirs)
     assert await world.bound("p") == ["n1"]
     await theirs.refused("p", MAX_VOLUMES)
-
-
-async def test_volumes_that_are_yet_to_be_made_count(world: World, theirs: World) -> None:
-    """For the driver of their class."""
-
-    async def scenario(world: World) -> None:
-        await world.make(world.node("n1"), a_csi_node("n1").driver(DRIVER, 1), PROVISIONED)
-        await world.make(*(a_claim(name, "1Gi", "d") for name in "ab"))
-        async with world.provisioner():
-            await world.make(world.pod("p-a", "a"))
-            await world.bound("p-a")
-            await world.make(world.pod("p-b", "b"))
-            await world.refused("p-b", MAX_VOLUMES)
-
-    await together(scenario, world, theirs)
 
 
 async def test_one_pod_at_a_time(world: World, theirs: World) -> None:
@@ -137,38 +105,10 @@ async def test_ephemeral_volumes(world: World, theirs: World) -> None:
     await together(scenario, world, theirs)
 
 
-async def test_a_claim_that_was_not_made_for_the_pod(world: World, theirs: World) -> None:
-    """An ephemeral volume never takes a claim that somebody else made under its name."""
-
-    async def scenario(world: World) -> None:
-        await world.make(world.node("n1"), PROVISIONED, a_claim("p-scratch", "1Gi", "d"))
-        await world.make(ephemeral(world, "p"))
-        await world.refused(
-            "p", f"PVC {world.name}/p-scratch was not created for pod {world.name}/p (pod is not owner)"
-        )
-
-    await together(scenario, world, theirs)
-
-
 def ephemeral(world: World, name: str, *, on: str = "") -> Json:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "d"}
     volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
     return world.pod(name, on=on, spec={"volumes": [volume]})
-
-
-async def test_a_volume_of_another_zone(world: World, theirs: World) -> None:
-    """By the label of the volume."""
-
-    async def scenario(world: World) -> None:
-        nodes = [world.node(f"n{i}", labels={ZONE: f"z{i}"}) for i in (1, 2)]
-        zonal = a_pv("v", "1Gi", "i").label(ZONE, "z2").claimed_by("c")
-        await world.make(*nodes, IMMEDIATE, zonal, a_claim("c", "1Gi", "i"))
-        await world.phase("PersistentVolumeClaim", "c", "Bound")
-        await world.make(world.pod("elsewhere", "c", on="n1"), world.pod("p", "c"))
-        assert await world.bound("p") == ["n2"]
-        await world.refused("elsewhere", "node(s) had no available volume zone")
-
-    await together(scenario, world, theirs)
 
 
 # -- preemption ----------------------------------------------------------------------------------------------------------

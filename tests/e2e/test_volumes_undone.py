@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,11 +10,8 @@ import pytest
 
 from scheduler.api.storage_v1 import SELECTED_NODE
 from tests.e2e.cluster import Json
-from tests.e2e.controlplane.harness import scheduler_config
-from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import daemon
 from tests.e2e.provisioner import Call
-from tests.e2e.sandbox import SharedPlane, together
+from tests.e2e.sandbox import together
 from tests.e2e.storage import DRIVER, GI, World, selected_node
 from tests.e2e.test_volumes import NO_SPACE, NODE_CONFLICT
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
@@ -24,8 +20,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 PROVISIONED: Final = a_class("d", DRIVER)
 TRACKED: Final = a_csi_driver(DRIVER).tracks_capacity()
-IN_A_HURRY: Final = "kubestow-in-a-hurry"
-FAILED: Final = "SchedulerError"
 
 
 async def test_e14_a_provisioner_gives_the_claim_back_once(world: World) -> None:
@@ -135,19 +129,6 @@ async def test_e17_the_pod_goes_while_it_waits(world: World) -> None:
     assert len(provisioner.calls) == 1
 
 
-async def test_the_pod_goes_while_it_waits_and_a_free_volume_is_free_for_others(world: World) -> None:
-    """One claim has a volume and one is never provisioned; another pod gets what the first one did not take."""
-    await world.make(world.node("n1"), PROVISIONED, a_class("w"), a_pv("a", "1Gi", "w").on("n1"))
-    await world.make(*(a_claim(name, "1Gi", "w") for name in ("c", "next")), a_claim("e", "1Gi", "d"))
-    await world.make(world.pod("p", "c", "e"))
-    await world.phase("PersistentVolumeClaim", "c", "Bound")
-    await world.delete("Pod", "p")
-    await world.make(world.pod("q", "next"))
-    await world.refused("q")
-    await world.make(a_pv("b", "1Gi", "w").on("n1"))
-    assert await world.bound("q") == ["n1"]
-
-
 @dataclass(frozen=True)
 class End:
     """How a wait ends for pod p on node n1: what somebody does once c, which is static, is bound and e is to be made."""
@@ -208,44 +189,3 @@ async def test_how_a_wait_ends(world: World, theirs: World, end: End) -> None:
         assert await world.told("Pod", "p", "FailedScheduling", told) == told
 
     await together(scenario, world, theirs)
-
-
-async def test_a_new_claim_in_place_of_one_that_a_pod_waited_for(world: World) -> None:
-    """It gets a volume of its own."""
-    await world.make(world.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    await world.make(world.pod("p", "c"))
-    await world.selected("c", "n1")
-    await world.delete("PersistentVolumeClaim", "c")
-    await world.until(lambda: _gone(world, "c"), "the end of the claim")
-    await world.make(a_claim("c", "1Gi", "d"))
-    async with world.provisioner():
-        assert await world.bound("p") == ["n1"]
-
-
-async def _gone(world: World, claim: str) -> bool:
-    return await world.get("PersistentVolumeClaim", claim) is None
-
-
-@pytest.fixture(scope="module")
-def in_a_hurry(storage_plane: SharedPlane) -> Iterator[Server]:
-    """A daemon that waits for two seconds."""
-    config = scheduler_config(IN_A_HURRY)
-    arguments = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 2}}
-    ours = {"name": "Kubestow", "args": {"clearStaleSelectedNode": "none"}}  # the other daemon looks after them
-    config["profiles"] = [{"schedulerName": IN_A_HURRY, "pluginConfig": [arguments, ours]}]
-    with daemon(storage_plane.plane, config=config, name=IN_A_HURRY) as server:
-        yield server
-
-
-async def test_a_provisioner_that_takes_too_long(world: World, in_a_hurry: Server) -> None:
-    """The pod is told that the time is over, and tried again with the same node."""
-    world.scheduler, world.server = IN_A_HURRY, in_a_hurry
-    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    await world.make(world.pod("p", "c"))
-
-    await world.refused("p", "binding volumes: context deadline exceeded", reason=FAILED)
-    chosen = selected_node(await world.claim("c"))
-    async with world.provisioner() as provisioner:
-        (node,) = await world.bound("p")
-    assert world.own(node) == chosen
-    assert len(provisioner.calls) == 1

@@ -11,7 +11,7 @@ import pytest
 from scheduler.testing.builders.core import Builder
 from tests.e2e.cluster import Json
 from tests.e2e.storage import DRIVER, World
-from tests.e2e.test_volumes import BIND_CONFLICT, NO_SPACE, NODE_CONFLICT, UNBOUND
+from tests.e2e.test_volumes import BIND_CONFLICT, NO_SPACE, UNBOUND
 from tests.support.volumebuilders import (
     CapacityBuilder,
     StorageClassBuilder,
@@ -39,8 +39,6 @@ class Waiting:
     says: str
     late: Sequence[Builder[Any]] = ()
     patch: tuple[str, str, Json] | None = None
-    ephemeral: str = ""
-    """The class of an ephemeral volume, in place of claim c."""
 
 
 def a_provisioned_class() -> StorageClassBuilder:
@@ -68,37 +66,7 @@ CASES: Final[dict[str, Waiting]] = {
     "the volume comes late": Waiting(
         [a_class("w"), a_claim("c", "1Gi", "w")], BIND_CONFLICT, [a_pv("a", "1Gi", "w").on("n1")]
     ),
-    "the volume of an Immediate class comes late": Waiting(
-        [a_class("i").immediate(), a_claim("c", "1Gi", "i")], UNBOUND, [a_pv("a", "1Gi", "i").on("n1")]
-    ),
-    "a volume that belonged to somebody else is given free": Waiting(
-        [a_class("w"), a_pv("a", "1Gi", "w").on("n1").claimed_by("other"), a_claim("c", "1Gi", "w")],
-        BIND_CONFLICT,
-        patch=("PersistentVolume", "a", {"spec": {"claimRef": None}}),
-    ),
-    "the node gets the label that the volume asks for": Waiting(
-        [a_class("w"), a_pv("a", "1Gi", "w").where("rack", "r1"), a_claim("c", "1Gi", "w")],
-        BIND_CONFLICT,
-        patch=("Node", "n1", {"metadata": {"labels": {"rack": "r1"}}}),
-    ),
-    "the node gets the label that the bound volume asks for": Waiting(
-        [a_class("i").immediate(), a_pv("a", "1Gi", "i").where("rack", "r1"), a_claim("c", "1Gi", "i")],
-        NODE_CONFLICT,
-        patch=("Node", "n1", {"metadata": {"labels": {"rack": "r1"}}}),
-    ),
     "E9: the capacity object comes late": Waiting([a_provisioned_class(), TRACKED, C], NO_SPACE, [room("6Gi")]),
-    "the capacity grows": Waiting(
-        [a_provisioned_class(), TRACKED, room("4Gi"), C],
-        NO_SPACE,
-        patch=("CSIStorageCapacity", "room", {"capacity": "6Gi"}),
-    ),
-    "the driver does not track capacity any more": Waiting(
-        [a_provisioned_class(), TRACKED, C], NO_SPACE, patch=("CSIDriver", DRIVER, {"spec": {"storageCapacity": False}})
-    ),
-    "the class of an ephemeral volume comes late": Waiting([], UNBOUND, [a_provisioned_class()], ephemeral="d"),
-    "capacity for an ephemeral volume comes late": Waiting(
-        [a_provisioned_class(), TRACKED], NO_SPACE, [room("6Gi")], ephemeral="d"
-    ),
     "the node may have more volumes of the driver": Waiting(
         [a_provisioned_class(), a_csi_node("n1").driver(DRIVER, 0), C],
         MAX_VOLUMES,
@@ -112,25 +80,13 @@ async def test_what_comes_late_wakes_the_pod(world: World, case: Waiting) -> Non
     """Refused before, bound soon after."""
     await world.make(world.node("n1"), *case.things)
     async with world.provisioner():
-        await world.make(a_pod(world, case))
+        await world.make(world.pod("p", "c"))
         await world.refused("p", case.says)
         await world.make(*case.late)
         if case.patch is not None:
             kind, name, patch = case.patch
             await world.merge(kind, name, patch)
         assert await world.bound("p", within_s=DEADLINE_S) == ["n1"]
-
-
-def a_pod(world: World, case: Waiting) -> Json:
-    if not case.ephemeral:
-        return world.pod("p", "c")
-    template = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "5Gi"}},
-        "storageClassName": case.ephemeral,
-    }
-    volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": template}}}
-    return world.pod("p", spec={"volumes": [volume]})
 
 
 async def test_room_that_a_provisioner_publishes_again_and_again(world: World) -> None:

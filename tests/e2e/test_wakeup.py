@@ -13,7 +13,6 @@ from tests.e2e.daemon import SCHEDULER_NAME, daemon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-FLUSH_S = 300
 DEADLINE_S = 30  # woken within about a second; a machine under load may be far slower, but not as slow as the flush
 
 
@@ -34,30 +33,13 @@ class Waiting:
 TAINT = {"key": "kept", "value": "free", "effect": "NoSchedule"}
 TOLERATION = {"key": "kept", "operator": "Exists"}
 OCCUPANT = pod("occupant", "nobody", {"nodeName": "n"}, cpu="3")
-PORT = {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}
-RESTART_ALL = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
-NEEDY = {"containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [RESTART_ALL]}]}
 CASES = {
     "a node is added": Waiting([], create=node("n")),
-    "a larger node is added": Waiting([node("small")], requests={"cpu": "8"}, create=node("n", cpu="16")),
-    "a node gets the label": Waiting(
-        [node("n")],
-        {"nodeSelector": {"disk": "fast"}},
-        patch=(f"{NODES}/n", {"metadata": {"labels": {"disk": "fast"}}}),
-    ),
     "a taint is taken away": Waiting(
         [node("n", spec={"taints": [TAINT]})], patch=(f"{NODES}/n", {"spec": {"taints": None}})
     ),
-    "a node is uncordoned": Waiting(
-        [node("n", spec={"unschedulable": True})], patch=(f"{NODES}/n", {"spec": {"unschedulable": None}})
-    ),
     "a node's allocatable grows": Waiting(
         [node("n")], requests={"cpu": "6"}, patch=(f"{NODES}/n/status", {"status": {"allocatable": {"cpu": "8"}}})
-    ),
-    "a node declares the feature": Waiting(
-        [node("n")],
-        NEEDY,
-        patch=(f"{NODES}/n/status", {"status": {"declaredFeatures": ["RestartAllContainersOnContainerExits"]}}),
     ),
     "a pod is deleted": Waiting([node("n")], requests={"cpu": "2"}, bound=[OCCUPANT], delete=f"{PODS}/occupant"),
     "a pod finishes": Waiting(
@@ -65,9 +47,6 @@ CASES = {
         requests={"cpu": "2"},
         bound=[OCCUPANT],
         patch=(f"{PODS}/occupant/status", {"status": {"phase": "Succeeded"}}),
-    ),
-    "a pod with the host port is deleted": Waiting(
-        [node("n")], PORT, bound=[pod("occupant", "nobody", {"nodeName": "n", **PORT})], delete=f"{PODS}/occupant"
     ),
     "the pod itself gets the toleration": Waiting(
         [node("n", spec={"taints": [TAINT]})], patch=(f"{PODS}/waiting", {"spec": {"tolerations": [TOLERATION]}})
