@@ -45,38 +45,11 @@ def test_pods_are_hardened(values: Json) -> None:
         assert {"memory"} <= container["resources"]["limits"].keys()
 
 
-@pytest.mark.parametrize("values", [pytest.param({}, id="default"), pytest.param(FULL, id="full")])
-def test_nothing_is_writable(values: Json) -> None:
-    chart = rendered(values)
-
-    assert all(mount["readOnly"] is True for mount in chart.container["volumeMounts"])
-    assert all(volume.keys() & {"configMap", "secret"} for volume in chart.pod["spec"]["volumes"])
-
-
-def test_only_the_scheduler_gets_the_token() -> None:
-    chart = defaults()
-
-    assert chart.one("ServiceAccount")["automountServiceAccountToken"] is False
-    assert chart.pod["spec"]["automountServiceAccountToken"] is True
-    assert chart.one("Pod")["spec"]["automountServiceAccountToken"] is False
-
-
 def test_a_field_of_the_security_context_can_be_taken_away() -> None:
     """Where the platform chooses a user."""
     context = rendered(OBJECTS["a group that may be anything"]).pod["spec"]["securityContext"]
 
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-
-
-def test_probes_ask_over_https() -> None:
-    container = defaults().container
-    asked = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-
-    assert {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"} == {
-        name: get["path"] for name, get in asked.items()
-    }
-    assert {("https", "HTTPS")} == {(get["port"], get["scheme"]) for get in asked.values()}
-    assert [{"name": "https", "containerPort": 10259, "protocol": "TCP"}] == container["ports"]
 
 
 def test_a_drain_is_not_cut_short() -> None:
@@ -85,14 +58,6 @@ def test_a_drain_is_not_cut_short() -> None:
         (drain,) = [flag for flag in chart.container["args"] if flag.startswith("--drain-timeout=")]
 
         assert chart.pod["spec"]["terminationGracePeriodSeconds"] > int(drain.removesuffix("s").partition("=")[2])
-
-
-def test_flags_of_the_operator_come_last() -> None:
-    """And so win."""
-    assert rendered({"extraArgs": ["--v=4", "--kube-api-qps=5"]}).container["args"][-2:] == [
-        "--v=4",
-        "--kube-api-qps=5",
-    ]
 
 
 def test_a_port_is_the_same_everywhere() -> None:
@@ -126,18 +91,6 @@ def test_a_budget_never_blocks_a_drain(replicas: int) -> None:
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_replicas_keep_apart_and_can_always_be_placed() -> None:
-    constraints = defaults().pod["spec"]["topologySpreadConstraints"]
-
-    assert ["kubernetes.io/hostname", "topology.kubernetes.io/zone"] == [each["topologyKey"] for each in constraints]
-    assert {"ScheduleAnyway"} == {each["whenUnsatisfiable"] for each in constraints}
-
-
-def test_the_scheduler_does_not_schedule_itself() -> None:
-    """Or none would ever start."""
-    assert "schedulerName" not in rendered(FULL).pod["spec"]
-
-
 def test_without_election_there_are_never_two() -> None:
     """Not even during an update; and there is neither a Lease nor a right to it."""
     chart = rendered({"replicaCount": 1, "leaderElection": {"enabled": False}})
@@ -145,33 +98,6 @@ def test_without_election_there_are_never_two() -> None:
     assert chart.one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
     assert chart.config["leaderElection"] == {"leaderElect": False}
     assert [each["metadata"]["name"] for each in chart.all("Role")] == [f"{RELEASE}-client-ca"]
-
-
-def test_an_update_that_is_refused_leaves_the_old_ones_running() -> None:
-    strategy = defaults().one("Deployment")["spec"]["strategy"]
-
-    assert strategy["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-
-
-def test_labels_select_the_scheduler_s_pods_alone() -> None:
-    """Of Deployment, Service, budget, policy, spread; not the pod of `helm test`."""
-    chart = rendered(FULL)
-    pod = chart.pod["metadata"]["labels"]
-    deployment, service = chart.one("Deployment")["spec"], chart.one("Service")["spec"]
-    selectors = [
-        deployment["selector"]["matchLabels"],
-        service["selector"],
-        chart.one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        chart.one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
-        *(each["labelSelector"]["matchLabels"] for each in chart.pod["spec"]["topologySpreadConstraints"]),
-    ]
-
-    for selector in selectors:
-        assert selector.items() <= pod.items()
-        assert not selector.items() <= chart.one("Pod")["metadata"]["labels"].items()
-    monitor = chart.one("ServiceMonitor")["spec"]
-    assert monitor["selector"]["matchLabels"].items() <= chart.one("Service")["metadata"]["labels"].items()
-    assert monitor["namespaceSelector"]["matchNames"] == [chart.one("Service")["metadata"]["namespace"]]
 
 
 # -- the configuration ---------------------------------------------------------------------------------------------------
@@ -254,16 +180,6 @@ def test_prometheus_comes_with_its_token() -> None:
     assert "bearerTokenFile" not in own
 
 
-def test_a_certificate_is_mounted_and_named() -> None:
-    chart = rendered({"serving": {"tls": {"secretName": "t"}}})
-    (mount,) = [each for each in chart.container["volumeMounts"] if each["name"] == "tls"]
-    (volume,) = [each for each in chart.pod["spec"]["volumes"] if each["name"] == "tls"]
-
-    assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in chart.container["args"]
-    assert f"--tls-private-key-file={mount['mountPath']}/tls.key" in chart.container["args"]
-    assert volume["secret"] == {"secretName": "t", "defaultMode": 0o440}
-
-
 def test_with_a_service_monitor_each_installation_is_missed_by_itself() -> None:
     """Another one that is up must not hide that this one is down; all other rules are the file's."""
     chart = rendered(FULL)
@@ -288,11 +204,6 @@ def test_rules_and_dashboard_are_the_files() -> None:
     assert json.loads(dashboard)["title"]
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert found["metadata"]["annotations"] == {"grafana_folder": "Scheduling"}
-
-
-def test_monitoring_is_asked_for() -> None:
-    """A cluster without the operator's CRDs takes the chart as it is."""
-    assert {"ServiceMonitor", "PrometheusRule"} & {each["kind"] for each in defaults().objects} == set()
 
 
 def test_the_network_policy_lets_the_right_ones_through() -> None:

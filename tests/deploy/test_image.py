@@ -196,7 +196,7 @@ def test_tracebacks_name_files_of_the_image(image: Image) -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert [name for name in named if not (name.startswith("/opt/") and (image.root / name.lstrip("/")).exists())] == []
-    assert named[1] == f"/{SITE}/scheduler/app.py"
+    assert named[1] == f"/{SITE}/scheduler/daemon/app.py"
 
 
 # -- what it does ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.parity.admission import admitted, labelled
 from tests.parity.priorities import priority_classes
 from tests.parity.scenario import scenario
 from tests.parity.suite import crowds, mixed_ones, random_ones
@@ -37,6 +38,49 @@ def test_every_class_has_a_value_of_its_own_for_each_policy() -> None:
 
     assert len(set(classes)) == len(classes)
     assert (0, "") not in classes
+
+
+def test_label_keys_become_requirements() -> None:
+    """As a real API server makes them: In for what must match, NotIn for what must not, none without the label."""
+    near = {
+        "topologyKey": "zone",
+        "match": {"app": "web"},
+        "matchLabelKeys": ["rev"],
+        "mismatchLabelKeys": ["tier", "none"],
+    }
+    asked = {
+        "p": {"labels": {"rev": "1", "tier": "front"}, "needs_near": [near], "likes_apart": [{"weight": 3, **near}]}
+    }
+
+    affinity = admitted(scenario("g", {"id": "x", "asked": asked}).asked["p"])["spec"]["affinity"]
+
+    added = [
+        {"key": "rev", "operator": "In", "values": ["1"]},
+        {"key": "tier", "operator": "NotIn", "values": ["front"]},
+    ]
+    (required,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (preferred,) = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert required["labelSelector"] == {"matchLabels": {"app": "web"}, "matchExpressions": added}
+    assert preferred["podAffinityTerm"]["labelSelector"] == required["labelSelector"]
+    assert preferred["weight"] == 3
+
+
+def test_a_bound_pod_bears_its_nodes_place() -> None:
+    """Zone and region over what it says itself, and nothing else of the node."""
+    one = scenario(
+        "g",
+        {
+            "id": "x",
+            "nodes": {"a": {"labels": {"zone": "z", "rack": "r"}}, "b": {}},
+            "pods": {"on a": {"at": "a", "labels": {"app": "web"}}, "on b": {"at": "b"}, "lost": {"at": "c"}},
+            "asked": {},
+        },
+    )
+
+    on_a, on_b, lost = (labelled(pod, one.nodes)["metadata"].get("labels") for pod in one.pods)
+
+    assert on_a == {"app": "web", "topology.kubernetes.io/zone": "z"}
+    assert on_b is lost is None
 
 
 def test_random_scenarios_are_rich() -> None:
