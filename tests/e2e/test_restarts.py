@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
 
-from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders.claims import a_claim as a_device_claim
 from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
-from tests.e2e.cluster import Json, collection, node, until
+from tests.e2e.cluster import collection, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.daemon import SCHEDULER_NAME
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.stage import Stage
 from tests.e2e.storage import CONTROLLERS
-from tests.integration.restartworld import alone, plain
-from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
+from tests.integration.restartworld import MADE, classes, nodes, replicas, with_claims
 
-APPS: Final = 7
-REPLICAS: Final = 24
-NODES: Final = 30
-APPS_WITH_DEVICES: Final = 3
-DEVICES_PER_NODE: Final = 4
 PATCHES_BETWEEN_KILLS: Final = (5, 40)
 PATIENCE_S: Final = 90.0
 FOR_EVER_S: Final = 3600
-DRIVER: Final = "made.example.com"
-GPU: Final = "gpu.example.com"
 IS_LONG: Final = float(os.environ.get("KUBESTOW_EXAMPLES") or 1) >= 10
 SEEDS: Final = 5 if IS_LONG else 1
 KILLS: Final = 20 if IS_LONG else 4
@@ -43,35 +33,8 @@ KILLS: Final = 20 if IS_LONG else 4
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 if IS_LONG else 280)]
 
 
-def nodes() -> list[Builder[Any] | Json]:
-    things: list[Builder[Any] | Json] = [a_device_class("gpu", f"device.driver == '{GPU}'"), a_csi_driver(DRIVER)]
-    for at in range(NODES):
-        name = f"n{at:02}"
-        devices = (a_device(f"g{each}") for each in range(DEVICES_PER_NODE))
-        things += [node(name), a_csi_node(name).driver(DRIVER, topology_keys=(HOSTNAME,)), a_slice(name, GPU, *devices)]
-        things += [a_pv(f"{name}-v{each}", "1Gi", "local").on(name) for each in range(APPS)]
-    return things
-
-
-def pods(chance: random.Random) -> tuple[list[Builder[Any] | Json], list[Builder[Any] | Json]]:
-    """Claims, and pods in any order."""
-    claims: list[Builder[Any] | Json] = []
-    made: list[Builder[Any] | Json] = []
-    for app in range(APPS):
-        for replica in range(REPLICAS):
-            name = f"a{app}-{replica:02}"
-            claims += [a_claim(f"{name}-{each}", "1Gi", each) for each in ("made", "local")]
-            built = plain(name)
-            if app < APPS_WITH_DEVICES:
-                claims.append(a_device_claim(f"{name}-gpu").request("gpu", "gpu"))
-                built = built.claim("gpu", f"{name}-gpu")
-            made.append(alone(built, f"a{app}"))
-    chance.shuffle(made)
-    return claims, made
-
-
-async def create(stage: Stage, *things: Builder[Any] | Json) -> None:
-    await stage.cluster.create(*(thing if isinstance(thing, dict) else thing.obj() for thing in things))
+async def create(stage: Stage, things: Iterable[Builder[Any]]) -> None:
+    await stage.cluster.create(*(thing.obj() for thing in things))
 
 
 async def unbound(stage: Stage) -> list[str]:
@@ -111,13 +74,13 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
         await plane.start_controllers(CONTROLLERS)
         async with plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(plane) as proxy:
             stage = Stage(plane, proxy, admin, http)
-            await create(stage, a_class("local", NO_PROVISIONER), a_class("made", DRIVER))
-            await create(stage, *nodes())
+            await create(stage, classes())
+            await create(stage, nodes())
             await until(lambda: are_available(stage), "volumes that the PV controller knows")
-            claims, made = pods(chance)
-            async with Provisioner(admin, "default", DRIVER, delay_s=0.3):
-                await create(stage, *claims)
-                await create(stage, *made)
+            made = [list(with_claims(*each)) for each in replicas(chance)]
+            async with Provisioner(admin, "default", MADE, delay_s=0.3):
+                await create(stage, (claim for *claims, _ in made for claim in claims))
+                await create(stage, (built for *_, built in made))
                 await killed_again_and_again(stage, chance)
                 with stage.daemon(config=scheduler_config(SCHEDULER_NAME)) as server:
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
 
 from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.claims import a_claim as a_device_claim
-from scheduler.testing.builders.core import PodBuilder, node, pod
+from scheduler.testing.builders.core import Builder, node, pod
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from scheduler.testing.controllers import Actor, ExternalProvisioner, PersistentVolumeController
 from tests.integration.judging import Object
@@ -39,7 +39,7 @@ QUIET_S: Final = 60.0
 """Virtual seconds without a write after which there is nothing more to write."""
 PATIENCE_S: Final = 300.0
 """Virtual seconds after the last kill within which all pods are bound."""
-_MADE: Final = "made.example"
+MADE: Final = "made.example"
 _GPU: Final = "gpu.example"
 _COUNTED: Final = {"pods", "persistentvolumeclaims", "persistentvolumes", "resourceclaims"}
 
@@ -56,52 +56,30 @@ class RestartWorld:
         self.mortal = Mortal(clock, lambda *_: None, Configuration(profiles=(profile,), leader_election=elected))
         self.actors: list[Actor] = [
             PersistentVolumeController(server, clock=clock, delay_s=0.3),
-            ExternalProvisioner(server, _MADE, clock=clock, delay_s=1),
+            ExternalProvisioner(server, MADE, clock=clock, delay_s=1),
         ]
         self._chance = random.Random(seed)
         self._writes = 0
         self._changed = asyncio.Event()
-        self._make_nodes()
+        self._create(*classes(), *nodes())
         server.subscribe(self._on_write)
 
     # -- what there is ---------------------------------------------------------------------------------------------------
 
-    def _make_nodes(self) -> None:
-        self.server.create("csidrivers", a_csi_driver(_MADE).obj())
-        self.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
-        self.server.create("storageclasses", a_class("made", _MADE).obj())
-        self.server.create("deviceclasses", a_device_class("gpu", f"device.driver == '{_GPU}'").obj())
-        for at in range(NODES):
-            name = f"n{at:02}"
-            self.server.create("nodes", node(name).cpu("8").obj())
-            self.server.create("csinodes", a_csi_node(name).driver(_MADE, topology_keys=(HOSTNAME,)).obj())
-            devices = (a_device(f"g{each}") for each in range(DEVICES_PER_NODE))
-            self.server.create("resourceslices", a_slice(name, _GPU, *devices).obj())
-            for each in range(APPS):
-                self.server.create("persistentvolumes", a_pv(f"{name}-v{each}", "1Gi", "local").on(name).obj())
-
-    def pods(self) -> list[tuple[int, int]]:
-        """App and replica of each, in the order in which they are made."""
-        listed = [(app, replica) for app in range(APPS) for replica in range(REPLICAS)]
-        self._chance.shuffle(listed)
-        return listed
-
     def add_pod(self, app: int, replica: int) -> None:
         """With its claims."""
-        name = f"a{app}-{replica:02}"
-        for volume in ("made", "local"):
-            self.server.create("persistentvolumeclaims", a_claim(f"{name}-{volume}", "1Gi", volume).obj())
-        built = plain(name)
-        if app < APPS_WITH_DEVICES:
-            self.server.create("resourceclaims", a_device_claim(f"{name}-gpu").request("gpu", "gpu").obj())
-            built = built.claim("gpu", f"{name}-gpu")
-        self.server.create("pods", alone(built, f"a{app}").obj())
+        self._create(*with_claims(app, replica))
+
+    def _create(self, *things: Builder[Any]) -> None:
+        for thing in things:
+            manifest = thing.obj()
+            self.server.create(manifest["kind"], manifest)
 
     # -- what happens ----------------------------------------------------------------------------------------------------
 
     async def burst(self) -> None:
         """All pods, in one wave or several, and the kills."""
-        listed = self.pods()
+        listed = replicas(self._chance)
         waves = self._chance.choice((1, 4, KILLS))
         for kill in range(KILLS):
             for app, replica in listed[kill * PODS // waves : (kill + 1) * PODS // waves]:
@@ -154,16 +132,43 @@ class RestartWorld:
             self._changed.set()
 
 
-def plain(name: str) -> PodBuilder:
-    """A pod with its two volumes."""
-    return pod(name).cpu("100m").pvc(f"{name}-made").pvc(f"{name}-local")
+def classes() -> Iterator[Builder[Any]]:
+    """Storage that is made in advance and on demand, and devices."""
+    yield a_csi_driver(MADE)
+    yield a_class("local", NO_PROVISIONER)
+    yield a_class("made", MADE)
+    yield a_device_class("gpu", f"device.driver == '{_GPU}'")
 
 
-def alone(built: PodBuilder, app: str) -> PodBuilder:
-    """One pod of the app per node."""
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOSTNAME}
+def nodes() -> Iterator[Builder[Any]]:
+    """Each with its devices and local volumes."""
+    for at in range(NODES):
+        name = f"n{at:02}"
+        yield node(name).cpu("8")
+        yield a_csi_node(name).driver(MADE, topology_keys=(HOSTNAME,))
+        yield a_slice(name, _GPU, *(a_device(f"g{each}") for each in range(DEVICES_PER_NODE)))
+        yield from (a_pv(f"{name}-v{each}", "1Gi", "local").on(name) for each in range(APPS))
+
+
+def replicas(chance: random.Random) -> list[tuple[int, int]]:
+    """App and replica of each pod, in any order."""
+    listed = [(app, replica) for app in range(APPS) for replica in range(REPLICAS)]
+    chance.shuffle(listed)
+    return listed
+
+
+def with_claims(app: int, replica: int) -> Iterator[Builder[Any]]:
+    """The claims of a pod, and the pod, of whose app there may be one on each node."""
+    name = f"a{app}-{replica:02}"
+    yield from (a_claim(f"{name}-{volume}", "1Gi", volume) for volume in ("made", "local"))
+    term = {"labelSelector": {"matchLabels": {"app": f"a{app}"}}, "topologyKey": HOSTNAME}
     rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    return built.label("app", app).affinity({"podAntiAffinity": rule})
+    built = pod(name).cpu("100m").pvc(f"{name}-made").pvc(f"{name}-local")
+    built = built.label("app", f"a{app}").affinity({"podAntiAffinity": rule})
+    if app < APPS_WITH_DEVICES:
+        yield a_device_claim(f"{name}-gpu").request("gpu", "gpu")
+        built = built.claim("gpu", f"{name}-gpu")
+    yield built
 
 
 def _told(obj: Object) -> str:
