@@ -13,7 +13,7 @@ import pytest
 from scheduler.testing.apiserver import ApiServer
 from tests.contract.claims import GROUP, NO_REQUEST, RESULT, STATUS, USER, a_claim, allocation, kept, write
 from tests.contract.conftest import PATIENCE_S, Api, Object, problems, refusal, without
-from tests.contract.words import FINALIZER, REQUIRED, SINCE, SUBDOMAIN, Row, condition
+from tests.contract.words import FINALIZER, REQUIRED, SINCE, SUBDOMAIN, Row, condition, wrong
 from tests.e2e.controlplane.harness import ControlPlane
 
 GOING = "Forbidden: new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
@@ -23,19 +23,15 @@ UNALLOCATED = "Forbidden: may not be specified when `allocated` is not set"
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        pytest.param({"request": "z"}, [("request", f'Invalid value: "z": {NO_REQUEST}')], id="a request it has not"),
-        pytest.param({"request": "f/t"}, [("request", f'Invalid value: "f/t": {NO_REQUEST}')], id="an option likewise"),
-        pytest.param({"driver": ""}, [("driver", REQUIRED)], id="no driver"),
-        pytest.param({"driver": "D_x"}, [("driver", f'Invalid value: "D_x": {SUBDOMAIN}')], id="a driver's name"),
-        pytest.param({"pool": ""}, [("pool", REQUIRED)], id="no pool"),
-        pytest.param({"pool": "a//b"}, [("pool", f'Invalid value: "": {SUBDOMAIN}')], id="a pool's name"),
-        pytest.param(
-            {"device": "a.b"}, [("device", 'Invalid value: "a.b": must not contain dots')], id="a device's name"
-        ),
-        pytest.param(
-            {"shareID": "x"},
-            [("shareID", 'Invalid value: "x": error validating uid: invalid UUID length: 1')],
-            id="a share",
+        wrong("a request it has not", {"request": "z"}, "request", f'Invalid value: "z": {NO_REQUEST}'),
+        wrong("an option likewise", {"request": "f/t"}, "request", f'Invalid value: "f/t": {NO_REQUEST}'),
+        wrong("no driver", {"driver": ""}, "driver", REQUIRED),
+        wrong("a driver's name", {"driver": "D_x"}, "driver", f'Invalid value: "D_x": {SUBDOMAIN}'),
+        wrong("no pool", {"pool": ""}, "pool", REQUIRED),
+        wrong("a pool's name", {"pool": "a//b"}, "pool", f'Invalid value: "": {SUBDOMAIN}'),
+        wrong("a device's name", {"device": "a.b"}, "device", 'Invalid value: "a.b": must not contain dots'),
+        wrong(
+            "a share", {"shareID": "x"}, "shareID", 'Invalid value: "x": error validating uid: invalid UUID length: 1'
         ),
         pytest.param(
             {"bindingConditions": ["a", "a"], "bindingFailureConditions": ["a"]},
@@ -48,20 +44,17 @@ UNALLOCATED = "Forbidden: may not be specified when `allocated` is not set"
             ],
             id="a condition said twice",
         ),
-        pytest.param(
+        wrong(
+            "nothing that tells of failure",
             {"bindingConditions": ["a"]},
-            [
-                (
-                    "bindingFailureConditions",
-                    "Invalid value: null: bindingFailureConditions are required to use bindingConditions",
-                )
-            ],
-            id="nothing that tells of failure",
+            "bindingFailureConditions",
+            "Invalid value: null: bindingFailureConditions are required to use bindingConditions",
         ),
-        pytest.param(
+        wrong(
+            "too many conditions",
             {"bindingConditions": list("abcde"), "bindingFailureConditions": ["z"]},
-            [("bindingConditions", "Too many: 5: must have at most 4 items")],
-            id="too many conditions",
+            "bindingConditions",
+            "Too many: 5: must have at most 4 items",
         ),
     ],
 )
@@ -74,10 +67,11 @@ async def test_results_that_cannot_be(api: Api, change: Object, expected: list[R
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(
+        wrong(
+            "too many results",
             {"devices": {"results": [RESULT | {"device": f"d{i}"} for i in range(33)]}},
-            [("devices.results", "Too many: 33: must have at most 32 items")],
-            id="too many results",
+            "devices.results",
+            "Too many: 33: must have at most 32 items",
         ),
         pytest.param(
             {"devices": {"config": [{"opaque": {"driver": "d.x", "parameters": {}}}, {"source": "X"}]}},
@@ -88,10 +82,11 @@ async def test_results_that_cannot_be(api: Api, change: Object, expected: list[R
             ],
             id="a configuration from nowhere",
         ),
-        pytest.param(
+        wrong(
+            "a selector of nothing",
             {"nodeSelector": {"nodeSelectorTerms": []}},
-            [("nodeSelector.nodeSelectorTerms", "Required value: must have at least one node selector term")],
-            id="a selector of nothing",
+            "nodeSelector.nodeSelectorTerms",
+            "Required value: must have at least one node selector term",
         ),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from tests.contract.claims import ADMIN, GROUP, NO_REQUEST, a_claim, allocation, exactly, first, kept, post, write
 from tests.contract.conftest import Answer, Api, Object, pod, problems
-from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row, wrong
 
 
 @pytest.mark.parametrize(
@@ -62,41 +62,42 @@ async def test_a_new_claim(api: Api, given: Object, expected: Object) -> None:
 
 ONE: Object = exactly()
 CLAIMS = [
-    pytest.param(
+    wrong(
+        "a request's name",
         {"requests": [{"name": "A_", "exactly": {"deviceClassName": "x"}}]},
-        [("requests[0].name", f'Invalid value: "A_": {LABEL}')],
-        id="a request's name",
+        "requests[0].name",
+        f'Invalid value: "A_": {LABEL}',
     ),
-    pytest.param(
+    wrong(
+        "neither one thing nor several",
         {"requests": [{"name": "a"}]},
-        [("requests[0]", "Required value: exactly one of `exactly` or `firstAvailable` is required")],
-        id="neither one thing nor several",
+        "requests[0]",
+        "Required value: exactly one of `exactly` or `firstAvailable` is required",
     ),
-    pytest.param(
+    wrong(
+        "one thing and several",
         {"requests": [ONE["requests"][0] | {"firstAvailable": [{"name": "s", "deviceClassName": "x"}]}]},
-        [
-            (
-                "requests[0]",
-                "Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
-            )
-        ],
-        id="one thing and several",
+        "requests[0]",
+        "Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
     ),
-    pytest.param(exactly(deviceClassName=""), [("requests[0].exactly.deviceClassName", REQUIRED)], id="no class"),
-    pytest.param(
+    wrong("no class", exactly(deviceClassName=""), "requests[0].exactly.deviceClassName", REQUIRED),
+    wrong(
+        "a class that cannot be",
         exactly(deviceClassName="A_"),
-        [("requests[0].exactly.deviceClassName", f'Invalid value: "A_": {SUBDOMAIN}')],
-        id="a class that cannot be",
+        "requests[0].exactly.deviceClassName",
+        f'Invalid value: "A_": {SUBDOMAIN}',
     ),
-    pytest.param(
+    wrong(
+        "a mode that is none",
         exactly(allocationMode="X"),
-        [("requests[0].exactly.allocationMode", 'Unsupported value: "X": supported values: "All", "ExactCount"')],
-        id="a mode that is none",
+        "requests[0].exactly.allocationMode",
+        'Unsupported value: "X": supported values: "All", "ExactCount"',
     ),
-    pytest.param(
+    wrong(
+        "all two",
         exactly(allocationMode="All", count=2),
-        [("requests[0].exactly.count", "Invalid value: 2: must not be specified when allocationMode is 'All'")],
-        id="all two",
+        "requests[0].exactly.count",
+        "Invalid value: 2: must not be specified when allocationMode is 'All'",
     ),
     pytest.param(
         exactly(deviceClassName="", count=-1),
@@ -106,18 +107,15 @@ CLAIMS = [
         ],
         id="two things at once",
     ),
-    pytest.param(
-        {"requests": ONE["requests"] * 2}, [("requests[1]", 'Duplicate value: "a"')], id="two requests of one name"
+    wrong("two requests of one name", {"requests": ONE["requests"] * 2}, "requests[1]", 'Duplicate value: "a"'),
+    wrong(
+        "too many requests", {"requests": ONE["requests"] * 33}, "requests", "Too many: 33: must have at most 32 items"
     ),
-    pytest.param(
-        {"requests": ONE["requests"] * 33},
-        [("requests", "Too many: 33: must have at most 32 items")],
-        id="too many requests",
-    ),
-    pytest.param(
+    wrong(
+        "too many options",
         first(*[{"name": "s", "deviceClassName": "x"}] * 9),
-        [("requests[0].firstAvailable", "Too many: 9: must have at most 8 items")],
-        id="too many options",
+        "requests[0].firstAvailable",
+        "Too many: 9: must have at most 8 items",
     ),
     pytest.param(
         first({"name": "s", "deviceClassName": "x"}, {"name": "s"}),
@@ -127,16 +125,18 @@ CLAIMS = [
         ],
         id="two options of one name, and one without a class",
     ),
-    pytest.param(exactly(selectors=[{}]), [("requests[0].exactly.selectors[0].cel", REQUIRED)], id="an empty selector"),
-    pytest.param(
+    wrong("an empty selector", exactly(selectors=[{}]), "requests[0].exactly.selectors[0].cel", REQUIRED),
+    wrong(
+        "a selector without end",
         exactly(selectors=[{"cel": {"expression": "true" + " " * 10240}}]),
-        [("requests[0].exactly.selectors[0].cel.expression", "Too long: may not be more than 10240 bytes")],
-        id="a selector without end",
+        "requests[0].exactly.selectors[0].cel.expression",
+        "Too long: may not be more than 10240 bytes",
     ),
-    pytest.param(
+    wrong(
+        "too many selectors",
         exactly(selectors=[{"cel": {"expression": "true"}}] * 33),
-        [("requests[0].exactly.selectors", "Too many: 33: must have at most 32 items")],
-        id="too many selectors",
+        "requests[0].exactly.selectors",
+        "Too many: 33: must have at most 32 items",
     ),
     pytest.param(
         exactly(tolerations=[{"key": "A B", "operator": "Exists", "value": "v", "effect": "X"}, {"operator": "X"}]),
@@ -175,10 +175,11 @@ CLAIMS = [
         ],
         id="constraints",
     ),
-    pytest.param(
+    wrong(
+        "too many constraints",
         ONE | {"constraints": [{"matchAttribute": "a.b/c"}] * 33},
-        [("constraints", "Too many: 33: must have at most 32 items")],
-        id="too many constraints",
+        "constraints",
+        "Too many: 33: must have at most 32 items",
     ),
     pytest.param(
         ONE
@@ -198,10 +199,11 @@ CLAIMS = [
         ],
         id="configurations",
     ),
-    pytest.param(
+    wrong(
+        "too many configurations",
         {"config": [{"opaque": {"driver": "d.x", "parameters": {}}}] * 33},
-        [("config", "Too many: 33: must have at most 32 items")],
-        id="too many configurations",
+        "config",
+        "Too many: 33: must have at most 32 items",
     ),
 ]
 
@@ -295,36 +297,22 @@ async def test_a_pod_with_claims(api: Api) -> None:
 @pytest.mark.parametrize(
     ("manifest", "expected"),
     [
-        pytest.param(with_claims({"resourceClaimName": "c"}), [("resourceClaims[0].name", REQUIRED)], id="no name"),
-        pytest.param(with_claims(C, C), [("resourceClaims[1].name", 'Duplicate value: "x"')], id="one name twice"),
-        pytest.param(
-            with_claims(C | {"name": "X_"}), [("resourceClaims[0].name", f'Invalid value: "X_": {LABEL}')], id="a name"
-        ),
-        pytest.param(
+        wrong("no name", with_claims({"resourceClaimName": "c"}), "resourceClaims[0].name", REQUIRED),
+        wrong("one name twice", with_claims(C, C), "resourceClaims[1].name", 'Duplicate value: "x"'),
+        wrong("a name", with_claims(C | {"name": "X_"}), "resourceClaims[0].name", f'Invalid value: "X_": {LABEL}'),
+        wrong(
+            "a claim and a template",
             with_claims(C | {"resourceClaimTemplateName": "t"}),
-            [
-                (
-                    "resourceClaims[0]",
-                    (
-                        'Invalid value: {"Name":"x","ResourceClaimName":"c","ResourceClaimTemplateName":"t"}: at most one of '
-                        "`resourceClaimName` or `resourceClaimTemplateName` may be specified"
-                    ),
-                )
-            ],
-            id="a claim and a template",
+            "resourceClaims[0]",
+            'Invalid value: {"Name":"x","ResourceClaimName":"c","ResourceClaimTemplateName":"t"}: at most one of '
+            "`resourceClaimName` or `resourceClaimTemplateName` may be specified",
         ),
-        pytest.param(
+        wrong(
+            "neither",
             with_claims({"name": "x"}),
-            [
-                (
-                    "resourceClaims[0]",
-                    (
-                        'Invalid value: {"Name":"x","ResourceClaimName":null,"ResourceClaimTemplateName":null}: must specify '
-                        "one of: `resourceClaimName`, `resourceClaimTemplateName`"
-                    ),
-                )
-            ],
-            id="neither",
+            "resourceClaims[0]",
+            'Invalid value: {"Name":"x","ResourceClaimName":null,"ResourceClaimTemplateName":null}: must specify '
+            "one of: `resourceClaimName`, `resourceClaimTemplateName`",
         ),
         pytest.param(
             with_claims(C | {"resourceClaimName": "C_"}, {"name": "y", "resourceClaimTemplateName": "T_"}),
@@ -334,35 +322,29 @@ async def test_a_pod_with_claims(api: Api) -> None:
             ],
             id="names of what cannot be",
         ),
-        pytest.param(
+        wrong(
+            "a container with a claim that the pod has not",
             with_claims(C, used=[{"name": "z"}]),
-            [
-                (
-                    "containers[0].resources.claims[0]",
-                    'Not found: "z": must be one of the names in pod.spec.resourceClaims: x',
-                )
-            ],
-            id="a container with a claim that the pod has not",
+            "containers[0].resources.claims[0]",
+            'Not found: "z": must be one of the names in pod.spec.resourceClaims: x',
         ),
-        pytest.param(
+        wrong(
+            "a container with a claim, the pod without",
             with_claims(used=[{"name": "z"}]),
-            [
-                (
-                    "containers[0].resources.claims[0]",
-                    'Not found: "z": must be one of the names in pod.spec.resourceClaims which is empty',
-                )
-            ],
-            id="a container with a claim, the pod without",
+            "containers[0].resources.claims[0]",
+            'Not found: "z": must be one of the names in pod.spec.resourceClaims which is empty',
         ),
-        pytest.param(
+        wrong(
+            "a part, then the whole",
             with_claims(C, used=[{"name": "x", "request": "a"}, {"name": "x"}]),
-            [("containers[0].resources.claims[1]", 'Duplicate value: "x"')],
-            id="a part, then the whole",
+            "containers[0].resources.claims[1]",
+            'Duplicate value: "x"',
         ),
-        pytest.param(
+        wrong(
+            "the whole, then a part",
             with_claims(C, used=[{"name": "x"}, {"name": "x", "request": "a"}]),
-            [("containers[0].resources.claims[1]", 'Duplicate value: "x"')],
-            id="the whole, then a part",
+            "containers[0].resources.claims[1]",
+            'Duplicate value: "x"',
         ),
         pytest.param(
             with_claims(C, used=[{"name": "x", "request": "A_"}, {"name": ""}]),

@@ -16,7 +16,7 @@ from tests.contract.devicespecs import (
     present,
     shared,
 )
-from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row, wrong
 
 NODES = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 DEVICE_NODES = (
@@ -33,13 +33,14 @@ BAD_SLICES = [
         ],
         id="no driver and no pool",
     ),
-    pytest.param({"driver": "a" * 64}, [("driver", "Too long: may not be more than 63 bytes")], id="a long driver"),
-    pytest.param(
+    wrong("a long driver", {"driver": "a" * 64}, "driver", "Too long: may not be more than 63 bytes"),
+    wrong(
+        "a generation before the first",
         {"pool": POOL | {"generation": -1}},
-        [("pool.generation", "Invalid value: -1: must be greater than or equal to zero")],
-        id="a generation before the first",
+        "pool.generation",
+        "Invalid value: -1: must be greater than or equal to zero",
     ),
-    pytest.param({"nodeName": None}, [("", f"Required value: {NODES}")], id="nowhere"),
+    wrong("nowhere", {"nodeName": None}, "", f"Required value: {NODES}"),
     pytest.param(
         {"nodeName": ""},
         [
@@ -48,13 +49,12 @@ BAD_SLICES = [
         ],
         id="on a node without a name",
     ),
-    pytest.param(
-        {"nodeName": "A_"}, [("nodeName", f'Invalid value: "A_": {SUBDOMAIN}')], id="on a node that cannot be"
-    ),
-    pytest.param(
+    wrong("on a node that cannot be", {"nodeName": "A_"}, "nodeName", f'Invalid value: "A_": {SUBDOMAIN}'),
+    wrong(
+        "on one and on all",
         {"allNodes": True},
-        [("", f'Invalid value: "{{`nodeName`, `allNodes`}}": {NODES}, but multiple fields are set')],
-        id="on one and on all",
+        "",
+        f'Invalid value: "{{`nodeName`, `allNodes`}}": {NODES}, but multiple fields are set',
     ),
     pytest.param(
         {"allNodes": False, "perDeviceNodeSelection": False},
@@ -108,30 +108,29 @@ BAD_SLICES = [
         ],
         id="a selector's operators",
     ),
-    pytest.param(
+    wrong(
+        "a device nowhere",
         {"nodeName": None, "perDeviceNodeSelection": True} | device(),
-        [("devices[0]", f"Required value: {DEVICE_NODES}")],
-        id="a device nowhere",
+        "devices[0]",
+        f"Required value: {DEVICE_NODES}",
     ),
-    pytest.param(
+    wrong(
+        "a device on one and on all",
         {"nodeName": None, "perDeviceNodeSelection": True} | device(nodeName="n", allNodes=True),
-        [("devices[0]", f'Invalid value: "{{`nodeName`, `allNodes`}}": {DEVICE_NODES}')],
-        id="a device on one and on all",
+        "devices[0]",
+        f'Invalid value: "{{`nodeName`, `allNodes`}}": {DEVICE_NODES}',
     ),
-    pytest.param(
+    wrong(
+        "a device with a node of its own",
         device(nodeName="n"),
-        [
-            (
-                "devices[0]",
-                "Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
-            )
-        ],
-        id="a device with a node of its own",
+        "devices[0]",
+        "Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
     ),
-    pytest.param(
+    wrong(
+        "counters and devices",
         {"sharedCounters": [SET], "devices": []},
-        [("", 'Invalid value: "": only one of `sharedCounters` or `devices` is allowed')],
-        id="counters and devices",
+        "",
+        'Invalid value: "": only one of `sharedCounters` or `devices` is allowed',
     ),
     pytest.param(
         {
@@ -151,10 +150,11 @@ BAD_SLICES = [
         ],
         id="counter sets",
     ),
-    pytest.param(
+    wrong(
+        "too many counter sets",
         {"sharedCounters": [SET] * 9},
-        [("sharedCounters", "Too many: 9: must have at most 8 items")],
-        id="too many counter sets",
+        "sharedCounters",
+        "Too many: 9: must have at most 8 items",
     ),
     pytest.param(
         device(consumesCounters=[{"counters": ONE_COUNTER}, {"counterSet": "c", "counters": {}}]),
@@ -164,25 +164,29 @@ BAD_SLICES = [
         ],
         id="consumption of nothing",
     ),
-    pytest.param(
+    wrong(
+        "consumption twice",
         device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 2),
-        [("devices[0].consumesCounters[1]", 'Duplicate value: "c"')],
-        id="consumption twice",
+        "devices[0].consumesCounters[1]",
+        'Duplicate value: "c"',
     ),
-    pytest.param(
+    wrong(
+        "too much consumption",
         device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 3),
-        [("devices[0].consumesCounters", "Too many: 3: must have at most 2 items")],
-        id="too much consumption",
+        "devices[0].consumesCounters",
+        "Too many: 3: must have at most 2 items",
     ),
-    pytest.param(
+    wrong(
+        "too many devices",
         {"devices": [{"name": f"d{i}"} for i in range(129)]},
-        [("devices", "Too many: 129: must have at most 128 items")],
-        id="too many devices",
+        "devices",
+        "Too many: 129: must have at most 128 items",
     ),
-    pytest.param(
+    wrong(
+        "too many devices with taints",
         {"devices": [{"name": f"d{i}", "taints": [TAINT]} for i in range(65)]},
-        [("devices", "Too many: 65: must have at most 64 items")],
-        id="too many devices with taints",
+        "devices",
+        "Too many: 65: must have at most 64 items",
     ),
     pytest.param(
         {"devices": [{"name": "D"}, {"name": "D"}]},
@@ -193,50 +197,53 @@ BAD_SLICES = [
         ],
         id="devices' names",
     ),
-    pytest.param(
+    wrong(
+        "an attribute without a value",
         device(attributes={"a": {}}),
-        [("devices[0].attributes[a]", 'Invalid value: "": exactly one value must be specified')],
-        id="an attribute without a value",
+        "devices[0].attributes[a]",
+        'Invalid value: "": exactly one value must be specified',
     ),
-    pytest.param(
+    wrong(
+        "a long attribute",
         device(attributes={"a": {"string": "s" * 65}}),
-        [("devices[0].attributes[a].string", "Too long: may not be more than 64 bytes")],
-        id="a long attribute",
+        "devices[0].attributes[a].string",
+        "Too long: may not be more than 64 bytes",
     ),
-    pytest.param(
+    wrong(
+        "a version that is none",
         device(attributes={"a": {"version": "1.2"}}),
-        [
-            (
-                "devices[0].attributes[a].version",
-                'Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0',
-            )
-        ],
-        id="a version that is none",
+        "devices[0].attributes[a].version",
+        'Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0',
     ),
-    pytest.param(
+    wrong(
+        "an attribute's name",
         device(attributes={"a-b": {"int": 1}}),
-        [("devices[0].attributes", f'Invalid value: "a-b": {IDENTIFIER}')],
-        id="an attribute's name",
+        "devices[0].attributes",
+        f'Invalid value: "a-b": {IDENTIFIER}',
     ),
-    pytest.param(
+    wrong(
+        "an attribute of no domain",
         device(attributes={"/b": {"int": 1}}),
-        [("devices[0].attributes", 'Invalid value: "": the domain must not be empty')],
-        id="an attribute of no domain",
+        "devices[0].attributes",
+        'Invalid value: "": the domain must not be empty',
     ),
-    pytest.param(
+    wrong(
+        "an attribute of no name",
         device(attributes={"a.b/": {"int": 1}}),
-        [("devices[0].attributes", 'Invalid value: "": the name must not be empty')],
-        id="an attribute of no name",
+        "devices[0].attributes",
+        'Invalid value: "": the name must not be empty',
     ),
-    pytest.param(
+    wrong(
+        "an attribute's long name",
         device(attributes={"a" * 33: {"int": 1}}),
-        [("devices[0].attributes", "Too long: may not be more than 32 bytes")],
-        id="an attribute's long name",
+        "devices[0].attributes",
+        "Too long: may not be more than 32 bytes",
     ),
-    pytest.param(
+    wrong(
+        "too much to tell of a device",
         device(attributes={f"a{i}": {"int": i} for i in range(32)}, capacity={"m": {"value": "1"}}),
-        [("devices[0]", "Invalid value: 33: the total number of attributes and capacities must not exceed 32")],
-        id="too much to tell of a device",
+        "devices[0]",
+        "Invalid value: 33: the total number of attributes and capacities must not exceed 32",
     ),
     pytest.param(
         device(taints=[{"key": "", "value": "a b"}, TAINT | {"effect": "X"}]),
@@ -249,45 +256,38 @@ BAD_SLICES = [
         ],
         id="taints",
     ),
-    pytest.param(
-        device(taints=[TAINT] * 17),
-        [("devices[0].taints", "Too many: 17: must have at most 16 items")],
-        id="too many taints",
+    wrong(
+        "too many taints", device(taints=[TAINT] * 17), "devices[0].taints", "Too many: 17: must have at most 16 items"
     ),
-    pytest.param(
+    wrong(
+        "only failures",
         device(bindingFailureConditions=["a"]),
-        [
-            (
-                "devices[0].bindingConditions",
-                "Invalid value: null: bindingConditions are required to use bindingFailureConditions",
-            )
-        ],
-        id="only failures",
+        "devices[0].bindingConditions",
+        "Invalid value: null: bindingConditions are required to use bindingFailureConditions",
     ),
-    pytest.param(
+    wrong(
+        "portions for one user",
         device(capacity={"m": {"value": "1", "requestPolicy": {"default": "1"}}}),
-        [("devices[0].capacity[m].requestPolicy", "Forbidden: allowMultipleAllocations must be true")],
-        id="portions for one user",
+        "devices[0].capacity[m].requestPolicy",
+        "Forbidden: allowMultipleAllocations must be true",
     ),
-    pytest.param(
+    wrong(
+        "two policies",
         shared(default="1", validRange={"min": "1"}, validValues=["1"]),
-        [
-            (
-                "devices[0].capacity[m].requestPolicy",
-                'Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time',
-            )
-        ],
-        id="two policies",
+        "devices[0].capacity[m].requestPolicy",
+        'Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time',
     ),
-    pytest.param(
+    wrong(
+        "portions without a default",
         shared(validValues=["1"]),
-        [("devices[0].capacity[m].requestPolicy.default", "Required value: required when validValues is defined")],
-        id="portions without a default",
+        "devices[0].capacity[m].requestPolicy.default",
+        "Required value: required when validValues is defined",
     ),
-    pytest.param(
+    wrong(
+        "a range without a default",
         shared(validRange={"min": "1"}),
-        [("devices[0].capacity[m].requestPolicy.default", "Required value: required when validRange is defined")],
-        id="a range without a default",
+        "devices[0].capacity[m].requestPolicy.default",
+        "Required value: required when validRange is defined",
     ),
     pytest.param(
         shared(default="3", validValues=["2", "1", "11"]),
@@ -307,15 +307,11 @@ BAD_SLICES = [
         ],
         id="portions",
     ),
-    pytest.param(
+    wrong(
+        "a range without a beginning",
         shared(default="1", validRange={"max": "9"}),
-        [
-            (
-                "devices[0].capacity[m].requestPolicy.validRange.min",
-                "Required value: required when validRange is defined",
-            )
-        ],
-        id="a range without a beginning",
+        "devices[0].capacity[m].requestPolicy.validRange.min",
+        "Required value: required when validRange is defined",
     ),
     pytest.param(
         shared(default="1", validRange={"min": "2", "max": "11", "step": "9"}),

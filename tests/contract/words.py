@@ -1,5 +1,9 @@
 """What a real server says of names, in full; and small parts that several subjects write."""
 
+from typing import Any
+
+import pytest
+
 from tests.contract.conftest import Object
 
 REQUIRED = "Required value"
@@ -35,3 +39,8 @@ Row = tuple[str, str]
 
 def condition(type_: str = "Ready") -> Object:
     return {"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": SINCE}
+
+
+def wrong(what: str, given: Any, field: str, why: str) -> Any:
+    """A row of a table, called `what`: the server refuses what is given, for this one field."""
+    return pytest.param(given, [(field, why)], id=what)
