@@ -60,23 +60,17 @@ async def exactly_displaced(world: World) -> None:
 
 FAULTS: Final = {
     "deletions fail, 500": [Fault(**DELETION, status=500, times=10)],
-    "deletions conflict without a cause, 409": [Fault(**DELETION, status=409, times=10)],
-    "deletions are answered 410": [Fault(**DELETION, status=410, times=5)],
     "the server is busy for deletions, 429 with Retry-After": [
         Fault(**DELETION, status=429, retry_after_s=2, times=10)
     ],
-    "deletions time out at the gateway": [Fault(**DELETION, status=504, times=10)],
     "deletions are cut off before they are carried out": [Fault(**DELETION, reset="before", times=20)],
     "deletions are carried out and their answers lost": [Fault(**DELETION, reset="after", times=20)],
     "deletions are slow": [Fault(**DELETION, delay_s=10, times=None)],
     "conditions and nominations fail, 500": [Fault(**STATUS, status=500, times=30)],
-    "conditions and nominations conflict, 409": [Fault(**STATUS, status=409, times=10)],
     "conditions and nominations are lost": [
         Fault(**STATUS, reset="before", times=10),
         Fault(**STATUS, reset="after", times=10),
     ],
-    "conditions and nominations are slow": [Fault(**STATUS, delay_s=10, times=None)],
-    "bindings fail, 500": [Fault(**BINDING, status=500, times=10)],
     "bindings are carried out and their answers lost": [Fault(**BINDING, reset="after", times=10)],
     "every write is refused once in a while": [
         Fault(**DELETION, status=500, times=20, probability=0.5),
@@ -84,7 +78,6 @@ FAULTS: Final = {
         Fault(**BINDING, status=500, times=20, probability=0.5),
     ],
     "the server is busy for everything, 429 with Retry-After": [Fault(status=429, retry_after_s=2, times=30)],
-    "every connection is reset after it has happened": [Fault(reset="after", times=30)],
 }
 
 
