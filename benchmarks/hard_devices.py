@@ -29,7 +29,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.args import KubestowArgs
 from scheduler.config.load import default
 from scheduler.config.types import Configuration
-from scheduler.cycle import Broke, Outcome, Placed, Unfit
+from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
 
 _ROOMS = (120, 150, 180, 200, 240)
 _ROOMS_OF_MANY = (300, 340)
@@ -197,7 +197,7 @@ def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
         taken.append(_best(hard, scoring))
     mean = sum(each.attempt_ms for each in taken) / len(taken)
     most, longest = max(each.attempt_ms for each in taken), max(each.longest_ms for each in taken)
-    placed, late = (sum(each.outcome is outcome for each in taken) for outcome in (Placed, Broke))
+    placed, late = (sum(each.outcome is outcome for each in taken) for outcome in (Scheduled, SchedulingFailed))
     timed_out = f", {late} timed out" if late else ""
     return (
         f"{name}: {mean:.1f} ms, at most {most:.1f} ms; "
@@ -268,7 +268,7 @@ def _attempt(house: House, specs: Sequence[dict[str, Any]]) -> Taken:
             outcome = done.value
         now = time.perf_counter()
         longest, turn = max(longest, now - turn), now
-    assert isinstance(outcome, Placed | Unfit) or "timed out" in outcome.message, outcome
+    assert isinstance(outcome, Scheduled | Unschedulable) or "timed out" in outcome.message, outcome
     return Taken((time.process_time() - began) * 1e3, longest * 1e3, type(outcome))
 
 

@@ -22,7 +22,7 @@ from benchmarks.micro_queue import LARGE_QUEUE, SMALL_QUEUE, queue_figures
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.api.podinfo import placed, pod_info
-from scheduler.cycle import Placed, run
+from scheduler.cycle import Scheduled, run
 
 SMALL_NODES = 1000
 
@@ -40,7 +40,7 @@ def decision(nodes: int, *, shapes: int) -> float:
     def work() -> int:
         for info in pods:
             outcome = run(cycle.attempt(info, 1))
-            assert isinstance(outcome, Placed), outcome
+            assert isinstance(outcome, Scheduled), outcome
         return len(pods)
 
     return microseconds(work)

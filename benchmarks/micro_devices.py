@@ -36,7 +36,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.resource_v1 import FINALIZER
-from scheduler.cycle import Placed, Unfit, run
+from scheduler.cycle import Scheduled, Unschedulable, run
 
 SMALL_NODES, LARGE_NODES = 500, 5000
 PODS, HOPELESS_PODS = 300, 40
@@ -110,7 +110,7 @@ def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True)
     def work() -> int:
         for info in pods:
             outcome = run(cycle.attempt(info, 1))
-            assert isinstance(outcome, Placed) if fits else _is_refused(outcome), outcome
+            assert isinstance(outcome, Scheduled) if fits else _is_refused(outcome), outcome
         return len(pods)
 
     return microseconds(work)
@@ -118,7 +118,7 @@ def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True)
 
 def _is_refused(outcome: object) -> bool:
     """For want of devices, and not for an error."""
-    return isinstance(outcome, Unfit) and "DynamicResources" in outcome.diagnosis.unschedulable_plugins
+    return isinstance(outcome, Unschedulable) and "DynamicResources" in outcome.diagnosis.unschedulable_plugins
 
 
 def placed(nodes: int, *, workload: str, shapes: int) -> float:

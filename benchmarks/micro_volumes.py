@@ -39,7 +39,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import BIND_COMPLETED
-from scheduler.cycle import Placed, run
+from scheduler.cycle import Scheduled, run
 
 SMALL_NODES, LARGE_NODES = 500, 5000
 SMALL_CLAIMS, LARGE_CLAIMS, NODES_OF_CLAIMS = 1000, 100_000, 1000
@@ -124,7 +124,7 @@ def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True)
     def work() -> int:
         for info in pods:
             outcome = run(cycle.attempt(info, 1))
-            assert isinstance(outcome, Placed) == fits, outcome
+            assert isinstance(outcome, Scheduled) == fits, outcome
         return len(pods)
 
     return microseconds(work)

@@ -22,21 +22,21 @@ from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError
 from scheduler.context import Shared
-from scheduler.controllers.kubelet_rejections import Refusals
+from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.core.clock import Clock
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE
 from scheduler.core.cooperative import finish
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, shortened
 from scheduler.core.retry import BusyRetry
-from scheduler.failure import Failures
+from scheduler.failure import FailureHandler
 from scheduler.framework.interface import BindPlugin, CycleState, PreBindPlugin, is_brief
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError, Code, Rejection, Skip, Wait, one_node
 from scheduler.framework.wait import ended_within
-from scheduler.queue import QueuedPod
-from scheduler.waiting_pods import Permits
+from scheduler.queue import QueuedPodInfo
+from scheduler.waiting_pods import WaitingPodsMap
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ class PodWatch:
 class Binding:
     """One pod on its way to its node."""
 
-    queued: QueuedPod
+    queued: QueuedPodInfo
     assumed: PodInfo
     state: CycleState
     runner: Runner
@@ -162,11 +162,11 @@ class Binder:
     def __init__(
         self,
         shared: Shared,
-        failures: Failures,
+        failures: FailureHandler,
         *,
-        refusals: Refusals,
+        refusals: KubeletRejections,
         pod_watch: PodWatch,
-        permits: Permits | None = None,
+        permits: WaitingPodsMap | None = None,
         writes_in_flight: int = WRITES_IN_FLIGHT,
     ) -> None:
         self._cluster = shared.cluster
@@ -184,7 +184,7 @@ class Binder:
         self._unknown = UnknownOutcomes(shared.clock)
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
-        self.permits = permits if permits is not None else Permits(shared.clock)
+        self.permits = permits if permits is not None else WaitingPodsMap(shared.clock)
         """Pods that Permit holds: for plugins to allow or reject, and for intake when one is deleted."""
         self._uids: dict[str, int] = {}
         self._preparing = 0

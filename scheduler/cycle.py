@@ -2,7 +2,7 @@
 
 A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator
 only so that a long attempt can give the event loop a turn (architecture D1): between `yield`s no cache or queue change
-is applied, because those wait in the inbox; and devices stay in the use that they were in (`DeviceUse.still`).
+is applied, because those wait in the inbox; and devices stay in the use that they were in (`AllocationState.still`).
 
 Rules: docs/spec/core.md §3.1–§3.6. What differs on purpose: all nodes are looked at unless percentageOfNodesToScore is
 set, and an Error that upstream would meet on a node that is never verified is raised only if Filter finds it (ADR 0003).
@@ -55,7 +55,7 @@ _REFUSALS_TOLD: Final = 4
 
 
 @dataclass(slots=True)
-class Placed:
+class Scheduled:
     """A node was chosen, the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
 
     state: CycleState
@@ -66,7 +66,7 @@ class Placed:
 
 
 @dataclass(slots=True)
-class Unfit:
+class Unschedulable:
     """No node takes the pod; nothing is held. `nominate`: "" clears a nomination, None leaves it alone.
 
     `victims` are to be evicted from the nominated node.
@@ -82,14 +82,14 @@ class Unfit:
 
 
 @dataclass(slots=True)
-class Broke:
+class SchedulingFailed:
     """The attempt failed for a reason of ours; nothing is held."""
 
     message: str
     record: DecisionRecord
 
 
-Outcome: TypeAlias = Placed | Unfit | Broke
+Outcome: TypeAlias = Scheduled | Unschedulable | SchedulingFailed
 
 
 class Cycle:
@@ -131,11 +131,11 @@ class Cycle:
             try:
                 with self._cluster.devices.use.still():
                     found = yield from self._find(runner, state, pod, record)
-                    if not isinstance(found, Unfit):
+                    if not isinstance(found, Unschedulable):
                         yield from runner.prepare_reserve(state, pod, found)
             finally:
                 self._metrics.algorithm(self._clock.now() - started)
-            if isinstance(found, Unfit):
+            if isinstance(found, Unschedulable):
                 return found
             return self._hold(runner, state, placed(pod, self._cluster.nodes.name(found)), record)
         except AttemptError as error:
@@ -147,7 +147,9 @@ class Cycle:
 
     # -- finding a node ----------------------------------------------------------------------------------------------
 
-    def _find(self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord) -> Work[int | Unfit]:
+    def _find(
+        self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord
+    ) -> Work[int | Unschedulable]:
         nodes = self._cluster.nodes
         record.node_count = len(nodes)
         if not record.node_count:
@@ -299,9 +301,9 @@ class Cycle:
 
     def _no_node(
         self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
-    ) -> Work[Unfit]:
+    ) -> Work[Unschedulable]:
         """PostFilter: plugins in order until one finds a way, or says that there is none (§3.2, §3.9)."""
-        unfit = Unfit(diagnosis, "", None if runner.profile.post_filter else "", record)
+        unfit = Unschedulable(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []
         began = self._clock.now()
         code = Code.SUCCESS
@@ -364,7 +366,7 @@ class Cycle:
             if no is None:
                 undo.pop_all()
                 record.node, record.result = node_name, "binding"
-                return Placed(state, runner, assumed, waits, record)
+                return Scheduled(state, runner, assumed, waits, record)
         diagnosis = one_node(no)
         record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
@@ -395,9 +397,9 @@ class Cycle:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _broke(self, record: DecisionRecord, message: str) -> Broke:
+    def _broke(self, record: DecisionRecord, message: str) -> SchedulingFailed:
         record.result, record.message = "error", message
-        return Broke(message, record)
+        return SchedulingFailed(message, record)
 
     def _point(self, point: str, no: Rejection | None, runner: Runner, began: float) -> None:
         status = Code.SUCCESS if no is None else no.code
@@ -437,6 +439,6 @@ def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:
     return no
 
 
-def _unfit(diagnosis: Diagnosis, message: str, record: DecisionRecord, *, nominate: str | None) -> Unfit:
+def _unfit(diagnosis: Diagnosis, message: str, record: DecisionRecord, *, nominate: str | None) -> Unschedulable:
     record.result, record.message = "unschedulable", message
-    return Unfit(diagnosis, message, nominate, record)
+    return Unschedulable(diagnosis, message, nominate, record)

@@ -24,7 +24,7 @@ from scheduler.framework.handle import Writer
 from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.status import Diagnosis
 from scheduler.framework.wait import settle
-from scheduler.queue import QueuedPod
+from scheduler.queue import QueuedPodInfo
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class _Asked(NamedTuple):
 _NOTHING: Final = _Asked()
 
 
-class StatusPatches:
+class PodStatusUpdater:
     """Conditions and nominations on their way to the API server. `submit` never blocks."""
 
     def __init__(self, writer: Writer) -> None:
@@ -248,10 +248,10 @@ def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
     return _Known(_verdict(now), pod.status.nominated_node_name)
 
 
-class Failures:
+class FailureHandler:
     """Handles every way an attempt can fail, after everything it held has been released."""
 
-    def __init__(self, shared: Shared, patches: StatusPatches, preempting: Preempting | None = None) -> None:
+    def __init__(self, shared: Shared, patches: PodStatusUpdater, preempting: Preempting | None = None) -> None:
         self._queue = shared.queue
         self._pending = shared.pending
         self._recorder = shared.recorder
@@ -265,7 +265,7 @@ class Failures:
         self._verdicts = LogOnce()
 
     def unfit(
-        self, queued: QueuedPod, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
+        self, queued: QueuedPodInfo, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
     ) -> None:
         """No node, Reserve or Permit said no: wait for an event that helps, or for the back-off if none can be named."""
         queued.unschedulable_plugins = set(diagnosis.unschedulable_plugins)
@@ -273,7 +273,7 @@ class Failures:
         self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, UNSCHEDULABLE, message, nominate)
 
-    def error(self, queued: QueuedPod, *, message: str, took_s: float, kept_on: str = "") -> None:
+    def error(self, queued: QueuedPodInfo, *, message: str, took_s: float, kept_on: str = "") -> None:
         """Something of ours or of the API server failed: retry after the error back-off.
 
         A nomination to `kept_on` stays, where upstream clears it and gives others the room that victims left.
@@ -284,7 +284,7 @@ class Failures:
         is_kept = kept_on and queued.info.pod.status.nominated_node_name == kept_on
         self._finish(queued, SCHEDULER_ERROR, message, None if is_kept else "")
 
-    def refused_late(self, queued: QueuedPod, *, message: str, took_s: float) -> None:
+    def refused_late(self, queued: QueuedPodInfo, *, message: str, took_s: float) -> None:
         """PreBind said no: no event can be named that helps, so the error back-off retries it (§3.8)."""
         queued.unschedulable_plugins = set()
         queued.pending_plugins = set()
@@ -315,7 +315,7 @@ class Failures:
             self._patches.submit(assumed.pod, None, assumed.node_name)
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
-        """As `StatusPatches.withdraw`."""
+        """As `PodStatusUpdater.withdraw`."""
         self._expected.pop(uid, None)
         return self._patches.withdraw(uid)
 
@@ -326,7 +326,7 @@ class Failures:
         self._patches.submit(info.pod, None, "")
 
     def seen(self, pod: Pod) -> None:
-        """As `StatusPatches.seen`."""
+        """As `PodStatusUpdater.seen`."""
         self._patches.seen(pod)
 
     async def written(self, info: PodInfo, node_name: str) -> bool:
@@ -371,7 +371,7 @@ class Failures:
         self._patches.forget(uid)
         self._preempting.forget(uid)
 
-    def _finish(self, queued: QueuedPod, reason: str, message: str, nominate: str | None) -> None:
+    def _finish(self, queued: QueuedPodInfo, reason: str, message: str, nominate: str | None) -> None:
         self._expected.pop(queued.info.uid, None)
         newest = self._pending.get(queued.info.key)
         if newest is None or newest.uid != queued.info.uid or newest.node_name:

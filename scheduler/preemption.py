@@ -35,7 +35,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.core.retry import BusyRetry
-from scheduler.failure import Failures
+from scheduler.failure import FailureHandler
 from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.profile import Profile
 from scheduler.framework.wait import ended_within, settle
@@ -82,13 +82,13 @@ class _Plan:
         return [victim.uid for victim in self.victims]
 
 
-class Evictions:
+class PreemptionExecutor:
     """Preemptions under way. Single owner: the scheduling loop starts them."""
 
     def __init__(
         self,
         shared: Shared,
-        failures: Failures,
+        failures: FailureHandler,
         binder: Binder,
         preempting: Preempting,
         *,

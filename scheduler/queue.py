@@ -29,23 +29,23 @@ from scheduler.core.cluster_events import (
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.queueing.active_queue import FairShare
 from scheduler.queueing.backoff_queue import Backoff, Flush
-from scheduler.queueing.in_flight_events import InFlight
+from scheduler.queueing.in_flight_events import InFlightEvents
 from scheduler.queueing.nominator import Nominator
 from scheduler.queueing.pod_states import Gates, Places
-from scheduler.queueing.queueing_hints import Strategy, Wakers
+from scheduler.queueing.queueing_hints import QueueingHints, Strategy
 from scheduler.queueing.types import (
     IN_BACKOFF,
     IN_POOL,
     Place,
-    QueuedPod,
+    QueuedPodInfo,
     QueueEntry,
     QueueMetrics,
     QueueProfile,
     pod_changes,
 )
-from scheduler.queueing.unschedulable_pods import Waiting
+from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
-__all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPod", "SchedulingQueue", "pod_changes"]
+__all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPodInfo", "SchedulingQueue", "pod_changes"]
 
 _ADDED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD).label
 _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
@@ -74,8 +74,8 @@ class SchedulingQueue:
         self._clock = clock
         self._on_ready = on_ready
         self.nominator = nominator
-        self._wakers = Wakers(profiles, metrics=metrics, clock=clock, errors=errors)
-        self._pool = Waiting(self._wakers)
+        self._wakers = QueueingHints(profiles, metrics=metrics, clock=clock, errors=errors)
+        self._pool = UnschedulablePods(self._wakers)
         self.fair_share = FairShare(clock)
         self._places = Places(
             profiles,
@@ -86,7 +86,7 @@ class SchedulingQueue:
             backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
             fair_share=self.fair_share,
         )
-        self._in_flight = InFlight()
+        self._in_flight = InFlightEvents()
         self._flush = Flush(self._pool, now=clock.now(), limit_s=max_in_unschedulable_s)
         self._is_closed = False
 
@@ -105,7 +105,7 @@ class SchedulingQueue:
             self.update(known.info, info)
             return
         self.nominator.add(info, None)
-        if self._places.enter(QueuedPod(info, self._clock.now()), Place.ACTIVE, _ADDED):
+        if self._places.enter(QueuedPodInfo(info, self._clock.now()), Place.ACTIVE, _ADDED):
             self._on_ready()
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
@@ -145,7 +145,7 @@ class SchedulingQueue:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def pop(self) -> QueuedPod | None:
+    def pop(self) -> QueuedPodInfo | None:
         """The next pod to try, now in flight; None if none is ready. Never waits (§1.6)."""
         while not self._is_closed:
             queued = self._places.pop()
@@ -168,7 +168,7 @@ class SchedulingQueue:
         if ended is not None and ended.place is Place.IN_FLIGHT:
             ended.place = Place.NOWHERE
 
-    def requeue(self, queued: QueuedPod) -> None:
+    def requeue(self, queued: QueuedPodInfo) -> None:
         """Return a pod after a failed attempt; includes `done` (§1.7).
 
         The caller has set `info` to the newest object and the plugins that rejected the pod, none for an error.
@@ -279,7 +279,7 @@ class SchedulingQueue:
 
     # -- pods whose claims leave them one node (docs/adr/0012) -------------------------------------------------------
 
-    def record_of(self, uid: str) -> QueuedPod | None:
+    def record_of(self, uid: str) -> QueuedPodInfo | None:
         """The record of a pod that is not in flight. Not to be changed."""
         return self._places.get(uid)
 
@@ -331,7 +331,7 @@ class SchedulingQueue:
 
     # -- events and pods ---------------------------------------------------------------------------------------------
 
-    def _replay(self, queued: QueuedPod) -> Strategy:
+    def _replay(self, queued: QueuedPodInfo) -> Strategy:
         """What the events that arrived during the attempt mean for the pod: the best answer wins."""
         rejecters = queued.rejecters
         if not rejecters:
@@ -351,7 +351,7 @@ class SchedulingQueue:
                 best = max(best, answer)
         return best
 
-    def _ask_about_itself(self, queued: QueuedPod, old: PodInfo, new: PodInfo) -> None:
+    def _ask_about_itself(self, queued: QueuedPodInfo, old: PodInfo, new: PodInfo) -> None:
         """Its own changes are asked about for this pod only; the first that moves it ends the round."""
         for event in pod_changes(old, new):
             strategy = self._wakers.evaluate(queued, event, old, new)

@@ -32,16 +32,16 @@ from scheduler.config.run_options import RunOptions
 from scheduler.config.types import Configuration, Profile as ProfileConfig
 from scheduler.context import Inbox, Pending, Shared
 from scheduler.controllers.derived_nominations import DerivedNominations
-from scheduler.controllers.kubelet_rejections import Refusals
+from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.controllers.node_name_pods import NodeNamePods
 from scheduler.controllers.stale_volumes import StaleVolumes
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import UnforeseenErrors, shortened
-from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
-from scheduler.eventhandlers.pods_and_nodes import Intake
-from scheduler.failure import Failures, StatusPatches
+from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
+from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
+from scheduler.failure import FailureHandler, PodStatusUpdater
 from scheduler.framework.handle import Handle, Recorder, Unplugged, Writer
 from scheduler.framework.interface import ExplainPlugin
 from scheduler.framework.preemption_state import Preempting
@@ -49,11 +49,11 @@ from scheduler.framework.profile import Profile, build
 from scheduler.framework.runtime import Runner
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import registry
-from scheduler.preemption import Evictions
-from scheduler.profiles.reconciler import Parts, Reloading, clearing, pool_sharing, queue_profile
-from scheduler.queue import QueuedPod, SchedulingQueue
+from scheduler.preemption import PreemptionExecutor
+from scheduler.profiles.reconciler import Parts, ProfileReconciler, clearing, pool_sharing, queue_profile
+from scheduler.queue import QueuedPodInfo, SchedulingQueue
 from scheduler.queueing.nominator import Nominator
-from scheduler.waiting_pods import Permits
+from scheduler.waiting_pods import WaitingPodsMap
 
 
 def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[str, Profile]:
@@ -105,7 +105,7 @@ class Decisions:
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
-        permits = Permits(clock)
+        permits = WaitingPodsMap(clock)
         pending = Pending()
         nominator = Nominator(pending.get)
         preempting = Preempting(metrics.preemption_attempt, nominator.pods, nominator.is_nominated)
@@ -142,9 +142,9 @@ class Decisions:
             return Runner(profile, self.cluster, nominator, clock=clock, metrics=metrics, errors=errors)
 
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
-        self.patches = StatusPatches(writer)
-        self.failures = Failures(self.shared, self.patches, preempting)
-        self.refusals = Refusals(self.cluster, clock=clock, metrics=metrics)
+        self.patches = PodStatusUpdater(writer)
+        self.failures = FailureHandler(self.shared, self.patches, preempting)
+        self.refusals = KubeletRejections(self.cluster, clock=clock, metrics=metrics)
         self.binder = Binder(
             self.shared,
             self.failures,
@@ -152,8 +152,8 @@ class Decisions:
             pod_watch=pod_watch or PodWatch(),
             permits=permits,
         )
-        self.evictions = Evictions(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
-        self.intake = Intake(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
+        self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
+        self.intake = PodAndNodeHandlers(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
         self.cluster.volumes.ledger.pools_share(pool_sharing(options.config))
@@ -179,7 +179,7 @@ class Decisions:
             node_name_pods=self.node_name_pods,
             derived=self.derived,
         )
-        self.reloading = Reloading(
+        self.reloading = ProfileReconciler(
             options.config,
             profile_builder(options.config, handle),
             Parts(
@@ -227,11 +227,11 @@ class SchedulingLoop:
         cycle: Cycle,
         *,
         binder: Binder,
-        failures: Failures,
-        evictions: Evictions,
+        failures: FailureHandler,
+        evictions: PreemptionExecutor,
         profiles: Mapping[str, Profile],
         records: DecisionRecords,
-        intake: Intake,
+        intake: PodAndNodeHandlers,
         stale: StaleVolumes,
         node_name_pods: NodeNamePods,
         derived: DerivedNominations,
@@ -329,7 +329,7 @@ class SchedulingLoop:
         except Exception as error:  # noqa: BLE001 (as above)
             self._errors.record("timers", error, "periodic work failed", component=type(self._derived).__name__)
 
-    async def _try(self, queued: QueuedPod) -> None:
+    async def _try(self, queued: QueuedPodInfo) -> None:
         popped_at = self._clock.now()
         pod = queued.info
         if self._is_skipped(pod):
@@ -355,14 +355,14 @@ class SchedulingLoop:
             record = DecisionRecord(
                 pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
             )
-            outcome = Broke(shortened(repr(error)), record)
+            outcome = SchedulingFailed(shortened(repr(error)), record)
         self._records.add(outcome.record)
         self._settle(queued, outcome, popped_at)
 
-    def _settle(self, queued: QueuedPod, outcome: Outcome, popped_at: float) -> None:
+    def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float) -> None:
         took_s = self._clock.now() - popped_at
         match outcome:
-            case Placed():
+            case Scheduled():
                 self._queue.fair_share.clear(outcome.assumed)
                 nominated_to = self._queue.nominator.delete(outcome.assumed)
                 if nominated_to not in {None, outcome.assumed.node_name}:
@@ -379,7 +379,7 @@ class SchedulingLoop:
                         outlook=self._cluster.outlook(outcome.assumed),
                     )
                 )
-            case Unfit():
+            case Unschedulable():
                 self._charge(queued.info, outcome)
                 if outcome.victims and outcome.nominate:
                     self._evictions.start(queued.info, outcome.nominate, outcome.victims)
@@ -390,10 +390,10 @@ class SchedulingLoop:
                 self._failures.unfit(
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
-            case Broke():
+            case SchedulingFailed():
                 self._failures.error(queued, message=outcome.message, took_s=took_s)
 
-    def _charge(self, pod: PodInfo, outcome: Unfit) -> None:
+    def _charge(self, pod: PodInfo, outcome: Unschedulable) -> None:
         """A search for victims counts against the pod's share only if it found nothing."""
         if self._profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
             return

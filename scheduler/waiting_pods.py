@@ -40,7 +40,7 @@ class WaitingPod:
             self.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
 
 
-class Permits:
+class WaitingPodsMap:
     """By uid. A pod counts as held from `hold` on, so an answer that comes before anybody waits for it is kept."""
 
     def __init__(self, clock: Clock) -> None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from scheduler.api.core_v1 import Node
 from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods.affinity_terms import TermKind, has_pod_affinity
@@ -132,7 +132,7 @@ class Cluster:
         self._clock = clock or SystemClock()
         self.nodes = Nodes()
         self.volumes = Volumes(self.nodes, self._clock)
-        self.devices = Devices(self.nodes, device_gates)
+        self.devices = SharedDRAManager(self.nodes, device_gates)
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.disruptions = Disruptions()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scheduler.framework.profile import Profile
 
 
-class Refused(Exception):
+class CommandError(Exception):
     """The command cannot be carried out. The message is for the user; it may have several lines."""
 
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = {"run": _run, "simulate": _simulate, "check-config": _check_config, "version": _version}
     try:
         return commands[arguments.command](arguments)
-    except Refused as refused:
+    except CommandError as refused:
         print(refused, file=sys.stderr)
         return 1
     except PluginError as wrong:
@@ -89,14 +89,14 @@ def _run(arguments: argparse.Namespace) -> int:
     except ConfigErrors as wrong:
         _refuse(arguments.config or "kubestow", wrong)
     except (CannotListen, CertificateError, LookupFailed, SettingsError) as wrong:
-        raise Refused(f"kubestow: {wrong}") from wrong
+        raise CommandError(f"kubestow: {wrong}") from wrong
 
 
 def _options(arguments: argparse.Namespace) -> RunOptions:
     try:
         gates = gates_on(arguments.feature_gates)
     except ValueError as wrong:
-        raise Refused(f"--feature-gates: {wrong}") from None
+        raise CommandError(f"--feature-gates: {wrong}") from None
     config = _configuration(arguments, gates=gates)
     client = config.client_connection
     if arguments.kube_api_qps is not None:
@@ -121,7 +121,7 @@ def _secure(arguments: argparse.Namespace) -> SecureServing | None:
     if not arguments.secure_port:
         return None
     if bool(arguments.tls_cert_file) != bool(arguments.tls_private_key_file):
-        raise Refused("--tls-cert-file and --tls-private-key-file: give both, or neither")
+        raise CommandError("--tls-cert-file and --tls-private-key-file: give both, or neither")
     return SecureServing(
         host=arguments.bind_address,
         port=arguments.secure_port,
@@ -161,7 +161,7 @@ def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GAT
 
 
 def _refuse(file: str, wrong: ConfigErrors) -> NoReturn:
-    raise Refused(
+    raise CommandError(
         "\n".join(f"{file}: {error.message if error.path == file else error}" for error in wrong.errors)
     ) from None
 
@@ -173,7 +173,7 @@ def _write_config(path: str, configuration: Configuration) -> None:
     try:
         Path(path).write_text(write_document(to_document(configuration)), encoding="utf-8")
     except OSError as error:
-        raise Refused(f"--write-config-to: {path}: {error.strerror}") from error
+        raise CommandError(f"--write-config-to: {path}: {error.strerror}") from error
 
 
 # -- the other commands ----------------------------------------------------------------------------------------------------

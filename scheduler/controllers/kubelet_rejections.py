@@ -52,7 +52,7 @@ class _Sent(NamedTuple):
     at: float
 
 
-class Refusals:
+class KubeletRejections:
     """Remembers what we bound, and looks for it among the failed pods that the watch shows."""
 
     def __init__(self, cluster: Cluster, *, clock: Clock, metrics: Metrics, most: int = MOST_REMEMBERED) -> None:

@@ -27,7 +27,7 @@ from scheduler.binding import PodWatch
 from scheduler.config.run_options import RunOptions
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import UnforeseenErrors
-from scheduler.daemon.introspection import Showing
+from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
 from scheduler.daemon.profile_changes import ProfileChanges, Way, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
@@ -134,7 +134,7 @@ class Daemon:
         )
         way = Way(transport, settings, throttle, self._take_signals)
         self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self._leadership.may_write)
-        showing = Showing(
+        showing = Introspection(
             self._options,
             self.decisions,
             self.mirrors,

@@ -33,7 +33,7 @@ HEARTBEAT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class Introspection:
     """The parts of one daemon that are looked at."""
 
     options: RunOptions

@@ -30,9 +30,9 @@ from scheduler.core.cluster_events import (
 from scheduler.eventhandlers.devices import DeviceIntake
 from scheduler.eventhandlers.storage import Storage
 from scheduler.eventhandlers.workloads import seen, surroundings
-from scheduler.failure import SCHEDULER_ERROR, Failures
+from scheduler.failure import SCHEDULER_ERROR, FailureHandler
 from scheduler.queueing.types import pod_changes
-from scheduler.waiting_pods import Permits
+from scheduler.waiting_pods import WaitingPodsMap
 
 _log = structlog.get_logger(__name__)
 
@@ -56,14 +56,16 @@ class _Missed:
     due: float
 
 
-class Intake:
+class PodAndNodeHandlers:
     """Applies what the reflectors saw.
 
     The store delivers each change once. One that fails unexpectedly is tried again after a pause that grows from one
     second to a minute, and together with the next change of the same object.
     """
 
-    def __init__(self, shared: Shared, failures: Failures, *, bindings: Bindings, permits: Permits) -> None:
+    def __init__(
+        self, shared: Shared, failures: FailureHandler, *, bindings: Bindings, permits: WaitingPodsMap
+    ) -> None:
         self._permits = permits
         self._cluster = shared.cluster
         self._queue = shared.queue

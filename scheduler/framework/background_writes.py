@@ -28,7 +28,7 @@ _Key: TypeAlias = tuple[str, str]
 """What is written, and the uid of the object."""
 
 
-class Errands:
+class BackgroundWrites:
     """Those of one plugin. To be used where an event loop runs."""
 
     def __init__(

@@ -21,7 +21,7 @@ from scheduler.core.caching import BoundedCache
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, answered, finish, paced
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.framework.interface import CycleState, Scene, Tally
+from scheduler.framework.interface import CycleState, NodeSimulation, Tally
 from scheduler.framework.profile import BoundFilter, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
 
@@ -85,7 +85,7 @@ CheckNode: TypeAlias = Callable[[PodInfo, int, CycleState], Work[Rejection | Non
 """Filter and Verify for one node (slot) against the cache as it is now."""
 
 
-class Ahead:
+class NominatedPods:
     """The pods that a pod must yield to: nominated to the node, of equal or higher priority."""
 
     def __init__(
@@ -228,7 +228,7 @@ class Ahead:
 class Simulation:
     """Implements `points.WhatIf`."""
 
-    def __init__(self, ahead: Ahead, state: CycleState, pod: PodInfo) -> None:
+    def __init__(self, ahead: NominatedPods, state: CycleState, pod: PodInfo) -> None:
         self._ahead = ahead
         self._state = state
         self._pod = pod
@@ -279,7 +279,7 @@ class Simulation:
         return self._ahead.of(self._pod, slot)
 
     @contextlib.contextmanager
-    def on(self, slot: int) -> Iterator[Scene]:
+    def on(self, slot: int) -> Iterator[NodeSimulation]:
         counted = self.counted(slot, self.ahead(slot))
         if counted is not None:
             yield counted
@@ -296,7 +296,7 @@ class Simulation:
             bound.is_exact(self._state, self._pod) and bound.is_flat(self._state, self._pod, newcomers)
         )
 
-    def counted(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool = True) -> Scene | None:
+    def counted(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool = True) -> NodeSimulation | None:
         """The node with these newcomers on it; None if that cannot be told without touching the cache.
 
         Without `is_flat` filters that do not look at pods are left out: see `hopeless_nodes`.
@@ -305,10 +305,10 @@ class Simulation:
             return None
         return self._counting(slot, ahead, is_flat=is_flat)
 
-    def leading(self, slot: int) -> Scene | None:
+    def leading(self, slot: int) -> NodeSimulation | None:
         return None if self.ahead(slot) else self._counting(slot, (), is_flat=True)
 
-    def _counting(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool) -> Scene | None:
+    def _counting(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool) -> NodeSimulation | None:
         tallies = [
             (at, bound.tally.tally(self._state, self._pod, slot))
             for at, bound in enumerate(self._filters[: self._counted_until])
@@ -371,7 +371,7 @@ class _Counted:
 class _Tried:
     __slots__ = ("_ahead", "_name", "_pod", "_slot", "_state", "_trial")
 
-    def __init__(self, ahead: Ahead, trial: Trial, state: CycleState, pod: PodInfo, slot: int) -> None:
+    def __init__(self, ahead: NominatedPods, trial: Trial, state: CycleState, pod: PodInfo, slot: int) -> None:
         self._ahead = ahead
         self._trial = trial
         self._state = state

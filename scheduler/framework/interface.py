@@ -198,7 +198,7 @@ class Tally(Protocol):
     def verdict(self) -> Rejection | None: ...
 
 
-class Scene(Protocol):
+class NodeSimulation(Protocol):
     """One node, as if. Only pods of that node may leave, and those that left come back."""
 
     def add(self, other: PodInfo) -> None: ...
@@ -215,7 +215,7 @@ class Scene(Protocol):
         """The same bit by bit, everybody being back in place where it rests; None where `verdict` is quick."""
 
 
-class WhatIf(Protocol):
+class DryRun(Protocol):
     """For one pod whose PreFilter has run: would it fit on a node if some pods were not there? Valid until the attempt ends."""
 
     is_counted: bool
@@ -244,10 +244,10 @@ class WhatIf(Protocol):
     def version(self, slot: int) -> int:
         """A number that changes whenever a nomination to this node begins or ends."""
 
-    def on(self, slot: int) -> contextlib.AbstractContextManager[Scene]:
+    def on(self, slot: int) -> contextlib.AbstractContextManager[NodeSimulation]:
         """The node as it is; its pods may leave and come back until the block ends."""
 
-    def leading(self, slot: int) -> Scene | None:
+    def leading(self, slot: int) -> NodeSimulation | None:
         """The node for the filters before the first one that needs the cache: their refusal is that of all filters.
 
         None if this pod must yield to pods nominated to the node.
@@ -379,7 +379,7 @@ class PostFilterPlugin(Plugin, Protocol):
     """
 
     def post_filter(
-        self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf
+        self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun
     ) -> PostFiltered | Generator[None, None, PostFiltered]: ...
 
 

@@ -21,7 +21,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, answered
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
-from scheduler.framework.dry_run import Ahead, Nominations, Simulation
+from scheduler.framework.dry_run import NominatedPods, Nominations, Simulation
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, PrepareReservePlugin, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
@@ -69,7 +69,7 @@ class Runner:
         self._metrics = metrics
         self.cluster = cluster
         self._nodes = cluster.nodes
-        self.ahead = Ahead(profile, cluster, nominations, clock=clock, check_node=self.check_node)
+        self.ahead = NominatedPods(profile, cluster, nominations, clock=clock, check_node=self.check_node)
         self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)

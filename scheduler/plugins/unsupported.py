@@ -13,7 +13,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import UPDATE, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, EventHint, Hint, WhatIf
+from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
@@ -35,7 +35,7 @@ class UnsupportedFeatures:
         reasons = tuple(f"pod uses {what}, which kubestow cannot judge yet" for what in found)
         return Rejection(self.name, Code.UNRESOLVABLE, reasons)
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> Rejection:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Rejection:
         """Nobody is evicted for such a pod, and nothing more is said of it. Others are let through."""
         if unsupported(pod.pod):
             return Rejection(self.name, Code.UNRESOLVABLE, ())

@@ -103,7 +103,7 @@ def _nobody() -> None:
     pass
 
 
-class Reloading:
+class ProfileReconciler:
     """The profiles in force. Single owner: the scheduling loop, through the inbox."""
 
     def __init__(

@@ -21,7 +21,7 @@ from typing import Final
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.caching import BoundedCache
 from scheduler.core.clock import Clock
-from scheduler.queueing.types import QueuedPod, SortKey
+from scheduler.queueing.types import QueuedPodInfo, SortKey
 
 _DEAD_MIN: Final = 64
 
@@ -31,19 +31,19 @@ class TicketHeap:
 
     def __init__(self, tickets: Iterator[int]) -> None:
         self._tickets = tickets
-        self._entries: list[tuple[SortKey, int, QueuedPod]] = []
+        self._entries: list[tuple[SortKey, int, QueuedPodInfo]] = []
         self._live = 0
 
     def __len__(self) -> int:
         return self._live
 
-    def push(self, key: SortKey, queued: QueuedPod) -> None:
+    def push(self, key: SortKey, queued: QueuedPodInfo) -> None:
         """O(log n). The pod must be in no heap."""
         queued.ticket = next(self._tickets)
         heapq.heappush(self._entries, (key, queued.ticket, queued))
         self._live += 1
 
-    def discard(self, queued: QueuedPod) -> None:
+    def discard(self, queued: QueuedPodInfo) -> None:
         """Take out a pod that is in this heap."""
         queued.ticket = -1  # its entry stays and is skipped: order is untouched, and nothing is searched
         self._live -= 1
@@ -52,7 +52,7 @@ class TicketHeap:
             self._entries = [entry for entry in self._entries if entry[2].ticket == entry[1]]
             heapq.heapify(self._entries)
 
-    def first(self) -> QueuedPod | None:
+    def first(self) -> QueuedPodInfo | None:
         """The pod to take next; None when empty. It stays in until it is discarded."""
         entries = self._entries
         while entries and entries[0][2].ticket != entries[0][1]:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from scheduler.queueing.active_queue import TicketHeap
-from scheduler.queueing.types import Place, QueuedPod
-from scheduler.queueing.unschedulable_pods import Waiting
+from scheduler.queueing.types import Place, QueuedPodInfo
+from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 _NEVER: Final = -1
 _DOUBLINGS_MAX: Final = 62
@@ -41,7 +41,7 @@ class Backoff:
             return 0.0
         return min(self._initial_s * 2.0 ** min(count - 1, _DOUBLINGS_MAX), self._max_s)
 
-    def until(self, queued: QueuedPod) -> int:
+    def until(self, queued: QueuedPodInfo) -> int:
         """The last second of the pod's back-off; kept in the record, for it depends on nothing that changes."""
         if queued.backoff_until is None:
             count = queued.consecutive_errors or queued.unschedulable_count
@@ -49,27 +49,27 @@ class Backoff:
             queued.backoff_until = math.floor(queued.queued_at + duration_s) if count > 0 else _NEVER
         return queued.backoff_until
 
-    def is_backing_off(self, queued: QueuedPod, now: float) -> bool:
+    def is_backing_off(self, queued: QueuedPodInfo, now: float) -> bool:
         """Leaves only in the second after `until`: a wait of the duration, less a fraction, plus up to one second."""
         count = queued.consecutive_errors or queued.unschedulable_count
         return count > 0 and self.until(queued) >= math.floor(now)
 
-    def push(self, queued: QueuedPod) -> None:
+    def push(self, queued: QueuedPodInfo) -> None:
         """Into the queue that `queued.place` names; `queued.order` decides within one second."""
         if queued.place is Place.ERROR_BACKOFF:
             self._failed.push((self.until(queued),), queued)
         else:
             self._rejected.push((self.until(queued), *queued.order), queued)
 
-    def discard(self, queued: QueuedPod) -> None:
+    def discard(self, queued: QueuedPodInfo) -> None:
         """Take the pod out of the queue that `queued.place` names."""
         (self._failed if queued.place is Place.ERROR_BACKOFF else self._rejected).discard(queued)
 
-    def first_rejected(self) -> QueuedPod | None:
+    def first_rejected(self) -> QueuedPodInfo | None:
         """The rejected pod that is due first, due or not; failed ones wait out their time."""
         return self._rejected.first()
 
-    def first_due(self, now: float) -> QueuedPod | None:
+    def first_due(self, now: float) -> QueuedPodInfo | None:
         """A pod whose time is over: rejected ones first, then failed ones."""
         second = math.floor(now)
         for queued in (self._rejected.first(), self._failed.first()):
@@ -86,12 +86,12 @@ AT_ONCE: Final = 500
 class Flush:
     """Looks through the pool every 30 s. Times are readings of `Clock.now()`."""
 
-    def __init__(self, pool: Waiting, *, now: float, limit_s: float) -> None:
+    def __init__(self, pool: UnschedulablePods, *, now: float, limit_s: float) -> None:
         self._pool = pool
         self._limit_s = limit_s
         self._next = now + FLUSH_EVERY_S
 
-    def late(self, now: float) -> list[QueuedPod]:
+    def late(self, now: float) -> list[QueuedPodInfo]:
         """If it is time: the pods to be retried, gated ones included, marked as flushed. O(pods in the pool)."""
         if now < self._next:
             return []
@@ -103,6 +103,6 @@ class Flush:
             self._next = now + FLUSH_EVERY_S
         return late
 
-    def waits_until(self, queued: QueuedPod) -> float:
+    def waits_until(self, queued: QueuedPodInfo) -> float:
         """After this the pod is late; it counts from the last failure or flush."""
         return self._limit_s + (queued.queued_at if queued.flushed_at is None else queued.flushed_at)

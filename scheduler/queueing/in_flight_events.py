@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ClusterEvent
-from scheduler.queueing.types import QueuedPod
+from scheduler.queueing.types import QueuedPodInfo
 
 EVENTS_MAX: Final = 4096
 POD_POPPED: Final = "PodPopped"
@@ -39,13 +39,13 @@ class Recorded:
         return (self.target is None or self.target == pod.uid) and (self.concerns is None or self.concerns(pod))
 
 
-class InFlight:
+class InFlightEvents:
     """Pods being tried, each with its place in the order of events."""
 
     def __init__(self, events_max: int = EVENTS_MAX) -> None:
         self._events_max = self._limit = events_max
         self._seq = 0
-        self._pods: dict[str, tuple[int, QueuedPod]] = {}
+        self._pods: dict[str, tuple[int, QueuedPodInfo]] = {}
         self._newest_pod = 0
         self._events: list[Recorded] = []
 
@@ -55,15 +55,15 @@ class InFlight:
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
         return (queued for _, queued in self._pods.values())
 
-    def get(self, uid: str) -> QueuedPod | None:
+    def get(self, uid: str) -> QueuedPodInfo | None:
         """The record of a pod that is being tried."""
         place = self._pods.get(uid)
         return None if place is None else place[1]
 
-    def begin(self, queued: QueuedPod) -> bool:
+    def begin(self, queued: QueuedPodInfo) -> bool:
         """The pod was popped. False if it is in flight already: overwriting its place would leak events for ever."""
         if queued.uid in self._pods:
             return False
@@ -72,7 +72,7 @@ class InFlight:
         self._pods[queued.uid] = (self._seq, queued)
         return True
 
-    def end(self, uid: str) -> QueuedPod | None:
+    def end(self, uid: str) -> QueuedPodInfo | None:
         """The attempt is over, one way or the other: forget what only it could have needed. Idempotent."""
         ended = self._pods.pop(uid, None)
         if ended is None:

@@ -20,8 +20,8 @@ from scheduler.framework.status import Code, Rejection
 from scheduler.queueing.active_queue import FairShare, TicketHeap
 from scheduler.queueing.backoff_queue import Backoff
 from scheduler.queueing.queueing_hints import Strategy
-from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPod, QueueMetrics, QueueProfile, SortKey
-from scheduler.queueing.unschedulable_pods import Waiting
+from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPodInfo, QueueMetrics, QueueProfile, SortKey
+from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 _POPPED_EARLY = "PopFromBackoffQ"
 _BACKOFF_OVER = "BackoffComplete"
@@ -39,7 +39,7 @@ class Places:
         clock: Clock,
         metrics: QueueMetrics,
         gates: Gates,
-        pool: Waiting,
+        pool: UnschedulablePods,
         backoff: Callable[[Iterator[int]], Backoff],
         fair_share: FairShare,
     ) -> None:
@@ -55,7 +55,7 @@ class Places:
         """Active ones, too: costly pods that were met while others went first. Both heaps have one order."""
         self._fair_share = fair_share
         self.backoff = backoff(tickets)
-        self._pods: dict[str, QueuedPod] = {}
+        self._pods: dict[str, QueuedPodInfo] = {}
         self.first: set[str] = set()
         """Uids of pods that sort, until they have been tried, as if they had waited longer than all others."""
         self.followed: set[str] = set()
@@ -65,10 +65,10 @@ class Places:
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
         return iter(self._pods.values())
 
-    def get(self, uid: str) -> QueuedPod | None:
+    def get(self, uid: str) -> QueuedPodInfo | None:
         """The record of a pod that is not in flight."""
         return self._pods.get(uid)
 
@@ -83,7 +83,7 @@ class Places:
             "gated": gated,
         }
 
-    def enter_by(self, queued: QueuedPod, strategy: Strategy, label: str) -> bool:
+    def enter_by(self, queued: QueuedPodInfo, strategy: Strategy, label: str) -> bool:
         """§1.8. True if the pod is ready now, or will be by time alone."""
         if strategy is Strategy.SKIP:
             self._park(queued, Place.WAITING, label)
@@ -93,7 +93,7 @@ class Places:
             place = Place.BACKOFF if queued.rejecters else Place.ERROR_BACKOFF
         return self.enter(queued, place, label)
 
-    def enter(self, queued: QueuedPod, place: Place, label: str) -> bool:
+    def enter(self, queued: QueuedPodInfo, place: Place, label: str) -> bool:
         """Into the active or a back-off queue; False if PreEnqueue refuses and the pod is gated instead.
 
         PreEnqueue has let pass what comes from a back-off queue, and is not asked again.
@@ -118,7 +118,7 @@ class Places:
             moved |= self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
         return moved
 
-    def pop(self) -> QueuedPod | None:
+    def pop(self) -> QueuedPodInfo | None:
         """Take out the next pod: of the active ones, else of those backing off after a rejection.
 
         While the share of costly pods is exhausted, other active pods go before them, and their back-off is waited out.
@@ -133,7 +133,7 @@ class Places:
         self.remove(queued.uid)
         return queued
 
-    def _first_active(self, *, is_exhausted: bool) -> QueuedPod | None:
+    def _first_active(self, *, is_exhausted: bool) -> QueuedPodInfo | None:
         queued = self._active.first()
         while is_exhausted and queued is not None and self._fair_share.is_costly(queued.info):
             self._active.discard(queued)
@@ -152,7 +152,7 @@ class Places:
             self._leave(queued)
             self.count_rejecters(queued, -1)
 
-    def replace(self, queued: QueuedPod, info: PodInfo) -> None:
+    def replace(self, queued: QueuedPodInfo, info: PodInfo) -> None:
         """The pod's object changed: it stays in its place, in the order that the new object has there."""
         if queued.place in IN_POOL:
             self.pool.remove(queued)
@@ -198,12 +198,12 @@ class Places:
                 self._push(queued, place)
         return moved
 
-    def count_rejecters(self, queued: QueuedPod, delta: int) -> None:
+    def count_rejecters(self, queued: QueuedPodInfo, delta: int) -> None:
         """Keep the unschedulable_pods gauge, as rejecters come to or leave the record."""
         for plugin in queued.rejecters:
             self._metrics.unschedulable(plugin, queued.profile, delta)
 
-    def _park(self, queued: QueuedPod, place: Place, label: str) -> None:
+    def _park(self, queued: QueuedPodInfo, place: Place, label: str) -> None:
         if queued.place not in IN_POOL:
             self._metrics.incoming("unschedulable", label)
         self._leave(queued)
@@ -212,22 +212,22 @@ class Places:
         self.pool.add(queued)
         self._note(queued)
 
-    def _note(self, queued: QueuedPod) -> None:
+    def _note(self, queued: QueuedPodInfo) -> None:
         if queued.uid in self.followed:
             self.moved[queued.uid] = None
 
-    def _order(self, profiles: Mapping[str, QueueProfile], queued: QueuedPod) -> SortKey:
+    def _order(self, profiles: Mapping[str, QueueProfile], queued: QueuedPodInfo) -> SortKey:
         is_first = not queued.attempts and queued.uid in self.first
         return profiles[queued.profile].sort_key(queued.info, _BEFORE_ALL if is_first else queued.queued_at)
 
-    def _push(self, queued: QueuedPod, place: Place) -> None:
+    def _push(self, queued: QueuedPodInfo, place: Place) -> None:
         queued.place = place
         if place is Place.ACTIVE:
             self._active.push(queued.order, queued)
         else:
             self.backoff.push(queued)
 
-    def _leave(self, queued: QueuedPod) -> None:
+    def _leave(self, queued: QueuedPodInfo) -> None:
         if queued.place is Place.ACTIVE:
             (self._passed_over if queued.is_passed_over else self._active).discard(queued)
             queued.is_passed_over = False
@@ -260,7 +260,7 @@ class Gates:
         """These profiles have other PreEnqueue plugins from now on."""
         self._plugins.update((name, profile.pre_enqueue) for name, profile in profiles.items())
 
-    def refuse(self, queued: QueuedPod) -> bool:
+    def refuse(self, queued: QueuedPodInfo) -> bool:
         """Whether the pod must stay out. Notes on the record who says so; the first refusal ends the round."""
         plugins = self._plugins[queued.profile]
         if queued.gating_plugin and len(plugins) > 1:
@@ -284,7 +284,7 @@ class Gates:
             self._errors.record("attempt", error, "PreEnqueue failed", plugin=plugin.name, pod=pod.key)
             return Rejection(plugin.name, Code.ERROR, (shortened(repr(error)),))
 
-    def _note(self, queued: QueuedPod, plugin: str) -> None:
+    def _note(self, queued: QueuedPodInfo, plugin: str) -> None:
         queued.gating_plugin = plugin
         queued.was_flushed = False
         if plugin not in queued.rejecters:

@@ -15,7 +15,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cluster_events import ANYTHING, ClusterEvent
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.framework.interface import EventHint, Hint, OfEvent
-from scheduler.queueing.types import QueuedPod, QueueMetrics, QueueProfile
+from scheduler.queueing.types import QueuedPodInfo, QueueMetrics, QueueProfile
 
 Rejecter: TypeAlias = tuple[str, str]
 """Profile and plugin."""
@@ -33,7 +33,7 @@ class Strategy(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waker:
+class HintRegistration:
     """One registration of one plugin of one profile."""
 
     profile: str
@@ -53,7 +53,7 @@ class News:
     about: dict[OfEvent, SomeTopics] = field(default_factory=dict)
 
 
-class Wakers:
+class QueueingHints:
     """Registrations by event. Finding those of an event is one look-up; their number does not matter to others."""
 
     def __init__(
@@ -68,19 +68,19 @@ class Wakers:
         self._metrics = metrics
         self._clock = clock
         self.errors = errors or UnforeseenErrors()
-        self._by_event: dict[ClusterEvent, tuple[Waker, ...]] = {}
+        self._by_event: dict[ClusterEvent, tuple[HintRegistration, ...]] = {}
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
         """These profiles register otherwise from now on. Of them no pod may be filed by what they registered before."""
         self._hints.update((name, dict(profile.hints)) for name, profile in profiles.items())
         self._by_event.clear()
 
-    def of(self, event: ClusterEvent) -> tuple[Waker, ...]:
+    def of(self, event: ClusterEvent) -> tuple[HintRegistration, ...]:
         """Every registration that covers the event; empty when nobody cares."""
         known = self._by_event.get(event)
         if known is None:
             known = self._by_event[event] = tuple(
-                Waker(profile, plugin, registered, (profile, plugin))
+                HintRegistration(profile, plugin, registered, (profile, plugin))
                 for profile, plugins in self._hints.items()
                 for plugin, registrations in plugins.items()
                 for registered in registrations
@@ -101,7 +101,7 @@ class Wakers:
             self._by_event.clear()
         return bool(strangers)
 
-    def about(self, news: News, waker: Waker) -> SomeTopics:
+    def about(self, news: News, waker: HintRegistration) -> SomeTopics:
         """What the event is about in the terms of this registration. A function of several is called once per event."""
         topics = waker.registered.topics
         if topics is None:
@@ -121,7 +121,9 @@ class Wakers:
             self.errors.record("queueing-hint", error, event, plugin=plugin)
             return None
 
-    def says_queue(self, waker: Waker, event: ClusterEvent, pod: PodInfo, *, old: object, new: object) -> bool:
+    def says_queue(
+        self, waker: HintRegistration, event: ClusterEvent, pod: PodInfo, *, old: object, new: object
+    ) -> bool:
         """Ask the hint; one that is missing or raises is a yes: better tried in vain than forgotten."""
         began = self._clock.now()
         hint = waker.registered.hint
@@ -139,7 +141,7 @@ class Wakers:
         return answer is Hint.QUEUE
 
     def evaluate(
-        self, queued: QueuedPod, event: ClusterEvent, old: object, new: object, *, is_blurred: bool = False
+        self, queued: QueuedPodInfo, event: ClusterEvent, old: object, new: object, *, is_blurred: bool = False
     ) -> Strategy:
         """What the event means for this one pod. A blurred event's hints cannot be asked and count as yes."""
         rejecters = queued.rejecters
@@ -161,11 +163,11 @@ class Wakers:
         return best
 
 
-def strategy_for(queued: QueuedPod, plugin: str) -> Strategy:
+def strategy_for(queued: QueuedPodInfo, plugin: str) -> Strategy:
     """What a yes of this plugin is worth: one that the pod only waits for lets it skip the rest of its back-off."""
     return Strategy.IMMEDIATELY if plugin in queued.pending_plugins else Strategy.AFTER_BACKOFF
 
 
-def is_addressed(queued: QueuedPod, new: object) -> bool:
+def is_addressed(queued: QueuedPodInfo, new: object) -> bool:
     """Whether a wildcard event is for this pod: for everybody, unless it names one."""
     return not isinstance(new, PodInfo) or new.uid == queued.uid

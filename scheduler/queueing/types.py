@@ -50,7 +50,7 @@ class QueueProfile:
 
 
 @dataclass(slots=True, eq=False)
-class QueuedPod:
+class QueuedPodInfo:
     """The record of one pod, from the first sight until it is bound or gone. Changed by the queue.
 
     The owner of a failed attempt sets `info`, `unschedulable_plugins` and `pending_plugins` before `requeue`.

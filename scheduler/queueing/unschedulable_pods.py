@@ -8,7 +8,7 @@ those it can concern. Knows no strategies and asks no hint.
 Pods that wait for an event, found by what could wake them (docs/spec/core.md §1.10, §10.3).
 
 Not by asking each: an event asks each registration once per distinct shape of the pods it rejected, of the shapes that
-its topics can concern, and only the pods of shapes that said yes are touched. The answer is that of `Wakers.evaluate`
+its topics can concern, and only the pods of shapes that said yes are touched. The answer is that of `QueueingHints.evaluate`
 for every pod, one by one.
 """
 
@@ -21,19 +21,19 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.framework.interface import EventHint, OfPod
 from scheduler.queueing.queueing_hints import (
+    HintRegistration,
     News,
+    QueueingHints,
     Rejecter,
     SomeTopics,
     Strategy,
-    Waker,
-    Wakers,
     is_addressed,
     strategy_for,
 )
-from scheduler.queueing.types import Place, QueuedPod
+from scheduler.queueing.types import Place, QueuedPodInfo
 
 Shape: TypeAlias = Callable[[PodInfo], Hashable]
-Pods: TypeAlias = dict[str, QueuedPod]
+Pods: TypeAlias = dict[str, QueuedPodInfo]
 _Groups: TypeAlias = dict[Hashable, Pods]
 """Shape value → its pods."""
 
@@ -44,7 +44,7 @@ class Room:
     Adding and removing costs O(shapes); a shape value that is new, or leaves with its last pod, O(topics) more.
     """
 
-    def __init__(self, rejecter: Rejecter, wakers: Wakers) -> None:
+    def __init__(self, rejecter: Rejecter, wakers: QueueingHints) -> None:
         self.rejecter = rejecter
         self.pods: Pods = {}
         self._wakers = wakers
@@ -56,7 +56,7 @@ class Room:
             if registered.topics is not None:
                 shelf.catalogues.setdefault(registered.topics.of_pod, _Catalogue())
 
-    def add(self, queued: QueuedPod) -> list[Hashable]:
+    def add(self, queued: QueuedPodInfo) -> list[Hashable]:
         """Answers with the pod's shape values, which `remove` wants back: the pod may have changed by then."""
         self.pods[queued.uid] = queued
         values = []
@@ -164,13 +164,13 @@ Concerns: TypeAlias = Callable[[PodInfo], bool] | None
 class _Index:
     """Waiting pods of which an event may wake some. Adding and removing costs O(rejecters x shapes)."""
 
-    def __init__(self, wakers: Wakers) -> None:
+    def __init__(self, wakers: QueueingHints) -> None:
         self._wakers = wakers
         self.pods: Pods = {}
         self._rooms: dict[Rejecter, Room] = {}
         self._kept: dict[str, list[tuple[Room, list[Hashable]]]] = {}
 
-    def add(self, queued: QueuedPod) -> None:
+    def add(self, queued: QueuedPodInfo) -> None:
         kept = []
         for plugin in queued.rejecters:
             rejecter = (queued.profile, plugin)
@@ -181,7 +181,7 @@ class _Index:
         self.pods[queued.uid] = queued
         self._kept[queued.uid] = kept
 
-    def remove(self, queued: QueuedPod) -> None:
+    def remove(self, queued: QueuedPodInfo) -> None:
         """By what was kept at `add`: the pod and its rejecters may have changed since."""
         uid = queued.uid
         del self.pods[uid]
@@ -190,8 +190,10 @@ class _Index:
             if not room.pods:
                 del self._rooms[room.rejecter]
 
-    def woken_by(self, news: News, wakers: Iterable[Waker], concerns: Concerns) -> list[tuple[QueuedPod, Strategy]]:
-        best: dict[str, tuple[QueuedPod, Strategy]] = {}
+    def woken_by(
+        self, news: News, wakers: Iterable[HintRegistration], concerns: Concerns
+    ) -> list[tuple[QueuedPodInfo, Strategy]]:
+        best: dict[str, tuple[QueuedPodInfo, Strategy]] = {}
         for waker in wakers:
             room = self._rooms.get(waker.rejecter)
             if room is None:
@@ -205,9 +207,9 @@ class _Index:
                     best[queued.uid] = (queued, strategy)
         return list(best.values())
 
-    def concerned(self, news: News, wakers: Iterable[Waker]) -> list[QueuedPod] | None:
+    def concerned(self, news: News, wakers: Iterable[HintRegistration]) -> list[QueuedPodInfo] | None:
         """The pods that share a topic with the event by one of these registrations of one plugin; None: any may."""
-        found: dict[str, QueuedPod] = {}
+        found: dict[str, QueuedPodInfo] = {}
         for waker in wakers:
             about = self._wakers.about(news, waker)
             if about is None:
@@ -217,27 +219,27 @@ class _Index:
                     found.update(pods)
         return list(found.values())
 
-    def _said_yes(self, room: Room, waker: Waker, news: News) -> Iterator[QueuedPod]:
+    def _said_yes(self, room: Room, waker: HintRegistration, news: News) -> Iterator[QueuedPodInfo]:
         for pods in room.groups(waker.registered, self._wakers.about(news, waker)):
             anyone = next(iter(pods.values()))  # all of a group get the same answer
             if self._wakers.says_queue(waker, news.event, anyone.info, old=news.old, new=news.new):
                 yield from pods.values()
 
 
-class Waiting:
+class UnschedulablePods:
     """The pool: rejected pods in one index, gated ones in one per plugin that keeps them out.
 
     An event that the gating plugin did not register costs nothing per gated pod, whoever else rejected them
     (docs/spec/core.md §10.3).
     """
 
-    def __init__(self, wakers: Wakers) -> None:
+    def __init__(self, wakers: QueueingHints) -> None:
         self._wakers = wakers
         self._rejected = _Index(wakers)
         self._gated: dict[Rejecter, _Index] = {}
         self._index_of: dict[str, _Index] = {}
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
         return (index.pods[uid] for uid, index in self._index_of.items())
 
     def __len__(self) -> int:
@@ -248,7 +250,7 @@ class Waiting:
         """How many a PreEnqueue plugin keeps out."""
         return len(self._index_of) - len(self._rejected.pods)
 
-    def add(self, queued: QueuedPod) -> None:
+    def add(self, queued: QueuedPodInfo) -> None:
         """Where `queued.place` says; its rejecters and its gating plugin must be set."""
         self._wakers.learn(queued.profile, queued.rejecters)
         index = self._rejected
@@ -260,13 +262,13 @@ class Waiting:
         index.add(queued)
         self._index_of[queued.uid] = index
 
-    def remove(self, queued: QueuedPod) -> None:
+    def remove(self, queued: QueuedPodInfo) -> None:
         """Take out a pod that is in the pool."""
         self._index_of.pop(queued.uid).remove(queued)
 
     def woken_by(
         self, event: ClusterEvent, old: object, new: object, *, concerns: Concerns
-    ) -> list[tuple[QueuedPod, Strategy]]:
+    ) -> list[tuple[QueuedPodInfo, Strategy]]:
         """The pods that the event can help, and how far. Changes nothing."""
         if event.is_wildcard:
             return [
@@ -284,13 +286,13 @@ class Waiting:
         return woken
 
     def _let_in(
-        self, index: _Index, gate: Rejecter, news: News, wakers: tuple[Waker, ...], concerns: Concerns
-    ) -> list[tuple[QueuedPod, Strategy]]:
+        self, index: _Index, gate: Rejecter, news: News, wakers: tuple[HintRegistration, ...], concerns: Concerns
+    ) -> list[tuple[QueuedPodInfo, Strategy]]:
         """Of the pods behind one gate: by its own topics, those that the event can concern; then as all others."""
         few = index.concerned(news, [waker for waker in wakers if waker.rejecter == gate])
         if few is None:
             return index.woken_by(news, wakers, concerns)
-        woken: list[tuple[QueuedPod, Strategy]] = []
+        woken: list[tuple[QueuedPodInfo, Strategy]] = []
         for queued in few:
             strategy = self._wakers.evaluate(queued, news.event, news.old, news.new)
             if strategy is not Strategy.SKIP and (concerns is None or concerns(queued.info)):

@@ -20,8 +20,8 @@ from scheduler.api.partly_read import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import DeviceId, ResourceClaim
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.devices.claim_tracker import ResourceClaims
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.claim_tracker import ClaimTracker
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.pools import PoolState
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.volumes import Volumes
@@ -168,7 +168,7 @@ def _volumes(volumes: Volumes) -> dict[str, Any]:
     }
 
 
-def _devices(devices: Devices, nodes: Nodes) -> Parts:
+def _devices(devices: SharedDRAManager, nodes: Nodes) -> Parts:
     """What has been written and not been seen yet, what is about to be, and what is wrong with what was published.
 
     Pools are those that nodes saw when devices were looked for last.
@@ -183,7 +183,7 @@ def _devices(devices: Devices, nodes: Nodes) -> Parts:
     )
 
 
-def _assumed(claims: ResourceClaims) -> Iterator[object]:
+def _assumed(claims: ClaimTracker) -> Iterator[object]:
     keys = []
     for claim in _in_turns(tuple(claims)):
         if not isinstance(claim, ResourceClaim):
@@ -193,14 +193,14 @@ def _assumed(claims: ResourceClaims) -> Iterator[object]:
     yield from sorted(keys)
 
 
-def _in_flight(claims: ResourceClaims) -> Iterator[object]:
+def _in_flight(claims: ClaimTracker) -> Iterator[object]:
     for claim in sorted(claims.in_flight(), key=lambda claim: claim.key):
         if claim.status.allocation is not None:
             devices = [str(result.id) for result in claim.status.allocation.devices.results]
             yield {"claim": claim.key, "devices": devices}
 
 
-def _held_twice(devices: Devices) -> Iterator[object]:
+def _held_twice(devices: SharedDRAManager) -> Iterator[object]:
     use, twice = devices.use, []
     for device in _in_turns(tuple(use.devices())):
         if not isinstance(device, DeviceId):
@@ -212,7 +212,7 @@ def _held_twice(devices: Devices) -> Iterator[object]:
         yield {"device": str(device), "claims": sorted(uid if claim is None else claim.key for uid, claim in found)}
 
 
-def _pools(devices: Devices, nodes: Nodes) -> Iterator[object]:
+def _pools(devices: SharedDRAManager, nodes: Nodes) -> Iterator[object]:
     wrong: set[tuple[str, str, str, str]] = set()
     for slot in _in_turns(tuple(nodeset.each(nodes.present))):
         if not isinstance(slot, int):

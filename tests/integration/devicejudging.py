@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scheduler.api.decode import from_manifest
 from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.devices import on_node
@@ -213,7 +213,7 @@ def device_differences(server: ApiServer, daemon: Daemon) -> list[str]:
     """What the caches hold otherwise than the server: claims, slices, classes, and which devices are in use."""
     devices = daemon.decisions.cluster.devices
     stored = [from_manifest(ResourceClaim, obj) for obj in server.objects(_CLAIMS)]
-    fresh = DeviceUse()
+    fresh = AllocationState()
     for claim in stored:
         fresh.hold(claim.uid, claim.status.allocation)
     use = devices.use
@@ -250,5 +250,5 @@ def _versions(claims: Any) -> dict[str, tuple[str, str]]:
     return {claim.key: (claim.uid, claim.metadata.resource_version) for claim in claims}
 
 
-def _shares(use: DeviceUse) -> dict[Any, list[Any]]:
+def _shares(use: AllocationState) -> dict[Any, list[Any]]:
     return {device: sorted((s.claim_uid, s.share_id) for s in shares) for device, shares in use._shares.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.config.types import GATES_ON
 from scheduler.core.feature_gates import TAINT_RULES
 from scheduler.daemon.app import Daemon
@@ -45,7 +45,7 @@ async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON) -> As
             await daemon.stop()
 
 
-def known(world: Rig) -> Devices:
+def known(world: Rig) -> SharedDRAManager:
     return world.daemon.decisions.cluster.devices
 
 

@@ -85,7 +85,9 @@ def errors(world: Rig) -> dict[str, float]:
             "informer-pods",
             id="the reflector of pods in its stream",
         ),
-        pytest.param(intake.Intake, "_pod_delta", Mistake(1, is_about("q")), "event-handler", id="an event handler"),
+        pytest.param(
+            intake.PodAndNodeHandlers, "_pod_delta", Mistake(1, is_about("q")), "event-handler", id="an event handler"
+        ),
         pytest.param(binding.Binder, "_bind", Mistake(2, is_about("p")), "binding", id="a binding"),
         pytest.param(recorder.EventRecorder, "_send", Mistake(2), "event-recorder", id="the event recorder"),
         pytest.param(lease.Elector, "_renew_or_take", Mistake(2), "leader-election", id="the election"),

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.plugins.dra.binding import NOT_HELPED, Giver
+from scheduler.plugins.dra.binding import NOT_HELPED, ClaimReleaser
 from scheduler.plugins.dra.extended_resources import _share
 
 _DRA: Final = "scheduler.plugins.dra"
 _EXTENDED: Final = f"{_DRA}.extended_resources.ExtendedResources"
 _REQUESTS: Final = f"{_DRA}.extended_resources"
-_free = Giver.free
+_free = ClaimReleaser.free
 
 
 def _borrowing_nothing(at: int, container: Any, resource: str, *, reusable: object = ()) -> Any:
@@ -22,7 +22,7 @@ def _not_renamed(shares: Any, _extra: object) -> Any:
     return [mapped for share in shares for mapped in share.mappings]
 
 
-def _of_anybody(giver: Giver, known: Any, pod: Any, useless: Any, errands: Any) -> str:
+def _of_anybody(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, errands: Any) -> str:
     nobodys = [
         msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
         for claim in useless
@@ -36,10 +36,10 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
     "nodes have nothing of it themselves": ({f"{_EXTENDED}._offering": lambda *_: 0}, ("ExtendedDevices",)),
     "what nobody has can be had": ({f"{_EXTENDED}._lacking": lambda *_: 0}, ("ExtendedDevices",)),
     "claims of earlier attempts do no harm": (
-        {"scheduler.cache.devices.claim_tracker.ResourceClaims.made_for": lambda *_: None},
+        {"scheduler.cache.devices.claim_tracker.ClaimTracker.made_for": lambda *_: None},
         ("ExtendedDevices",),
     ),
-    "no devices are given back": ({f"{_DRA}.binding.Giver.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),
-    "devices of others are given back": ({f"{_DRA}.binding.Giver.free": _of_anybody}, ("DeviceClaims",)),
+    "no devices are given back": ({f"{_DRA}.binding.ClaimReleaser.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),
+    "devices of others are given back": ({f"{_DRA}.binding.ClaimReleaser.free": _of_anybody}, ("DeviceClaims",)),
 }
 """Name → what stands where instead, and the groups of scenarios that are to notice."""

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.api.resource_v1 import DeviceToleration
 from scheduler.cache.devices import pools as devicepools
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
 from scheduler.plugins.dra import (
     allocation_result as result,
@@ -28,9 +28,9 @@ from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
 _POOLS: Final = "scheduler.cache.devices.pools"
 _NODES: Final = "scheduler.cache.devices.shared_pools"
-_USE: Final = "scheduler.cache.devices.allocation_state.DeviceUse"
+_USE: Final = "scheduler.cache.devices.allocation_state.AllocationState"
 _DRA: Final = "scheduler.plugins.dra"
-_SEATS: Final = f"{_DRA}.node_devices.Seats"
+_SEATS: Final = f"{_DRA}.node_devices.NodeDevices"
 _SEARCH: Final = f"{_DRA}.allocator.Search"
 _CONSTRAINT: Final = f"{_DRA}.constraints.Constraint"
 _PLUGIN: Final = f"{_DRA}.plugin"
@@ -42,7 +42,12 @@ _view_of, _gather_counters, _tolerates, _result, _configuration = (
     result._result,
     result.configuration,
 )
-_evaluating, _add, _take, _violates = Selectors._evaluating, Constraint.add, DeviceUse._take, consumption._violates
+_evaluating, _add, _take, _violates = (
+    Selectors._evaluating,
+    Constraint.add,
+    AllocationState._take,
+    consumption._violates,
+)
 _give_back, _needed, _is_free, _values = Search._give_back, checking._needed, Search._is_free, Constraint.values
 _has_counters_for, _draw = Search._has_counters_for, Search._draw
 
@@ -137,11 +142,11 @@ def _whatever_the_value(toleration: DeviceToleration, taint: Any) -> bool:
     return _tolerates(msgspec.structs.replace(toleration, operator="Exists"), taint)
 
 
-def _take_for_admins(use: DeviceUse, claim_uid: str, result: Any) -> None:
+def _take_for_admins(use: AllocationState, claim_uid: str, result: Any) -> None:
     _take(use, claim_uid, msgspec.structs.replace(result, admin_access=None))
 
 
-def _take_whole(use: DeviceUse, claim_uid: str, result: Any) -> None:
+def _take_whole(use: AllocationState, claim_uid: str, result: Any) -> None:
     _take(use, claim_uid, msgspec.structs.replace(result, share_id=None))
 
 

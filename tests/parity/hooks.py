@@ -5,7 +5,7 @@ from scheduler.cycle import Cycle
 from scheduler.daemon.app import Daemon
 from scheduler.framework.interface import CycleState
 from scheduler.framework.runtime import Runner, Scored
-from scheduler.queueing.types import QueuedPod
+from scheduler.queueing.types import QueuedPodInfo
 from tests.parity.verdict import Scores
 
 
@@ -32,5 +32,5 @@ class Hooks:
         }
         return self._choose(runner, state, pod, scored)
 
-    def _first_to_try_early(self) -> QueuedPod | None:
+    def _first_to_try_early(self) -> QueuedPodInfo | None:
         return self._first_rejected() if self.tries_early else None

@@ -16,7 +16,7 @@ from scheduler.config.run_options import RunOptions
 from scheduler.config.types import GATES_ON
 from scheduler.core.clock import SystemClock
 from scheduler.core.decision_record import DecisionRecord
-from scheduler.cycle import Unfit
+from scheduler.cycle import Unschedulable
 from scheduler.daemon.app import Daemon
 from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.framework.interface import CycleState
@@ -163,7 +163,7 @@ class Ours(Side):
                 found = _drive(self._hooks.cycle._find(runner, state, info, record))
         except AttemptError as error:
             return Verdict(reason=SCHEDULER_ERROR, message=error.message)
-        if isinstance(found, Unfit):
+        if isinstance(found, Unschedulable):
             ways, writes = (_way(runner, info, found),), given_back(notes, info)
             return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=ways, writes=writes)
         node = decisions.cluster.nodes.name(found)
@@ -186,7 +186,7 @@ def _without(profile: Profile, name: str) -> Profile:
     return dataclasses.replace(profile, **kept)
 
 
-def _way(runner: Runner, pod: PodInfo, unfit: Unfit) -> Way:
+def _way(runner: Runner, pod: PodInfo, unfit: Unschedulable) -> Way:
     nominated = runner.nominated_to(pod) if unfit.nominate is None else unfit.nominate
     victims = (victim.pod.metadata for victim in unfit.victims)
     return Way(nominated, tuple(sorted(metadata.name for metadata in victims if metadata.deletion_timestamp is None)))

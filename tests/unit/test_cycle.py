@@ -10,7 +10,7 @@ import pytest
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.cycle import Broke, Placed, Unfit
+from scheduler.cycle import Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Narrow, Nominate, Rejection, Wait
 from tests.unit.toys import (
@@ -199,7 +199,7 @@ def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
 
     outcome = world.attempt(a_pod(priority=ours))
 
-    assert isinstance(outcome, Placed if fits else Unfit)
+    assert isinstance(outcome, Scheduled if fits else Unschedulable)
     assert int(world.cluster.nodes.pod_count.sum()) == int(fits)
 
 
@@ -397,7 +397,7 @@ def test_permit_may_refuse_or_hold() -> None:
     held = World("n1", Holds("A", permits=Wait(5))).attempt()
     refused = World("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unfit()
 
-    assert isinstance(held, Placed)
+    assert isinstance(held, Scheduled)
     assert held.waits == {"A": Wait(5)}
     assert refused.message == "0/1 nodes are available: 1 later."
 
@@ -441,7 +441,7 @@ def test_72_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
     world = World("n1")
     world.placed()
 
-    assert isinstance(outcome := world.attempt(), Broke)
+    assert isinstance(outcome := world.attempt(), SchedulingFailed)
     assert "can't be assumed" in outcome.message
 
 

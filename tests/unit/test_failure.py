@@ -13,7 +13,7 @@ from scheduler import failure
 from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.core import errors as unforeseen
 from scheduler.core.errors import ApiError, Fenced, NotFound, Unavailable
-from scheduler.failure import StatusPatches
+from scheduler.failure import PodStatusUpdater
 from tests.unit.brain import Brain, WireWriter, manifest, typed
 from tests.unit.toys import Holds
 
@@ -37,7 +37,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.writer = WireWriter()
-        self.patches = StatusPatches(self.writer)
+        self.patches = PodStatusUpdater(self.writer)
 
     async def hold(self) -> None:
         self.writer.patch_hold = asyncio.Event()
@@ -258,10 +258,10 @@ async def test_where_a_pod_is_nominated(shown: str, errors: list[ApiError], late
     [
         pytest.param(lambda patches: patches.forget("uid-p"), id="the pod is gone"),
         pytest.param(lambda patches: patches.withdraw("uid-p"), id="the pod is about to be bound"),
-        pytest.param(StatusPatches.give_up, id="the daemon stops"),
+        pytest.param(PodStatusUpdater.give_up, id="the daemon stops"),
     ],
 )
-async def test_nobody_waits_for_a_patch_that_was_dropped(drop: Callable[[StatusPatches], object]) -> None:
+async def test_nobody_waits_for_a_patch_that_was_dropped(drop: Callable[[PodStatusUpdater], object]) -> None:
     desk = Desk()
     await desk.fill()
     await desk.submit(a_pod(), "A", "n1")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 from scheduler.api.podinfo import pod_info
 from scheduler.config.args import DefaultConstraint
 from scheduler.core.cluster_events import ClusterEvent
-from scheduler.queue import QueuedPod
+from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.queueing_hints import Strategy
 from scheduler.queueing.types import Place
 from tests.examples import SLOW_SHARE, examples
@@ -149,7 +149,7 @@ class Watched:
         owners = spec.pop("owners")
         raw = manifest(uid, **spec, uid=uid)
         raw["metadata"]["ownerReferences"] = owners
-        queued = QueuedPod(pod_info(typed(raw)), 0.0)
+        queued = QueuedPodInfo(pod_info(typed(raw)), 0.0)
         queued.unschedulable_plugins = plugins | ({gate} if gate else set())
         queued.gating_plugin, queued.place = gate, Place.GATED if gate else Place.WAITING
         self.pool.add(queued)
@@ -172,7 +172,7 @@ class Watched:
 
         assert expected == woken
 
-    def may(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> bool:
+    def may(self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any) -> bool:
         """A gated pod is asked for only if the event concerns the gate."""
         return queued.place is Place.WAITING or any(
             waker.plugin == queued.gating_plugin and is_concerned(waker.registered, queued.info, old=old, new=new)

@@ -52,7 +52,7 @@ MUTANTS: Final = {
         "cache/test_cluster.py::test_73_assumed_here_bound_there",
     ),
     "a whole device is given beside a share of it": Mutant(
-        "scheduler.plugins.dra.device_conflicts:Clashes._elsewhere",
+        "scheduler.plugins.dra.device_conflicts:DeviceConflicts._elsewhere",
         "if result.share_id is None:",
         "if False:",
         "plugins/dra/test_shared_beside.py::test_before_the_write[a share of the device that ours has whole]",
@@ -64,7 +64,7 @@ MUTANTS: Final = {
         "plugins/dra/test_scenarios_pools.py::test_pools[17 two slices of a pool of one]",
     ),
     "blurring joins events of different pods": Mutant(
-        "scheduler.queueing.in_flight_events:InFlight._blur",
+        "scheduler.queueing.in_flight_events:InFlightEvents._blur",
         "kind = (recorded.event, recorded.target)",
         "kind = (recorded.event, None)",
         "queueing/test_inflight.py::test_updates_of_two_pods_are_not_blurred_into_one",
@@ -118,7 +118,7 @@ MUTANTS: Final = {
         "plugins/test_small_filters.py::test_ports_that_preemption_frees[a pod with another port leaves, and it is free]",
     ),
     "the plan of a pod that uses a claim twice never ends": Mutant(
-        "scheduler.cache.storage.capacity_reservations:Ledger.end_plan",
+        "scheduler.cache.storage.capacity_reservations:CapacityReservations.end_plan",
         "tuple(dict.fromkeys(claim_keys))",
         "tuple(claim_keys)",
         "cache/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
@@ -136,7 +136,7 @@ MUTANTS: Final = {
         "plugins/volumebinding/test_nodes.py::test_one_node[F5 claims of 1G and 2G, volumes of 1G and 2G-no driver]",
     ),
     "a pod's own claims in flight are in its way": Mutant(
-        "scheduler.plugins.volumebinding.find:Finder.find",
+        "scheduler.plugins.volumebinding.find:VolumeFinder.find",
         "for claim in claims.delayed):\n        dynamic",
         "for claim in ()):\n        dynamic",
         "plugins/volumebinding/test_room.py::test_a_pod_is_not_in_its_own_way",

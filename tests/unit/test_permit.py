@@ -15,7 +15,7 @@ from scheduler.api.podinfo import pod_info
 from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
 from scheduler.framework.status import Code, Rejection, Wait
 from scheduler.plugins import registry
-from scheduler.waiting_pods import Permits
+from scheduler.waiting_pods import WaitingPodsMap
 from tests.unit.brain import Brain, StepClock, manifest
 from tests.unit.hint_rows import CAME, node
 from tests.unit.scenarios.seen import attempts, with_plugins
@@ -25,7 +25,7 @@ UID = "uid-p"
 POD = pod_info(from_manifest(Pod, manifest("p")))
 WAITS = {"A": Wait(5), "B": Wait(10)}
 
-Step: TypeAlias = Callable[[Permits, StepClock], None]
+Step: TypeAlias = Callable[[WaitingPodsMap, StepClock], None]
 
 
 def allow(plugin: str) -> Step:
@@ -48,7 +48,7 @@ async def turns() -> None:
 async def verdict(steps: Iterable[Step], waits: Any = WAITS) -> asyncio.Task[Rejection | None]:
     """The hold after these steps, with a turn for everybody after each."""
     clock = StepClock()
-    permits = Permits(clock)
+    permits = WaitingPodsMap(clock)
     permits.hold(POD, waits)
     held = asyncio.ensure_future(permits.release(UID))
     for step in (*steps,):
@@ -126,7 +126,7 @@ async def test_it_is_still_held(steps: list[Step]) -> None:
 )
 async def test_an_answer_before_anybody_waits_for_it_counts(answer: Step, is_let_go: bool) -> None:
     clock = StepClock()
-    permits = Permits(clock)
+    permits = WaitingPodsMap(clock)
     permits.hold(POD, {"A": Wait(5)})
     answer(permits, clock)
 
@@ -137,7 +137,7 @@ async def test_an_answer_before_anybody_waits_for_it_counts(answer: Step, is_let
 
 async def test_who_gives_up_waiting_ends_the_hold() -> None:
     clock = StepClock()
-    permits = Permits(clock)
+    permits = WaitingPodsMap(clock)
     permits.hold(POD, WAITS)
     held = asyncio.ensure_future(permits.release(UID))
     await turns()

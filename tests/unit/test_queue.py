@@ -18,7 +18,7 @@ from scheduler.core.cluster_events import (
     Resource,
 )
 from scheduler.framework.interface import Hint
-from scheduler.queue import QueuedPod
+from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.types import Place
 from tests.unit.queueing.world import OTHER, World, hint, pod
 
@@ -270,7 +270,7 @@ def test_35_a_pod_popped_twice_is_discarded() -> None:
     world = World(PLUGINS)
     world.add(pod("p"), pod("q"))
     queued = world.pop()
-    world.queue._places.enter(QueuedPod(pod("p"), 0.0), Place.ACTIVE, "by mistake")
+    world.queue._places.enter(QueuedPodInfo(pod("p"), 0.0), Place.ACTIVE, "by mistake")
 
     assert world.pop().uid == "q"
     assert world.log.texts == ["pod popped while in flight, discarded"]

@@ -20,7 +20,7 @@ from scheduler.core.cluster_events import (
     Resource,
 )
 from scheduler.framework.interface import EventHint, Hint, Topics
-from scheduler.queue import QueuedPod
+from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.queueing_hints import Strategy
 from scheduler.queueing.types import IN_POOL, Place
 from tests.examples import SLOW_SHARE, examples
@@ -82,7 +82,7 @@ HINTS = {
 
 
 def asked_one_by_one(
-    queued: QueuedPod, event: ClusterEvent, new: object, concerns: Callable[[PodInfo], bool] | None
+    queued: QueuedPodInfo, event: ClusterEvent, new: object, concerns: Callable[[PodInfo], bool] | None
 ) -> Strategy:
     """The rule of docs/spec/core.md §1.10, spelled out."""
     if concerns is not None and not concerns(queued.info):
@@ -115,7 +115,7 @@ class History(World):
 
     def __init__(self) -> None:
         super().__init__(HINTS, gates=(SchedulingGates(),))
-        self.tried: dict[str, QueuedPod] = {}
+        self.tried: dict[str, QueuedPodInfo] = {}
         self.version = 0
 
     def show(self, name: str, *, priority: int, gated: bool, batch: bool) -> None:

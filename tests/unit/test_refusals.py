@@ -212,7 +212,7 @@ async def test_a_node_that_is_gone_is_not_held_back() -> None:
 def test_what_is_remembered_is_bounded(history: list[str | float]) -> None:
     """Bindings of the last minute at most, each once, the oldest leave first; time passes between them."""
     clock = StepClock()
-    memory = refusals.Refusals(Cluster(), clock=clock, metrics=Metrics(process=False), most=16)
+    memory = refusals.KubeletRejections(Cluster(), clock=clock, metrics=Metrics(process=False), most=16)
     at: dict[str, float] = {}
     for step in history:
         if isinstance(step, float):

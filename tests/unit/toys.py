@@ -19,9 +19,9 @@ from scheduler.config.args import KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.cooperative import T, Work
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.cycle import Broke, Cycle, Outcome, Placed, Unfit
+from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, PostFiltered, Scores, WhatIf
+from scheduler.framework.interface import CycleState, DryRun, PostFiltered, Scores
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import Code, Groups, Narrow, Rejection, Skip, Wait
@@ -103,19 +103,19 @@ class World:
 
     def placed(self, pod: PodInfo | None = None) -> str:
         outcome = self.attempt(pod)
-        assert isinstance(outcome, Placed), outcome
+        assert isinstance(outcome, Scheduled), outcome
         return outcome.assumed.node_name
 
-    def unfit(self, pod: PodInfo | None = None) -> Unfit:
+    def unfit(self, pod: PodInfo | None = None) -> Unschedulable:
         before = self.cluster.sizes()
         outcome = self.attempt(pod)
-        assert isinstance(outcome, Unfit), outcome
+        assert isinstance(outcome, Unschedulable), outcome
         assert self.cluster.sizes() == before
         return outcome
 
-    def broke(self) -> Broke:
+    def broke(self) -> SchedulingFailed:
         outcome = self.attempt()
-        assert isinstance(outcome, Broke), outcome
+        assert isinstance(outcome, SchedulingFailed), outcome
         assert self.cluster.sizes()["assumed_pods"] == 0
         return outcome
 
@@ -283,7 +283,7 @@ class AfterFilter(Toy):
     answer: PostFiltered = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
     seen: Groups = field(default_factory=dict)
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> PostFiltered:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> PostFiltered:
         self.log("post_filter")
         self.seen = refused
         return self.answer

@@ -51,7 +51,7 @@ class Use(Protocol):
         """What those parts sum up to."""
 
 
-class DeviceUse:
+class AllocationState:
     """Single owner: the scheduling loop. `shares_count` is whether shared allocations are told from others."""
 
     def __init__(self, *, shares_count: bool = True) -> None:
@@ -191,12 +191,12 @@ def _sum_up(total: dict[str, int], amounts: Consumed) -> None:
             del total[name]
 
 
-class UseAsIf:
+class HypotheticalState:
     """`without` are uids of claims that give everything back; `besides` is what is taken in addition."""
 
     __slots__ = ("_besides", "_use", "_without")
 
-    def __init__(self, use: DeviceUse, without: frozenset[str], besides: DeviceUse) -> None:
+    def __init__(self, use: AllocationState, without: frozenset[str], besides: AllocationState) -> None:
         self._use = use
         self._without = without
         self._besides = besides

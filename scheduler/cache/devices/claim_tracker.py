@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM, AllocationResult, DeviceId, ResourceClaim
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 
 
@@ -31,10 +31,10 @@ class Pending(NamedTuple):
     sharers: int
 
 
-class ResourceClaims:
+class ClaimTracker:
     """Single owner: the scheduling loop. `changes` and `given_back` are told on by `scheduler.eventhandlers.devices`, in order."""
 
-    def __init__(self, use: DeviceUse) -> None:
+    def __init__(self, use: AllocationState) -> None:
         self.changes: list[Change] = []
         self.given_back: list[Change] = []
         """What changed nothing of a claim and may help all the same: a claim as it was in flight, and as it is."""

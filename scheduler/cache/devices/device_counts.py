@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.api.resource_v1 import DeviceClass
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.node_kinds import NodeKind, usable
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.nodes.nodes import Nodes
@@ -48,7 +48,7 @@ class _Counted:
 class DeviceCounts:
     """Single owner: the scheduling loop. Costs two comparisons if nothing changed, else a count per kind of nodes."""
 
-    def __init__(self, nodes: Nodes, devices: Devices) -> None:
+    def __init__(self, nodes: Nodes, devices: SharedDRAManager) -> None:
         self._nodes = nodes
         self._devices = devices
         self._counted: BoundedCache[_Expressions, _Counted] = BoundedCache(_CLASSES_MAX)

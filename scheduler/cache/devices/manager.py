@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final
 from scheduler.api.decode import Broken
 from scheduler.api.quantity import is_extended
 from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass, DeviceTaintRule, ResourceSlice
-from scheduler.cache.devices.allocation_state import DeviceUse
-from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.devices.allocation_state import AllocationState
+from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.devices.taints import TaintRules, may_mean
@@ -125,12 +125,12 @@ class ServedResources:
         return frozenset(found) if found else NONE_SERVED
 
 
-class Devices:
+class SharedDRAManager:
     """One per cluster. `gates` are kube-scheduler's feature gates that are on."""
 
     def __init__(self, nodes: Nodes, gates: frozenset[str] = DEVICE_GATES_ON) -> None:
-        self.use = DeviceUse(shares_count=CONSUMABLE in gates)
-        self.claims = ResourceClaims(self.use)
+        self.use = AllocationState(shares_count=CONSUMABLE in gates)
+        self.claims = ClaimTracker(self.use)
         self.classes = DeviceClasses()
         self.on_nodes = DeviceNodes(nodes, self.use, partitionable=PARTITIONABLE in gates)
         self.broken: dict[tuple[str, str], Broken] = {}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.api.resource_v1 import DeviceId, ResourceSlice
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.devices.allocation_state import DeviceUse, Use
+from scheduler.cache.devices.allocation_state import AllocationState, Use
 from scheduler.cache.devices.memos import Limit, Memo
 from scheduler.cache.devices.pools import Content, Draws, PoolKey, PoolState, PoolView, Published, content_of
-from scheduler.cache.devices.shared_pools import NO_SIGHT, Pool, Sight, Sights, is_ignored
+from scheduler.cache.devices.shared_pools import NO_SIGHT, Pool, PoolVisibility, SharedPoolVisibility, is_ignored
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class NodeKind:
     """Nodes with equal devices in equal use. `memo` is for what was found out, keyed by whom it was asked for."""
 
     key: tuple[Content, int, Hashable, int]
-    sight: Sight
+    sight: PoolVisibility
     memo: Memo
     nodes: NodeSet = EMPTY
     free: int = 0
@@ -56,7 +56,7 @@ _NOBODY_HERE: Final = _Here((), content_of(()), {})
 class DeviceNodes(ChangeLog[int]):
     """The log has the slots whose kind changed. `catch_up` before reading."""
 
-    def __init__(self, nodes: Nodes, use: DeviceUse, *, partitionable: bool = True) -> None:
+    def __init__(self, nodes: Nodes, use: AllocationState, *, partitionable: bool = True) -> None:
         super().__init__()
         self.placed = EMPTY
         """Nodes that are of a kind."""
@@ -70,7 +70,7 @@ class DeviceNodes(ChangeLog[int]):
         self._local: dict[str, dict[PoolKey, Pool]] = {}
         self._here: dict[int, _Here] = {}
         self._kind_at: dict[int, NodeKind] = {}
-        self._sights = Sights(nodes, partitionable=partitionable)
+        self._sights = SharedPoolVisibility(nodes, partitionable=partitionable)
         self._kinds: dict[tuple[Content, int, Hashable, int], NodeKind] = {}
         self._answers = Limit(_ANSWERS_MAX)
         self._position = nodes.relabelled.position
@@ -285,7 +285,7 @@ class DeviceNodes(ChangeLog[int]):
         if before is None or now is None or before.key[0] is not now.key[0] or before.sight is not now.sight:
             self.visibility.note(slot)
 
-    def _kind_of(self, here: _Here, sight: Sight, use: Use) -> NodeKind:
+    def _kind_of(self, here: _Here, sight: PoolVisibility, use: Use) -> NodeKind:
         used, shares = _use_of(here, use)
         key = (here.content, used, shares, id(sight))
         kind = self._kinds.get(key)

@@ -1,6 +1,6 @@
 """Which nodes see which slices of shared pools, followed as nodes come, change their labels and go (docs/spec/dra.md §4.2).
 
-A pool that does not live on one node is *shared*. Nodes that see the same parts of the same shared pools have one `Sight`
+A pool that does not live on one node is *shared*. Nodes that see the same parts of the same shared pools have one `PoolVisibility`
 of them. A node that changes costs a look-up per label and the slices that it sees; a pool that changes costs the nodes
 that see it, before or after.
 """
@@ -65,7 +65,7 @@ class Pool:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Sight:
+class PoolVisibility:
     """The shared pools that some nodes see."""
 
     views: tuple[PoolView, ...] = ()
@@ -76,7 +76,7 @@ class Sight:
     """How many nodes have it."""
 
 
-NO_SIGHT: Final = Sight()
+NO_SIGHT: Final = PoolVisibility()
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +89,7 @@ class _Place:
     users: int = 0
 
 
-class Sights:
+class SharedPoolVisibility:
     """Single owner: `DeviceNodes`. `catch_up` before reading."""
 
     def __init__(self, nodes: Nodes, *, partitionable: bool) -> None:
@@ -112,9 +112,9 @@ class Sights:
         self._by_fields: dict[NodeSelector, _Place] = {}
         """Selectors that name nodes: hardly any, so each is evaluated anew when a node changes."""
         self._names: dict[int, str] = {}
-        self._at: dict[int, Sight] = {}
-        self._sights: dict[_Parts, Sight] = {}
-        self._of_pool: dict[PoolKey, dict[Sight, None]] = {}
+        self._at: dict[int, PoolVisibility] = {}
+        self._sights: dict[_Parts, PoolVisibility] = {}
+        self._of_pool: dict[PoolKey, dict[PoolVisibility, None]] = {}
         self._has_ended = False
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class Sights:
         has_ended, self._has_ended = self._has_ended, False
         return has_ended
 
-    def of(self, slot: int) -> Sight:
+    def of(self, slot: int) -> PoolVisibility:
         """What the node sees."""
         return self._at.get(slot, NO_SIGHT)
 
@@ -319,19 +319,19 @@ class Sights:
         yield from self._groups.of(slot)
         yield from (place for place in self._by_fields.values() if place.nodes >> slot & 1)
 
-    def _sight(self, parts: _Parts) -> Sight:
+    def _sight(self, parts: _Parts) -> PoolVisibility:
         by_pool: dict[PoolKey, list[str]] = {}
         for key, name, _ in parts:
             by_pool.setdefault(key, []).append(name)
         views = (
             self._pools[key].view(tuple(names), partitionable=self._partitionable) for key, names in by_pool.items()
         )
-        sight = Sight(tuple(view for view in views if view is not None), parts=parts)
+        sight = PoolVisibility(tuple(view for view in views if view is not None), parts=parts)
         for key in by_pool:
             self._of_pool.setdefault(key, {})[sight] = None
         return sight
 
-    def _end(self, sight: Sight) -> None:
+    def _end(self, sight: PoolVisibility) -> None:
         """No node has it any more, and none ever will."""
         self._has_ended = True
         if self._sights.get(sight.parts) is sight:

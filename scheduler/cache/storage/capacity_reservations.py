@@ -79,7 +79,7 @@ class Entry:
         return self.node_name, self.nodes, self.size, self.claim.storage_class
 
 
-class Ledger:
+class CapacityReservations:
     """Single owner: the scheduling loop. `freed` has the classes whose room grew, until somebody tells the waiting pods."""
 
     def __init__(

@@ -29,7 +29,7 @@ from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_topol
 from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.attach_limits import Attached
 from scheduler.cache.storage.capacity import Capacities, SharedPools
-from scheduler.cache.storage.capacity_reservations import Ledger
+from scheduler.cache.storage.capacity_reservations import CapacityReservations
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -109,7 +109,9 @@ class Volumes:
         self.claims = Claims(self._claim_changed)
         self.volumes = PersistentVolumes(nodes, self.groups)
         self.capacities = Capacities(nodes, self.groups, SharedPools(self._provisioner_of))
-        self.ledger = Ledger(nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock)
+        self.ledger = CapacityReservations(
+            nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock
+        )
         self.classes: dict[str, KnownClass] = {}
         self.csi_nodes: dict[str, CSINode] = {}
         self.drivers: dict[str, CSIDriver] = {}

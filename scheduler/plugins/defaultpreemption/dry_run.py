@@ -20,7 +20,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
-from scheduler.framework.interface import Scene, WhatIf
+from scheduler.framework.interface import DryRun, NodeSimulation
 from scheduler.framework.status import AttemptError, Code, Rejection
 
 PLUGIN: Final = "DefaultPreemption"
@@ -102,7 +102,7 @@ class _Kept:
     answer: Answer
 
 
-class DryRun:
+class PreemptionDryRun:
     """Node by node. Changes nothing."""
 
     def __init__(self, cluster: Cluster, rule: Rule) -> None:
@@ -112,7 +112,7 @@ class DryRun:
         self._known: BoundedCache[Hashable, dict[int, _Kept]] = BoundedCache(_SHAPES)
         self._objects = -1
 
-    def of(self, what_if: WhatIf, pod: PodInfo) -> dict[int, _Kept] | None:
+    def of(self, what_if: DryRun, pod: PodInfo) -> dict[int, _Kept] | None:
         """What is remembered for pods of this shape, to be handed to `on`; None if nothing can be."""
         if not what_if.is_counted and not what_if.shape:
             return None
@@ -121,7 +121,7 @@ class DryRun:
             self._known.clear()
         return self._known.get_or_make((pod.priority, what_if.is_counted, what_if.shape), dict)
 
-    def on(self, what_if: WhatIf, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Work[Answer]:
+    def on(self, what_if: DryRun, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Work[Answer]:
         """Who must leave this node, or why that does not help. O(pods on the node)."""
         if known is None or not what_if.alike >> slot & 1 or what_if.hopeless(slot):
             return (yield from self._run(what_if, pod, slot))
@@ -139,7 +139,7 @@ class DryRun:
             kept = known[slot] = _Kept(stamp, budgets, nominations, answer)
         return kept.answer
 
-    def _in_vain(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Rejection | None:
+    def _in_vain(self, what_if: DryRun, pod: PodInfo, slot: int) -> Rejection | None:
         """Why no eviction on this node helps, as far as the filters know that need only the node itself."""
         potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
         if not potential:
@@ -154,7 +154,7 @@ class DryRun:
         except AttemptError:  # the whole run meets it as well, and tells it as this node's
             return None
 
-    def _run(self, what_if: WhatIf, pod: PodInfo, slot: int) -> Work[Answer]:
+    def _run(self, what_if: DryRun, pod: PodInfo, slot: int) -> Work[Answer]:
         potential = [other for other in self._nodes.pods(slot).values() if self._rule.allows(other, pod)]
         if not potential:
             return NO_VICTIMS
@@ -176,7 +176,7 @@ class DryRun:
         return Candidate(slot, tuple(other.uid for other in evicted), violations, cost(evicted, violations, self._rule))
 
 
-def _evicted(scene: Scene, potential: list[PodInfo]) -> Work[list[PodInfo] | Rejection]:
+def _evicted(scene: NodeSimulation, potential: list[PodInfo]) -> Work[list[PodInfo] | Rejection]:
     """All of them leave; each in turn comes back if the pod fits beside it. Those that did not, or why all is in vain."""
     for other in potential:
         scene.remove(other)

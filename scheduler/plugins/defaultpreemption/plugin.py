@@ -15,9 +15,9 @@ from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, EventHint, Hint, PostFiltered, Topics, WhatIf
+from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint, PostFiltered, Topics
 from scheduler.framework.status import Code, Diagnosis, Groups, Nominate, Rejection
-from scheduler.plugins.defaultpreemption.dry_run import NO_VICTIMS, PLUGIN, Candidate, Cost, DryRun, Rule
+from scheduler.plugins.defaultpreemption.dry_run import NO_VICTIMS, PLUGIN, Candidate, Cost, PreemptionDryRun, Rule
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
@@ -46,7 +46,7 @@ class DefaultPreemption:
             spares_others=ours.victims == "own" and not ours.parity,
             prefers_own=ours.victims == "ownFirst" and not ours.parity,
         )
-        self._dry_run = DryRun(handle.cluster, self._rule)
+        self._dry_run = PreemptionDryRun(handle.cluster, self._rule)
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
         """Refused while its own victims are being evicted."""
@@ -57,7 +57,7 @@ class DefaultPreemption:
         return (EventHint(_POD_GONE, _never, _uid, Topics(_itself, self._concerned)),)
 
     def post_filter(
-        self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf
+        self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun
     ) -> Generator[None, None, PostFiltered]:
         """The cheapest set of victims whose eviction makes the pod fit, over enough of the nodes where any could."""
         self._preempting.attempted()
@@ -106,7 +106,7 @@ class DefaultPreemption:
     # -- where -----------------------------------------------------------------------------------------------------------
 
     def _candidates(
-        self, pod: PodInfo, potential: NodeSet, what_if: WhatIf
+        self, pod: PodInfo, potential: NodeSet, what_if: DryRun
     ) -> Generator[None, None, tuple[list[Candidate], Groups]]:
         """Step 2: enough nodes that would do, or why none does."""
         found: list[Candidate] = []

@@ -20,7 +20,7 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.cache.devices.pools import Published
 from scheduler.plugins.dra.allocator import AllocationError, Picked
-from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.node_devices import NodeDevices
 from scheduler.plugins.dra.requests import Ask, ClaimDemand, Demand
 
 FROM_CLASS = "FromClass"
@@ -32,7 +32,7 @@ _TERMS_MAX: Final = 64
 def results(
     demand: Demand,
     picked: Sequence[Picked],
-    seats: Seats,
+    seats: NodeDevices,
     *,
     node_name: str,
     names: Sequence[str],
@@ -54,7 +54,7 @@ def results(
     return tuple(out)
 
 
-def _result(picked: Picked, seats: Seats, chance: random.Random) -> DeviceRequestAllocationResult:
+def _result(picked: Picked, seats: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
     published, spec = seats.devices[picked.number], picked.ask.spec
     device, binding = published.device, seats.rules.binding
     amounts = picked.amounts

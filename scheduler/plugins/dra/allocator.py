@@ -24,7 +24,7 @@ from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, TimedOut, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
 from scheduler.plugins.dra.feasibility import Answer
-from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.node_devices import NodeDevices
 from scheduler.plugins.dra.requests import Ask, Demand
 from scheduler.plugins.dra.search_state import Position, SearchState, Witness, bits
 
@@ -89,7 +89,7 @@ Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
 class Search:
     """One node, once. `steps` counts how often a device was tried."""
 
-    def __init__(self, demand: Demand, seats: Seats, names: Sequence[str], *, order: Order | None = None) -> None:
+    def __init__(self, demand: Demand, seats: NodeDevices, names: Sequence[str], *, order: Order | None = None) -> None:
         """`names` are the claims' for messages."""
         self.steps = 0
         self._demand = demand

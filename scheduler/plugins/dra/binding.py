@@ -18,14 +18,14 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
-from scheduler.framework.background_writes import Errands
+from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.binding_conditions import ConditionWaiter
 from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, Given
 from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, names_others, not_owned
-from scheduler.plugins.dra.device_conflicts import Clashes, Precedence
-from scheduler.plugins.dra.double_check import Confirmer
-from scheduler.plugins.dra.extended_resource_claim import ClaimMaker
+from scheduler.plugins.dra.device_conflicts import DeviceConflicts, Precedence
+from scheduler.plugins.dra.double_check import DoubleCheck
+from scheduler.plugins.dra.extended_resource_claim import ExtendedResourceClaimWriter
 from scheduler.plugins.dra.extended_resources import is_in_memory, own_claims
 from scheduler.plugins.dra.state import DeviceState
 
@@ -35,17 +35,21 @@ DELETED: Final = "deletion of ResourceClaim completed"
 NOT_HELPED: Final = "still not schedulable"
 
 
-class Giver:
+class ClaimReleaser:
     """Those of one profile. `is_thorough`: upstream frees one claim in each attempt, and leaves reservations as they are."""
 
-    def __init__(self, cluster: Cluster, writer: ClaimWriter, maker: ClaimMaker, *, is_thorough: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, writer: ClaimWriter, maker: ExtendedResourceClaimWriter, *, is_thorough: bool
+    ) -> None:
         self._cluster = cluster
         self._devices = cluster.devices
         self._writer = writer
         self._maker = maker
         self._is_thorough = is_thorough
 
-    def free(self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim], errands: Errands) -> str:
+    def free(
+        self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim], errands: BackgroundWrites
+    ) -> str:
         """Devices of claims that keep the pod from running anywhere. Returns what upstream says of it.
 
         Several claims at once only if nobody else uses any of those that are in the way: the others would still be. What
@@ -70,7 +74,7 @@ class Giver:
             return DELETED
         return NOT_HELPED
 
-    def take_back(self, known: DeviceState, pod: PodInfo, errands: Errands) -> None:
+    def take_back(self, known: DeviceState, pod: PodInfo, errands: BackgroundWrites) -> None:
         """Everything that the attempt has taken. Safe to repeat."""
         self.land(known)
         is_bound = self._is_bound(pod)  # by somebody else, meanwhile: it runs with what its claims have
@@ -102,7 +106,7 @@ class Giver:
             if not not_owned(pod.pod, latest) and len(latest.status.reserved_for) == 1:
                 yield latest
 
-    def _release(self, claims: Iterable[ResourceClaim], pod: PodInfo, errands: Errands) -> None:
+    def _release(self, claims: Iterable[ResourceClaim], pod: PodInfo, errands: BackgroundWrites) -> None:
         for claim in claims:
             latest = self._devices.claims.get(claim.key)
             if latest is None or latest.uid != claim.uid or not latest.is_reserved_for(pod.uid):
@@ -129,7 +133,9 @@ class ClaimBinder:
         cluster = handle.cluster
         clashes = None
         if looks_twice:
-            clashes = Clashes(devices, runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid))
+            clashes = DeviceConflicts(
+                devices, runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid)
+            )
         self._heeds_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._recorder = handle.recorder
         self._profile = handle.scheduler_name
@@ -145,7 +151,7 @@ class ClaimBinder:
         )
         if looks_twice:
             self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, Given])
-        self._maker = ClaimMaker(
+        self._maker = ExtendedResourceClaimWriter(
             devices,
             handle.writer.device_claims,
             self._writer,
@@ -161,7 +167,7 @@ class ClaimBinder:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
-        self._confirmer = Confirmer(
+        self._confirmer = DoubleCheck(
             devices,
             self._writer,
             Precedence(handle.writer.device_claims, handle.clock),
@@ -171,9 +177,9 @@ class ClaimBinder:
         )
         self._errands = handle.kept(
             "DynamicResources.errands",
-            lambda: Errands(handle.clock, given_up=devices.claims.ask_again, errors=handle.errors),
+            lambda: BackgroundWrites(handle.clock, given_up=devices.claims.ask_again, errors=handle.errors),
         )
-        self._giver = Giver(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
+        self._giver = ClaimReleaser(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
 
     async def bind(self, known: DeviceState, pod: PodInfo, node_name: str) -> None:
         """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11).

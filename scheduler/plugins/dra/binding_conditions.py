@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.resource_v1 import AllocatedDeviceStatus, Condition, DeviceRequestAllocationResult, ResourceClaim
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.core.clock import Clock
 from scheduler.framework.handle import DeviceMetrics
 from scheduler.framework.wait import wait_until
@@ -74,7 +74,7 @@ class ConditionWaiter:
     """Waits for the devices of one pod at a time, for any number of pods beside each other."""
 
     def __init__(
-        self, devices: Devices, *, clock: Clock, metrics: DeviceMetrics, timeout_s: float, follows_events: bool
+        self, devices: SharedDRAManager, *, clock: Clock, metrics: DeviceMetrics, timeout_s: float, follows_events: bool
     ) -> None:
         """Without `follows_events` it looks as upstream does: at once, then every five seconds."""
         self._devices = devices

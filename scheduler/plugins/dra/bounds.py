@@ -21,7 +21,7 @@ from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, awaited, submitted
 from scheduler.plugins.dra.constraints import Constraint, Known, Values
 from scheduler.plugins.dra.feasibility import Answer, Feasibility, Solution
-from scheduler.plugins.dra.node_devices import Mask, Seats
+from scheduler.plugins.dra.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.requests import Ask, ClaimDemand, Demand, RequestDemand
 from scheduler.plugins.dra.search_state import (
     Need,
@@ -52,7 +52,7 @@ class _Option(NamedTuple):
     values: Mapping[int, Values]
 
 
-def counted(constraint: Constraint, claim: ClaimDemand, seats: Seats, free: Free) -> Counted:
+def counted(constraint: Constraint, claim: ClaimDemand, seats: NodeDevices, free: Free) -> Counted:
     """Count the devices of all requests that the constraint concerns, whatever alternative they take."""
     requests = list(_options(constraint, claim, seats, free))
     wanted = sum(min(option.wanted for option in options) for options in requests)
@@ -62,7 +62,7 @@ def counted(constraint: Constraint, claim: ClaimDemand, seats: Seats, free: Free
     return Counted(wanted, max((_alike(requests, value) for value in values), default=0))
 
 
-def _options(constraint: Constraint, claim: ClaimDemand, seats: Seats, free: Free) -> Iterator[Sequence[_Option]]:
+def _options(constraint: Constraint, claim: ClaimDemand, seats: NodeDevices, free: Free) -> Iterator[Sequence[_Option]]:
     """The alternatives of each request. A request with an alternative that is not concerned can always evade."""
     for request in claim.requests:
         if not all(constraint.concerns(ask.request, ask.full_name) for ask in request.asks):
@@ -107,7 +107,7 @@ class _Want(NamedTuple):
 class Bounds:
     """For one search. `lists` has the devices of each ask for all there are, by its id."""
 
-    def __init__(self, demand: Demand, seats: Seats, lists: dict[int, list[int]]) -> None:
+    def __init__(self, demand: Demand, seats: NodeDevices, lists: dict[int, list[int]]) -> None:
         self._demand = demand
         self._seats = seats
         self._lists = lists

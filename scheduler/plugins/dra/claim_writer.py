@@ -18,7 +18,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken
 from scheduler.api.meta import seconds
 from scheduler.api.resource_v1 import FINALIZER, AllocationResult, DeviceId, ResourceClaim
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Unauthorized, Unavailable
@@ -26,7 +26,7 @@ from scheduler.core.retry import Retry
 from scheduler.framework.handle import ClaimWrites, DeviceMetrics
 from scheduler.framework.wait import settle
 from scheduler.plugins.dra.claims import consumer
-from scheduler.plugins.dra.device_conflicts import UNKNOWN, Clashes
+from scheduler.plugins.dra.device_conflicts import UNKNOWN, DeviceConflicts
 
 WRITES_IN_FLIGHT: Final = 128
 """Claims that are written at once. With fewer the API server works more for each: its storage and its watches take many
@@ -57,14 +57,14 @@ class ClaimWriter:
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
-        devices: Devices,
+        devices: SharedDRAManager,
         writer: ClaimWrites,
         *,
         clock: Clock,
         chance: random.Random,
         metrics: DeviceMetrics,
         stamps: bool,
-        clashes: Clashes | None,
+        clashes: DeviceConflicts | None,
     ) -> None:
         """`stamps`: allocations carry their time. `clashes`: nothing is given away that others have by now."""
         self._devices = devices

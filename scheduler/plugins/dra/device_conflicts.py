@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult, ResourceClaim
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Unavailable
@@ -35,17 +35,17 @@ _NOTHING: Final[Mapping[str, Mapping[str, int]]] = {}
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
 
 
-class Clash(NamedTuple):
+class DeviceConflict(NamedTuple):
     """What speaks against an allocation, and the uids of the claims that it is due to."""
 
     problem: str
     others: frozenset[str]
 
 
-class Clashes:
+class DeviceConflicts:
     """Single owner: the writer of claims, and who confirms what it has written."""
 
-    def __init__(self, devices: Devices, *, runs: Callable[[str], bool]) -> None:
+    def __init__(self, devices: SharedDRAManager, *, runs: Callable[[str], bool]) -> None:
         """`runs`: whether the pod with this uid is bound."""
         self._devices = devices
         self._runs = runs
@@ -55,7 +55,7 @@ class Clashes:
         clash = self._clash(claim, allocation, is_there=_anybody, counts=_anybody)
         return clash.problem if clash is not None else ""
 
-    def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> Clash | None:
+    def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> DeviceConflict | None:
         """What speaks against what the claim has, by what is known of others than `but`.
 
         Of shared capacity and counters that which the watch has shown: what we have written since comes later, and its own
@@ -74,19 +74,19 @@ class Clashes:
 
     def _clash(
         self, claim: ResourceClaim, allocation: AllocationResult | None, *, is_there: _Counts, counts: _Counts
-    ) -> Clash | None:
+    ) -> DeviceConflict | None:
         given = allocation.devices.results if allocation is not None else ()
         results = [result for result in given if not result.admin_access]
         for result in results:
             others = frozenset(uid for uid in self._elsewhere(result, claim.uid) if is_there(uid))
             if others:
                 text = f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
-                return Clash(text, others)
+                return DeviceConflict(text, others)
         for overdrawn in (self._overdrawn_capacity, self._overdrawn_counter):
             found = overdrawn(claim.uid, results, counts)
             if found is not None:
                 text = f"claim {claim.key}: {found.problem} got allocated to other claims in the meantime"
-                return Clash(text, found.others)
+                return DeviceConflict(text, found.others)
         return None
 
     def _elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> set[str]:
@@ -97,7 +97,7 @@ class Clashes:
             others.update(share.claim_uid for share in use.shares(result.id))
         return others - {uid}
 
-    def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> Clash | None:
+    def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> DeviceConflict | None:
         """The first capacity that our shares are too much for; ours of nothing never are."""
         taken: dict[DeviceId, dict[str, int]] = {}
         for result in results:
@@ -114,10 +114,10 @@ class Clashes:
             others = [share for share in shares if share.claim_uid != uid and counts(share.claim_uid)]
             for name, amount in wanted.items():
                 if amount + sum(each.consumed.get(name, 0) for each in others) > there[name]:
-                    return Clash(f"{name} of device {device}", frozenset(each.claim_uid for each in others))
+                    return DeviceConflict(f"{name} of device {device}", frozenset(each.claim_uid for each in others))
         return None
 
-    def _overdrawn_counter(self, uid: str, results: _Results, counts: _Counts) -> Clash | None:
+    def _overdrawn_counter(self, uid: str, results: _Results, counts: _Counts) -> DeviceConflict | None:
         """The first counter that our devices draw too much of."""
         own = {result.id for result in results if not self._is_drawn_anyway(result, uid)}
         for (pool, of), names in self._drawn(own).items():
@@ -128,7 +128,7 @@ class Clashes:
             for name in names:
                 if sum(draws.drawn[each][of].get(name, 0) for each in used) > draws.counters[of][name]:
                     others = frozenset(other for each in users.values() for other in each)
-                    return Clash(f"counter {name} of set {of} in pool {pool.driver}/{pool.name}", others)
+                    return DeviceConflict(f"counter {name} of set {of} in pool {pool.driver}/{pool.name}", others)
         return None
 
     def _drawn(self, devices: Iterable[DeviceId]) -> dict[tuple[PoolKey, str], dict[str, None]]:

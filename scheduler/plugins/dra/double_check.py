@@ -16,30 +16,30 @@ from typing import Final
 import structlog
 
 from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import DeviceMetrics
 from scheduler.framework.wait import settle, wait_until
 from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, same_devices
-from scheduler.plugins.dra.device_conflicts import UNKNOWN, Clashes, Precedence
+from scheduler.plugins.dra.device_conflicts import UNKNOWN, DeviceConflicts, Precedence
 
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 120.0
 """How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`LONGEST_ATTEMPT_S`)."""
 
 
-class Confirmer:
+class DoubleCheck:
     """Looks at what a `ClaimWriter` has allocated."""
 
     def __init__(
         self,
-        devices: Devices,
+        devices: SharedDRAManager,
         writer: ClaimWriter,
         precedence: Precedence,
         *,
-        clashes: Clashes | None,
+        clashes: DeviceConflicts | None,
         clock: Clock,
         metrics: DeviceMetrics,
     ) -> None:
@@ -110,7 +110,7 @@ class Confirmer:
             raise ClaimError(f"claim {claim.key}: the watch is behind")
         return seen
 
-    async def _problem(self, seen: ResourceClaim, clashes: Clashes) -> str:
+    async def _problem(self, seen: ResourceClaim, clashes: DeviceConflicts) -> str:
         """What others have been given before, of what the claim has; "" if nothing. Who came later counts for nothing."""
         given = self._writer.unconfirmed.get(seen.uid)
         is_it = given is not None and given.allocation == seen.status.allocation
@@ -155,7 +155,7 @@ def _devices_of(claim: ResourceClaim | None) -> AllocationResult | None:
     return claim.status.allocation if claim is not None else None
 
 
-def _is_doubtful(claim: ResourceClaim, clashes: Clashes) -> bool:
+def _is_doubtful(claim: ResourceClaim, clashes: DeviceConflicts) -> bool:
     """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
 
     As long as nobody runs with the devices it costs little to yield to whoever was first.

@@ -16,14 +16,14 @@ import structlog
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import DeviceId
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.node_kinds import usable
 from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Recorder
 from scheduler.plugins.dra.bounds import Counted, counted
-from scheduler.plugins.dra.node_devices import Rules, Seats
+from scheduler.plugins.dra.node_devices import NodeDevices, Rules
 from scheduler.plugins.dra.requests import Ask, ClaimDemand
 from scheduler.plugins.dra.selectors import Fault
 from scheduler.plugins.dra.state import Variant
@@ -43,10 +43,10 @@ class _Tally:
     """Devices that many nodes see, and that are counted already."""
 
 
-class Accounts:
+class Explanations:
     """Those of one profile."""
 
-    def __init__(self, devices: Devices, recorder: Recorder, rules: Rules, *, scheduler_name: str) -> None:
+    def __init__(self, devices: SharedDRAManager, recorder: Recorder, rules: Rules, *, scheduler_name: str) -> None:
         self._devices = devices
         self._recorder = recorder
         self._rules = rules
@@ -112,7 +112,7 @@ class Accounts:
             alike = kind.nodes & nodes
             if alike:
                 slot = alike.bit_length() - 1
-                seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+                seats = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
                 free = {
                     ask.full_name: [
                         n for n in range(len(seats.devices)) if self._why_not(claim, ask, seats, n) == _FREE
@@ -130,7 +130,7 @@ class Accounts:
             alike = kind.nodes & nodes
             if alike:
                 slot = alike.bit_length() - 1
-                seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+                seats = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
                 shared = {id(view) for view in kind.sight.views}
                 self._count(tally, claim, ask, seats=seats, shared=shared, nodes=alike.bit_count())
         seen = tally.out.total()
@@ -149,7 +149,7 @@ class Accounts:
         }
 
     def _count(
-        self, tally: _Tally, claim: ClaimDemand, ask: Ask, *, seats: Seats, shared: set[int], nodes: int
+        self, tally: _Tally, claim: ClaimDemand, ask: Ask, *, seats: NodeDevices, shared: set[int], nodes: int
     ) -> None:
         """`nodes` nodes have devices like this one's; those of the pools `shared` are the same ones everywhere."""
         free = 0
@@ -167,7 +167,7 @@ class Accounts:
                 tally.out[what] += nodes if id(view) not in shared else 1
         tally.most = max(tally.most, free)
 
-    def _why_not(self, claim: ClaimDemand, ask: Ask, seats: Seats, number: int) -> str:
+    def _why_not(self, claim: ClaimDemand, ask: Ask, seats: NodeDevices, number: int) -> str:
         each = seats.devices[number]
         if not seats.rules.binding and each.device.binding_conditions:
             return "binding conditions"
@@ -196,7 +196,7 @@ class Accounts:
         )
         return _FREE if lacking is None else f"constraint on {lacking}"
 
-    def _selector(self, ask: Ask, seats: Seats, number: int) -> str:
+    def _selector(self, ask: Ask, seats: NodeDevices, number: int) -> str:
         kind = seats.kind(number)
         if ask.device_class is not None:
             for at, each in enumerate(ask.device_class.spec.selectors):
@@ -207,7 +207,7 @@ class Accounts:
                 return f"selector #{at}"
         return "selector"
 
-    def _is_drawable(self, seats: Seats, number: int) -> bool:
+    def _is_drawable(self, seats: NodeDevices, number: int) -> bool:
         if not seats.may_draw(number):
             return False
         consumes = seats.devices[number].device.consumes_counters
@@ -239,7 +239,7 @@ class Accounts:
     def _breakage(self, variant: Variant, slot: int) -> str:
         if variant.demand is None or slot < 0:
             return ""
-        seats = Seats(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+        seats = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
         for c, _, ask in variant.demand.asks:
             if ask.selectors is None:
                 continue

@@ -18,12 +18,12 @@ from scheduler.api.core_v1 import ContainerExtendedResourceRequest, ExtendedReso
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim
 from scheduler.cache.devices.claim_tracker import is_made_for
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry
-from scheduler.framework.background_writes import Errands
+from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import ClaimWrites, DeviceMetrics
 from scheduler.framework.wait import settle, wait_until
 from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter
@@ -41,12 +41,12 @@ _BASE_MAX: Final = 58
 """As API servers make names up."""
 
 
-class ClaimMaker:
+class ExtendedResourceClaimWriter:
     """One claim at a time per pod, any number of pods beside each other."""
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
-        devices: Devices,
+        devices: SharedDRAManager,
         writer: ClaimWrites,
         claims: ClaimWriter,
         *,
@@ -91,7 +91,7 @@ class ClaimMaker:
         await self._remove_others(pod, written)
         return written
 
-    def unmake(self, pod: Pod, known: DeviceState, errands: Errands, *, kept: str = "") -> None:
+    def unmake(self, pod: Pod, known: DeviceState, errands: BackgroundWrites, *, kept: str = "") -> None:
         """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat.
 
         `kept` is the name of a claim that stays.
@@ -212,7 +212,7 @@ class ClaimMaker:
 class _Sighting:
     """Whether the watch has ever shown a claim: one that was shown and is not there any more is gone."""
 
-    def __init__(self, devices: Devices, key: str) -> None:
+    def __init__(self, devices: SharedDRAManager, key: str) -> None:
         self.was_shown = False
         self._devices = devices
         self._key = key

@@ -35,7 +35,7 @@ from scheduler.api.resource_v1 import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from scheduler.cache.devices.manager import Devices, ServedResources, may_be_devices
+from scheduler.cache.devices.manager import ServedResources, SharedDRAManager, may_be_devices
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -162,7 +162,7 @@ def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
 class ExtendedResources:
     """The deciding half, of one profile."""
 
-    def __init__(self, nodes: Nodes, devices: Devices, demands: Demands, *, gates: frozenset[str]) -> None:
+    def __init__(self, nodes: Nodes, devices: SharedDRAManager, demands: Demands, *, gates: frozenset[str]) -> None:
         self._nodes = nodes
         self._devices = devices
         self._demands = demands

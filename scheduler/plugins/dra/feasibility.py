@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from scheduler.plugins.dra.constraints import Constraint, Values
-from scheduler.plugins.dra.node_devices import Mask, Seats
+from scheduler.plugins.dra.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.requests import Demand
 from scheduler.plugins.dra.search_state import Need, SearchState, bits
 
@@ -132,7 +132,7 @@ class Feasibility:
     def __init__(
         self,
         demand: Demand,
-        seats: Seats,
+        seats: NodeDevices,
         buckets: Callable[[Constraint], Mapping[Values | None, Mask]],
         draws: Callable[[int], Mapping[tuple[str, str], int]],
     ) -> None:

@@ -124,7 +124,7 @@ class Candidates:
     faults: dict[int, Fault] = field(default_factory=dict)
 
 
-class Seats:
+class NodeDevices:
     """One node for one search."""
 
     def __init__(self, slot: int, pools: Sequence[PoolView], use: Use, *, rules: Rules) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from scheduler.api.resource_v1 import AllocationResult
-from scheduler.cache.devices.allocation_state import DeviceUse, Use
+from scheduler.cache.devices.allocation_state import AllocationState, Use
 from scheduler.cache.devices.node_kinds import DeviceNodes, NodeKind
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
@@ -27,7 +27,7 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.allocation_result import results
 from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode, Order, Picked, Search
 from scheduler.plugins.dra.checking import TimedOut
-from scheduler.plugins.dra.node_devices import Candidates, Rules, Seats
+from scheduler.plugins.dra.node_devices import Candidates, NodeDevices, Rules
 from scheduler.plugins.dra.requests import Demand
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -39,7 +39,7 @@ _MEMO_MAX: Final = 4096
 _HERE_MAX: Final = 64
 
 T = TypeVar("T")
-Orders: TypeAlias = Callable[[Demand, Seats], Order]
+Orders: TypeAlias = Callable[[Demand, NodeDevices], Order]
 
 
 class Limits(NamedTuple):
@@ -101,7 +101,7 @@ class Searches:
     def __init__(  # noqa: PLR0913 (what a search needs)
         self,
         on_nodes: DeviceNodes,
-        use: DeviceUse,
+        use: AllocationState,
         clock: Clock,
         rules: Rules,
         *,
@@ -118,9 +118,9 @@ class Searches:
         self._searched = searched
         self._here: BoundedCache[tuple[Demand, int], tuple[NodeKind, Hashable, Verdict]] = BoundedCache(_HERE_MAX)
 
-    def seats(self, slot: int, use: Use | None = None) -> Seats:
+    def seats(self, slot: int, use: Use | None = None) -> NodeDevices:
         """A node's devices, in the use that they are in or in another."""
-        return Seats(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
+        return NodeDevices(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
 
     def known(self, demand: Demand, kind: NodeKind) -> Verdict | None:
         """What was found out on such nodes for this demand, or for one that may have the very same devices."""
@@ -224,7 +224,7 @@ class Searches:
         self._here.put((demand, slot), (kind, seats.in_use, verdict))
         return verdict
 
-    def _judging(self, demand: Demand, seats: Seats, stamp: int) -> Work[Verdict]:
+    def _judging(self, demand: Demand, seats: NodeDevices, stamp: int) -> Work[Verdict]:
         order = self._orders(demand, seats) if self._orders is not None else None
         search = Search(demand, seats, placeholders(demand), order=order)
         try:
@@ -263,7 +263,7 @@ class Searches:
         if not demand.form:
             return
         memo = kind.key[0].memo
-        seats: Seats | None = None
+        seats: NodeDevices | None = None
         for _, _, ask in demand.asks:
             if ask.selectors is None or memo.get(ask.selectors) is not None:
                 continue
@@ -308,7 +308,7 @@ _BOARDS_MAX: Final = 1024
 
 
 @dataclass(slots=True)
-class Board:
+class DemandVerdicts:
     """One demand. The sets are disjoint, and what is in none of them was not looked at."""
 
     position: int
@@ -337,13 +337,13 @@ class Board:
         return seen
 
 
-class Boards:
+class NodeVerdicts:
     """Those of one profile. Single owner: the scheduling loop."""
 
     def __init__(  # noqa: PLR0913 (what a search needs)
         self,
         on_nodes: DeviceNodes,
-        use: DeviceUse,
+        use: AllocationState,
         clock: Clock,
         rules: Rules,
         *,
@@ -356,16 +356,16 @@ class Boards:
         self._clock = clock
         self.limits: Final = limits
         self._searches = Searches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
-        self._boards: BoundedCache[Demand, Board] = BoundedCache(_BOARDS_MAX)
+        self._boards: BoundedCache[Demand, DemandVerdicts] = BoundedCache(_BOARDS_MAX)
 
-    def look(self, demand: Demand, nodes: NodeSet) -> Board:
+    def look(self, demand: Demand, nodes: NodeSet) -> DemandVerdicts:
         """The board as of now, after a look at some nodes of which nothing is known."""
         board = self._board(demand)
         if board.kinds_left:
             self._look_at_kinds(demand, board, nodes)
         return board
 
-    def look_at_all(self, demand: Demand, nodes: NodeSet) -> Work[Board]:
+    def look_at_all(self, demand: Demand, nodes: NodeSet) -> Work[DemandVerdicts]:
         """The board after a look at each kind of these nodes. What takes too long is put off all the same."""
         board = self._board(demand)
         seen = board.seen
@@ -399,13 +399,13 @@ class Boards:
             yield
         return None
 
-    def _board(self, demand: Demand) -> Board:
+    def _board(self, demand: Demand) -> DemandVerdicts:
         on_nodes = self._on_nodes
         on_nodes.catch_up()
         board = self._boards.get(demand)
         changed = on_nodes.changed_since(board.position) if board is not None else None
         if board is None or changed is None or board.shared_stamp != on_nodes.shared_stamp:
-            board = Board(on_nodes.position, on_nodes.shared_stamp)
+            board = DemandVerdicts(on_nodes.position, on_nodes.shared_stamp)
         else:
             board.position = on_nodes.position
             self._look_again(demand, board, set(changed))
@@ -486,7 +486,7 @@ class Boards:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _look_again(self, demand: Demand, board: Board, slots: set[int]) -> None:
+    def _look_again(self, demand: Demand, board: DemandVerdicts, slots: set[int]) -> None:
         """At nodes that changed; a few at once, many as if they were new."""
         self._forget(board, nodeset.of(slots))
         if len(slots) > _FEW:
@@ -501,7 +501,7 @@ class Boards:
             if kind is not None:
                 self._look_ahead(demand, board, kind, nodes=1 << slot)
 
-    def _look_ahead(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet) -> None:
+    def _look_ahead(self, demand: Demand, board: DemandVerdicts, kind: NodeKind, *, nodes: NodeSet) -> None:
         """At nodes of one kind, if that can be done in time."""
         try:
             verdict = finish(self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S))
@@ -510,7 +510,7 @@ class Boards:
         else:
             self._note(board, verdict, nodes)
 
-    def _look_at_kinds(self, demand: Demand, board: Board, nodes: NodeSet) -> None:
+    def _look_at_kinds(self, demand: Demand, board: DemandVerdicts, nodes: NodeSet) -> None:
         """Costs what is new and can be afforded, never a look at all kinds: there may be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
         seen = board.seen | board.put_off
@@ -530,7 +530,7 @@ class Boards:
         assert kind is not None
         return kind
 
-    def _look_at(self, demand: Demand, board: Board, kind: NodeKind, *, nodes: NodeSet) -> Work[None]:
+    def _look_at(self, demand: Demand, board: DemandVerdicts, kind: NodeKind, *, nodes: NodeSet) -> Work[None]:
         """At nodes of one kind, as long as a search may take."""
         try:
             verdict = yield from self._searches.verdict(demand, kind, (nodes & -nodes).bit_length() - 1)
@@ -539,7 +539,7 @@ class Boards:
         else:
             self._note(board, verdict, nodes)
 
-    def _note(self, board: Board, verdict: Verdict, nodes: NodeSet) -> None:
+    def _note(self, board: DemandVerdicts, verdict: Verdict, nodes: NodeSet) -> None:
         board.put_off &= ~nodes
         if not verdict.refusal:
             board.fit |= nodes
@@ -547,7 +547,7 @@ class Boards:
             into = board.failed if verdict.failed else board.refused
             into[verdict.refusal] = into.get(verdict.refusal, EMPTY) | nodes
 
-    def _forget(self, board: Board, nodes: NodeSet) -> None:
+    def _forget(self, board: DemandVerdicts, nodes: NodeSet) -> None:
         board.fit &= ~nodes
         board.put_off &= ~nodes
         board.refused = {text: left for text, some in board.refused.items() if (left := some & ~nodes)}

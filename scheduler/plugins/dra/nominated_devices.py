@@ -28,11 +28,11 @@ from scheduler.api.resource_v1 import (
     ResourceSlice,
 )
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
+from scheduler.cache.devices.allocation_state import AllocationState, HypotheticalState
 from scheduler.cache.devices.claim_tracker import is_made_for
 from scheduler.cache.devices.manager import may_be_devices
 from scheduler.cache.devices.pools import PoolKey, PoolView
-from scheduler.cache.devices.shared_pools import Sight
+from scheduler.cache.devices.shared_pools import PoolVisibility
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
@@ -45,13 +45,13 @@ from scheduler.plugins.dra.allocator import AllocationError
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.hints import FREED, Frees
-from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S, Boards, Verdict
+from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S, NodeVerdicts, Verdict
 from scheduler.plugins.dra.requests import Demand
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 
 @dataclass(slots=True, eq=False)
-class AsIf:
+class HypotheticalNode:
     """One node in a trial."""
 
     slot: int
@@ -61,9 +61,9 @@ class AsIf:
     """Uids of pods that have left it."""
     kept: tuple[AllocationResult, ...] = ()
 
-    def clone(self) -> AsIf:
+    def clone(self) -> HypotheticalNode:
         """For a trial within."""
-        return AsIf(self.slot, self.claims, set(self.gone), self.kept)
+        return HypotheticalNode(self.slot, self.claims, set(self.gone), self.kept)
 
     @property
     def freed(self) -> frozenset[str]:
@@ -76,7 +76,7 @@ class AsIf:
         )
 
 
-class Holders:
+class DeviceHolders:
     """Looks at the cache; keeps nothing."""
 
     def __init__(self, cluster: Cluster, preempting: Preempting) -> None:
@@ -102,7 +102,7 @@ class Holders:
                 if claim is not None and claim.is_allocated:
                     yield uid, claim
 
-    def leaving(self, as_if: AsIf) -> frozenset[str]:
+    def leaving(self, as_if: HypotheticalNode) -> frozenset[str]:
         """Claims that are given back without anybody's doing: all their users go, or have gone."""
         return frozenset(
             claim.uid for claim in as_if.claims if all(self._goes(user) for user in claim.status.reserved_for)
@@ -161,10 +161,10 @@ class _Avoided(NamedTuple):
     """All of it is among the parts."""
 
 
-class Keeping:
+class NominatedDevices:
     """Of one profile. Changes nothing but its own memory."""
 
-    def __init__(self, handle: Handle, boards: Boards, look: Look, holders: Holders) -> None:
+    def __init__(self, handle: Handle, boards: NodeVerdicts, look: Look, holders: DeviceHolders) -> None:
         self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
@@ -174,7 +174,7 @@ class Keeping:
         self._holders = holders
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
-        self._reached: WeakKeyDictionary[Sight, dict[Demand, bool]] = WeakKeyDictionary()
+        self._reached: WeakKeyDictionary[PoolVisibility, dict[Demand, bool]] = WeakKeyDictionary()
         self._dues: BoundedCache[int, _Dues] = BoundedCache(_REMEMBERED)
         """By slot."""
         self._avoided: dict[str, _Avoided] = {}
@@ -183,7 +183,7 @@ class Keeping:
 
     # -- what is for whom ----------------------------------------------------------------------------------------------
 
-    def on(self, known: DeviceState, as_if: AsIf, other: PodInfo) -> Kept:
+    def on(self, known: DeviceState, as_if: HypotheticalNode, other: PodInfo) -> Kept:
         """What the pod will have on the node that it is nominated to, besides what is kept there already."""
         kept = self._due(known, as_if, self._asked(other, as_if.slot))
         self._note(other, kept)
@@ -197,12 +197,12 @@ class Keeping:
             known.kept_elsewhere = self._of_shared(known, pod)
         return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
 
-    def as_if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> UseAsIf:
+    def as_if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> HypotheticalState:
         """Devices in use as if these claims had given theirs back, and as if those kept were taken."""
-        besides = DeviceUse(shares_count=self._shares_count)
+        besides = AllocationState(shares_count=self._shares_count)
         for at, allocation in enumerate(kept):
             besides.hold(f"kept {at}", allocation)
-        return UseAsIf(self._devices.use, without, besides)
+        return HypotheticalState(self._devices.use, without, besides)
 
     def _asked(self, other: PodInfo, slot: int) -> Variant | None:
         """What a pod nominated to the node asks it for; None for nothing."""
@@ -212,7 +212,7 @@ class Keeping:
         variant = state.get(STATE).variant(slot)
         return variant if variant is not None and variant.demand is not None else None
 
-    def _due(self, known: DeviceState, as_if: AsIf, variant: Variant | None) -> Kept:
+    def _due(self, known: DeviceState, as_if: HypotheticalNode, variant: Variant | None) -> Kept:
         """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods.
 
         Nothing once the searches of this attempt, which block the event loop, have taken `LONGEST_HOLD_S` together.
@@ -283,7 +283,7 @@ class Keeping:
 
         Remembered while the node sees the same devices in the same use, of the same claims, which as many pods leave.
         """
-        as_if = AsIf(slot, self._holders.at(slot, claims))
+        as_if = HypotheticalNode(slot, self._holders.at(slot, claims))
         kind = self._devices.on_nodes.kind(slot)
         if kind is None:
             return (_Due((), ()),) * len(variants)
@@ -294,7 +294,7 @@ class Keeping:
             last = self._dues.put(slot, _Dues(rests_on, tuple(self._searched(known, as_if, variants))))
         return last.dues
 
-    def _searched(self, known: DeviceState, as_if: AsIf, variants: Sequence[Variant]) -> Iterator[_Due]:
+    def _searched(self, known: DeviceState, as_if: HypotheticalNode, variants: Sequence[Variant]) -> Iterator[_Due]:
         is_shared = self._devices.on_nodes.is_shared
         for variant in variants:
             kept = self._due(known, as_if, variant)

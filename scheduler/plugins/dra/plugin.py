@@ -26,7 +26,7 @@ from scheduler.core.feature_gates import (
 )
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, EventHint, PostFiltered, Scores, WhatIf
+from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.plugins.dra.allocator import AllocationError
 from scheduler.plugins.dra.binding import ClaimBinder
@@ -35,14 +35,21 @@ from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
 from scheduler.plugins.dra.error_nodes import ErrorNodes
-from scheduler.plugins.dra.explain import Accounts
+from scheduler.plugins.dra.explain import Explanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import Hints
 from scheduler.plugins.dra.node_devices import Rules
-from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, Boards, Verdict, limits_of, named
-from scheduler.plugins.dra.preemption import WAITING, Evicting
+from scheduler.plugins.dra.node_verdicts import (
+    CANNOT_ALLOCATE,
+    LONGEST_ATTEMPT_S,
+    NodeVerdicts,
+    Verdict,
+    limits_of,
+    named,
+)
+from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.requests import Demand, Demands, request_problem, unreadable
-from scheduler.plugins.dra.scoring import Alternatives, has_alternatives
+from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
 from scheduler.plugins.dra.search_order import packing
 from scheduler.plugins.dra.selectors import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
@@ -78,7 +85,7 @@ class DynamicResources:
         self._packs = ours.device_scoring == "pack"
         self._minds_users = not ours.parity
         self._hints = Hints(handle)
-        self._boards = Boards(
+        self._boards = NodeVerdicts(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
@@ -88,10 +95,10 @@ class DynamicResources:
             searched=handle.device_metrics.searched,
         )
         self._error_nodes = ErrorNodes(self._devices.on_nodes)
-        self._alternatives = Alternatives(self._nodes, self._devices.on_nodes, self._boards)
-        self._evicting = Evicting(handle, self._boards, self.pre_filter)
+        self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._boards)
+        self._evicting = DevicePreemption(handle, self._boards, self.pre_filter)
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
-        self._accounts = Accounts(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
+        self._accounts = Explanations(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -320,7 +327,7 @@ class DynamicResources:
         text = f"node {self._nodes.name(slot)}: timed out trying to allocate devices"
         return Rejection(self.name, Code.ERROR, (text,))
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> PostFiltered:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> PostFiltered:
         """Give devices back that keep the pod from running anywhere (§3.5)."""
         if not self._is_on:
             return Rejection(self.name, Code.UNSCHEDULABLE, ("plugin disabled",))

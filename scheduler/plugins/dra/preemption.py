@@ -20,12 +20,12 @@ from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import T, Work, finish
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, StateKey, WhatIf
+from scheduler.framework.interface import CycleState, DryRun, StateKey
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.hints import Frees
-from scheduler.plugins.dra.node_verdicts import NO_DEVICES, Boards, Verdict
-from scheduler.plugins.dra.nominated_devices import AsIf, Holders, Keeping, Kept, Look
+from scheduler.plugins.dra.node_verdicts import NO_DEVICES, NodeVerdicts, Verdict
+from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, Kept, Look, NominatedDevices
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
 WAITING: Final = Rejection(
@@ -53,20 +53,20 @@ class _Wait(NamedTuple):
     since: float
 
 
-_AS_IF: Final[StateKey[AsIf]] = StateKey(f"{PLUGIN}/AsIf")
+_AS_IF: Final[StateKey[HypotheticalNode]] = StateKey(f"{PLUGIN}/AsIf")
 
 
-class Evicting:
+class DevicePreemption:
     """Of one profile. Changes nothing but the state of attempts; where it is switched off, not even that."""
 
-    def __init__(self, handle: Handle, boards: Boards, look: Look) -> None:
+    def __init__(self, handle: Handle, boards: NodeVerdicts, look: Look) -> None:
         self._is_on = handle.ours.device_preemption == "on"
         self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._boards = boards
-        self._holders = Holders(handle.cluster, handle.preempting)
-        self._keeping = Keeping(handle, boards, look, self._holders)
+        self._holders = DeviceHolders(handle.cluster, handle.preempting)
+        self._keeping = NominatedDevices(handle, boards, look, self._holders)
         self._clock = handle.clock
         self._waits = handle.kept("DynamicResources.waits", partial(BoundedCache[str, _Wait], _REMEMBERED))
         """By uid of the preemptor."""
@@ -124,7 +124,7 @@ class Evicting:
         kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
         return self._keeping.as_if(_NOTHING, kept) if kept else None
 
-    def _as_if(self, state: CycleState, slot: int) -> AsIf | None:
+    def _as_if(self, state: CycleState, slot: int) -> HypotheticalNode | None:
         """None where devices are none of the trial's matter: the pod needs none there, or has them."""
         known = state.get(STATE) if self._is_on and state.has(STATE) else None
         variant = known.variant(slot) if known is not None and not known.allocations else None
@@ -132,7 +132,7 @@ class Evicting:
             return None
         if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
             self._devices.on_nodes.catch_up()
-            state.set(_AS_IF, AsIf(slot, self._holders.at(slot, {})))
+            state.set(_AS_IF, HypotheticalNode(slot, self._holders.at(slot, {})))
         return state.get(_AS_IF)
 
     def _elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
@@ -158,12 +158,16 @@ class Evicting:
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
             lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
             kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
-            if (yield from self._suffices(known, AsIf(slot, self._holders.at(slot, claims), lesser, kept), timed)):
+            if (
+                yield from self._suffices(
+                    known, HypotheticalNode(slot, self._holders.at(slot, claims), lesser, kept), timed
+                )
+            ):
                 helped |= 1 << slot
             yield
         return helped
 
-    def _suffices(self, known: DeviceState, as_if: AsIf, timed: Timed) -> Work[bool]:
+    def _suffices(self, known: DeviceState, as_if: HypotheticalNode, timed: Timed) -> Work[bool]:
         variant = known.variant(as_if.slot)
         freed = as_if.freed - {claim.uid for claim in known.claims}
         if variant is None or variant.demand is None or not freed:
@@ -185,7 +189,7 @@ class Evicting:
 
     # -- waiting for what was made free ----------------------------------------------------------------------------------
 
-    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: WhatIf) -> bool:
+    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun) -> bool:
         """Whether the devices that the pod was nominated for are on their way: nobody else has to die for it."""
         short = _short(refused) if self._is_on else EMPTY
         nominated = what_if.nominated_to if short else ""
@@ -193,7 +197,7 @@ class Evicting:
         variant = known.variant(slot) if slot is not None and short >> slot & 1 else None
         if slot is None or variant is None or variant.demand is None:
             return False
-        as_if = AsIf(slot, self._holders.at(slot, {}))
+        as_if = HypotheticalNode(slot, self._holders.at(slot, {}))
         leaving = self._holders.leaving(as_if) - {claim.uid for claim in known.claims}
         if not leaving or not self._fits(variant, slot, self._keeping.as_if(leaving, known.kept.get(slot, ()))):
             return False

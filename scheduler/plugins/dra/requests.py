@@ -26,7 +26,7 @@ from scheduler.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from scheduler.cache.devices.manager import DeviceClasses, Devices
+from scheduler.cache.devices.manager import DeviceClasses, SharedDRAManager
 from scheduler.core.caching import BoundedCache
 from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PRIORITIZED_LIST
 from scheduler.framework.status import Code
@@ -240,7 +240,7 @@ def too_many(claim: str, least: int) -> str:
 Problem = tuple[Code, tuple[str, ...]]
 
 
-def request_problem(claim: ResourceClaim, devices: Devices, gates: frozenset[str]) -> Problem | None:
+def request_problem(claim: ResourceClaim, devices: SharedDRAManager, gates: frozenset[str]) -> Problem | None:
     """The first request that cannot be, with upstream's code and text."""
     for request in claim.spec.devices.requests:
         about = f"resource claim {claim.key}, request {request.name}"
@@ -262,13 +262,13 @@ def request_problem(claim: ResourceClaim, devices: Devices, gates: frozenset[str
     return None
 
 
-def unreadable(devices: Devices, kind: str, key: str) -> str:
+def unreadable(devices: SharedDRAManager, kind: str, key: str) -> str:
     """What to say behind "there is no such object" if there is one that cannot be read; else ""."""
     found = devices.broken.get((kind, key))
     return f" ({kind} {key} cannot be read: {found.why})" if found is not None else ""
 
 
-def _class_problem(name: str, label: str, devices: Devices) -> Problem | None:
+def _class_problem(name: str, label: str, devices: SharedDRAManager) -> Problem | None:
     if not name:
         return Code.ERROR, (f"request {label}: unsupported request type",)
     if devices.classes.get(name) is None:

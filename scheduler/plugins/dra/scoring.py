@@ -16,7 +16,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import Scores
 from scheduler.plugins.dra.allocator import Picked
 from scheduler.plugins.dra.checking import TimedOut
-from scheduler.plugins.dra.node_verdicts import Boards
+from scheduler.plugins.dra.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.requests import Demand
 from scheduler.plugins.dra.state import DeviceState
 
@@ -29,10 +29,10 @@ def has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
     return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
 
 
-class Alternatives:
+class AlternativesScore:
     """Reads what a search of each node would give, so it searches each kind of nodes."""
 
-    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, boards: Boards) -> None:
+    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, boards: NodeVerdicts) -> None:
         self._nodes = nodes
         self._on_nodes = on_nodes
         self._boards = boards

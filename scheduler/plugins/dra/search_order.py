@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from scheduler.plugins.dra.allocator import Order
 from scheduler.plugins.dra.constraints import Values
-from scheduler.plugins.dra.node_devices import Seats
+from scheduler.plugins.dra.node_devices import NodeDevices
 from scheduler.plugins.dra.requests import Ask, Demand
 
 _Rank: TypeAlias = tuple[float | int, ...]
 
 
-def packing(demand: Demand, seats: Seats) -> Order:
+def packing(demand: Demand, seats: NodeDevices) -> Order:
     """The order in which a search tries the devices of a node."""
 
     def order(c: int, ask: Ask) -> Sequence[int]:
@@ -36,7 +36,7 @@ def packing(demand: Demand, seats: Seats) -> Order:
     return order
 
 
-def _group_sizes(demand: Demand, seats: Seats, c: int, ask: Ask, numbers: Sequence[int]) -> dict[int, _Rank]:
+def _group_sizes(demand: Demand, seats: NodeDevices, c: int, ask: Ask, numbers: Sequence[int]) -> dict[int, _Rank]:
     """Per device: whether its group is too small, and how large it is, for each constraint that wants equal values."""
     claim = demand.claims[c]
     out: dict[int, _Rank] = {}
@@ -59,7 +59,7 @@ def _group_sizes(demand: Demand, seats: Seats, c: int, ask: Ask, numbers: Sequen
     return out
 
 
-def _draw(seats: Seats, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
+def _draw(seats: NodeDevices, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
     """The largest share of a counter that the device takes, and the least that is left of any it draws on."""
     consumes = seats.devices[number].device.consumes_counters
     if not consumes:
@@ -78,7 +78,7 @@ def _draw(seats: Seats, number: int, left: dict[int, dict[tuple[str, str], int]]
     return share, spare
 
 
-def _room(seats: Seats, ask: Ask, number: int) -> _Rank:
+def _room(seats: NodeDevices, ask: Ask, number: int) -> _Rank:
     """What would be left of a shared device, the tightest of its capacities."""
     if not seats.shared >> number & 1:
         return (0.0,)
@@ -92,6 +92,6 @@ def _room(seats: Seats, ask: Ask, number: int) -> _Rank:
     return (min(spare, default=0.0),)
 
 
-def _size(seats: Seats, number: int) -> tuple[int, ...]:
+def _size(seats: NodeDevices, number: int) -> tuple[int, ...]:
     """All capacities, by name."""
     return tuple(amount.value.nano for _, amount in sorted(seats.devices[number].device.capacity.items()))

@@ -25,9 +25,9 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins.volumebinding.api_updates import Patience, VolumeWriter
 from scheduler.plugins.volumebinding.assume import Assumptions
-from scheduler.plugins.volumebinding.check_bindings import Waiter
-from scheduler.plugins.volumebinding.diagnostics import Slowness
-from scheduler.plugins.volumebinding.find import Finder, account_of
+from scheduler.plugins.volumebinding.check_bindings import BindingChecker
+from scheduler.plugins.volumebinding.diagnostics import SlowBindingReports
+from scheduler.plugins.volumebinding.find import VolumeFinder, account_of
 from scheduler.plugins.volumebinding.pod_volumes import (
     Conflicts,
     NotWritten,
@@ -88,12 +88,12 @@ class VolumeBinder:
         self._assumptions = Assumptions(cluster.volumes)
         self._pace = handle.kept("VolumeBinding.pace", Pace)
         together = ours.storage_capacity_reservation == _LEDGER
-        self._finder = Finder(cluster.nodes, cluster.volumes, together=together)
-        self._waiter = Waiter(
+        self._finder = VolumeFinder(cluster.nodes, cluster.volumes, together=together)
+        self._waiter = BindingChecker(
             cluster,
             self._assumptions,
             clock=handle.clock,
-            slowness=Slowness(handle),
+            slowness=SlowBindingReports(handle),
             follows_events=ours.bind_poll == _EVENTS,
         )
         self._writer = VolumeWriter(

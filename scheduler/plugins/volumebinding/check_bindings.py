@@ -27,7 +27,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.wait import wait_until
 from scheduler.plugins.volumebinding.assume import Assumptions
-from scheduler.plugins.volumebinding.diagnostics import MARKS_S, Slowness
+from scheduler.plugins.volumebinding.diagnostics import MARKS_S, SlowBindingReports
 from scheduler.plugins.volumebinding.pod_volumes import DynamicStep, NotWritten, Plan, StaticStep, VolumeError
 
 
@@ -71,11 +71,17 @@ SLOW_POLL_S: Final = 5.0
 """The safety net of waits that take long: thousands may wait for slow provisioners."""
 
 
-class Waiter:
+class BindingChecker:
     """Waits for one plan at a time, for any number of plans beside each other."""
 
     def __init__(
-        self, cluster: Cluster, assumptions: Assumptions, *, clock: Clock, slowness: Slowness, follows_events: bool
+        self,
+        cluster: Cluster,
+        assumptions: Assumptions,
+        *,
+        clock: Clock,
+        slowness: SlowBindingReports,
+        follows_events: bool,
     ) -> None:
         """Without `follows_events` it looks as upstream does: once a second, for the first time after a second."""
         self._cluster = cluster

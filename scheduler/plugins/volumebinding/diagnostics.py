@@ -34,7 +34,7 @@ class _Wait(NamedTuple):
     """"" where none is waited for."""
 
 
-class Slowness:
+class SlowBindingReports:
     """Tells the pod's user; the binding goes on."""
 
     def __init__(self, handle: Handle) -> None:

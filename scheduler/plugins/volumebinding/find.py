@@ -106,7 +106,7 @@ _COMPARED: Final = 6
 _ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
 
 
-class Finder:
+class VolumeFinder:
     """Reads the caches as they are; keeps nothing."""
 
     def __init__(self, nodes: Nodes, volumes: Volumes, *, together: bool) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.api.resource_v1 import DeviceId
-from scheduler.cache.devices.allocation_state import DeviceUse
-from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.devices.allocation_state import AllocationState
+from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.unit.objects import pod
 
@@ -47,7 +47,7 @@ OWN = made().owned_by("p", "p")
     ],
 )
 def test_found_by_annotation_and_controller(claim: ClaimBuilder, is_found: bool) -> None:
-    claims = ResourceClaims(DeviceUse())
+    claims = ClaimTracker(AllocationState())
     claims.set(claim.typed())
 
     found = claims.made_for(POD)
@@ -57,7 +57,7 @@ def test_found_by_annotation_and_controller(claim: ClaimBuilder, is_found: bool)
 
 def test_it_follows_what_becomes_of_the_claim() -> None:
     """The newest is answered; another that is there, once the first is gone."""
-    claims = ResourceClaims(DeviceUse())
+    claims = ClaimTracker(AllocationState())
     claims.set(made("b", version=2).owned_by("p", "p").typed())
     claims.set(OWN.typed())
     assert claims.made_for(POD) == claims.get("default/b")
@@ -86,7 +86,7 @@ _STEPS = st.lists(
 
 @given(_STEPS)
 def test_the_index_is_what_a_look_at_all_claims_would_find(steps: list[tuple[str, str, str, bool]]) -> None:
-    claims = ResourceClaims(DeviceUse())
+    claims = ClaimTracker(AllocationState())
     for version, (what, name, owner, is_marked) in enumerate(steps, start=1):
         if what == "remove":
             claims.remove(f"default/{name}")
@@ -107,7 +107,7 @@ def test_the_index_is_what_a_look_at_all_claims_would_find(steps: list[tuple[str
 # -- in flight before it is made ---------------------------------------------------------------------------------------
 
 
-class Uses(DeviceUse):
+class Uses(AllocationState):
     """Checks at every change that the device is in use, once it was."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Uses(DeviceUse):
 def test_its_devices_are_in_use_throughout() -> None:
     """Under a uid of its own, as the claim that was made, as what the watch shows: never in between."""
     use = Uses()
-    claims = ResourceClaims(use)
+    claims = ClaimTracker(use)
     in_memory = a_claim("<extended-resources>").allocated(a_result("r", str(D0))).typed()
     claims.signal("temporary", in_memory)
     assert ["temporary"] == list(use.holders(D0))
@@ -146,7 +146,7 @@ def test_its_devices_are_in_use_throughout() -> None:
 def test_nothing_is_adopted_that_is_not_in_flight() -> None:
     """The attempt has ended meanwhile."""
     use = Uses()
-    claims = ResourceClaims(use)
+    claims = ClaimTracker(use)
     claims.adopt("temporary", OWN.typed())
 
     assert [] == list(claims.in_flight())
@@ -155,7 +155,7 @@ def test_nothing_is_adopted_that_is_not_in_flight() -> None:
 
 def test_it_is_dropped_before_the_watch_shows_it() -> None:
     use = Uses()
-    claims = ResourceClaims(use)
+    claims = ClaimTracker(use)
     claims.signal("temporary", a_claim("<extended-resources>").allocated(a_result("r", str(D0))).typed())
     claims.adopt("temporary", OWN.typed())
 

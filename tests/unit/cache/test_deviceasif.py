@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from scheduler.api.quantity import from_nano
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceId, DeviceRequestAllocationResult
-from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
+from scheduler.cache.devices.allocation_state import AllocationState, HypotheticalState
 
 DEVICES = tuple(DeviceId("drv", "pool", name) for name in "abc")
 results = st.builds(
@@ -34,7 +34,7 @@ allocations = st.lists(results, min_size=1, max_size=3, unique_by=lambda each: (
 def test_as_if_it_were_so(
     held: dict[str, AllocationResult], gone: frozenset[str], kept: dict[str, AllocationResult]
 ) -> None:
-    use, besides, really = DeviceUse(), DeviceUse(), DeviceUse()
+    use, besides, really = AllocationState(), AllocationState(), AllocationState()
     for uid, allocation in held.items():
         use.hold(uid, allocation)
         if uid not in gone:
@@ -44,7 +44,7 @@ def test_as_if_it_were_so(
         really.hold(uid, allocation)
     revision = use.revision
 
-    as_if = UseAsIf(use, gone, besides)
+    as_if = HypotheticalState(use, gone, besides)
 
     for device in DEVICES:
         assert as_if.is_exclusive(device) == really.is_exclusive(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.api.resource_v1 import DeviceId
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.cache.nodes.nodes import Nodes
@@ -20,7 +20,7 @@ PARTS = a_slice("n1", "d", HALF, a_device("m").shared().cap("room", "8"), a_devi
 
 def of(*slices: SliceBuilder, partitionable: bool = True) -> DeviceNodes:
     """These are published."""
-    nodes = DeviceNodes(Nodes(), DeviceUse(), partitionable=partitionable)
+    nodes = DeviceNodes(Nodes(), AllocationState(), partitionable=partitionable)
     for each in slices:
         nodes.set_slice(each.typed())
     return nodes

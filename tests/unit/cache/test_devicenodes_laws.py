@@ -23,8 +23,8 @@ from scheduler.api.resource_v1 import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from scheduler.cache.devices.allocation_state import DeviceUse
-from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.devices.allocation_state import AllocationState
+from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.devices.manager import DeviceClasses
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind
@@ -35,8 +35,8 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
 from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode, Search
-from scheduler.plugins.dra.node_devices import Rules, Seats
-from scheduler.plugins.dra.node_verdicts import Boards, placeholders
+from scheduler.plugins.dra.node_devices import NodeDevices, Rules
+from scheduler.plugins.dra.node_verdicts import NodeVerdicts, placeholders
 from scheduler.plugins.dra.requests import Demand, Demands
 from scheduler.plugins.dra.selectors import SelectorSets
 from tests.examples import examples
@@ -56,11 +56,11 @@ class Caches:
     def __init__(self, gates: frozenset[str], demands: list[list[ResourceClaim]]) -> None:
         self.gates = gates
         self.nodes = Nodes(capacity=1)
-        self.use = DeviceUse()
-        self.claims = ResourceClaims(self.use)
+        self.use = AllocationState()
+        self.claims = ClaimTracker(self.use)
         self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
         self.rules = Rules.of(gates)
-        self.boards = Boards(self.on_nodes, self.use, VirtualClock(), self.rules)
+        self.boards = NodeVerdicts(self.on_nodes, self.use, VirtualClock(), self.rules)
         classes = DeviceClasses()
         for name, device_class in Maker(random.Random(0)).classes().items():
             classes.put(name, device_class)
@@ -105,7 +105,7 @@ class Caches:
         return {self.nodes.name(slot): self._searched_at(demand, slot) for slot in nodeset.each(self.nodes.present)}
 
     def _searched_at(self, demand: Demand, slot: int) -> str:
-        seats = Seats(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
+        seats = NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
         try:
             picked = Search(demand, seats, placeholders(demand)).run()
         except (AllocationError, FailedOnNode) as error:

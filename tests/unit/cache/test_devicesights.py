@@ -23,10 +23,10 @@ from scheduler.api.resource_v1 import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import PoolKey
-from scheduler.cache.devices.shared_pools import Sight
+from scheduler.cache.devices.shared_pools import PoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from tests.examples import examples
@@ -59,7 +59,7 @@ class World:
         self.held: dict[str, AllocationResult | None] = {}
         self.partitionable = partitionable
         self.nodes = Nodes(capacity=1)
-        self.use = DeviceUse()
+        self.use = AllocationState()
         self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=partitionable)
         self.there: dict[str, Node] = {}
         self.slices: dict[str, ResourceSlice] = {}
@@ -188,7 +188,7 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
     world.on_nodes.catch_up()
 
     as_the_rules_say(world)
-    fresh = DeviceNodes(world.nodes, DeviceUse(), partitionable=partitionable)
+    fresh = DeviceNodes(world.nodes, AllocationState(), partitionable=partitionable)
     for each in world.slices.values():
         fresh.set_slice(each)
     fresh.catch_up()
@@ -246,7 +246,7 @@ def test_who_has_followed_everything_knows_what_somebody_sees_who_comes_now(
             world.on_nodes.catch_up()
     world.on_nodes.catch_up()
 
-    nodes, use = Nodes(capacity=1), DeviceUse()
+    nodes, use = Nodes(capacity=1), AllocationState()
     fresh = DeviceNodes(nodes, use, partitionable=partitionable)
     for node in world.there.values():
         nodes.set_node(node)
@@ -331,13 +331,13 @@ def test_devices_that_nobody_sees_any_more_are_forgotten() -> None:
     world = World(random.Random(0), partitionable=True)
     for name in NAMES:
         world.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name)))
-    seen: list[weakref.ref[Sight]] = []
+    seen: list[weakref.ref[PoolVisibility]] = []
     for generation in range(1, 10):
         devices = (Device(name=f"d{generation}"),)
         spec = ResourceSliceSpec("drv", ResourcePool("p1", generation, 1), devices=devices, all_nodes=True)
         world.on_nodes.set_slice(ResourceSlice(Metadata(name="p1"), spec))
         world.on_nodes.catch_up()
-        for use in (DeviceUse(), world.use):
+        for use in (AllocationState(), world.use):
             kind = world.on_nodes.kind_if(0, use)
             assert kind is not None
             seen.append(weakref.ref(kind.sight))

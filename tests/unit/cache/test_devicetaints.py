@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.api.resource_v1 import ResourceSlice
-from scheduler.cache.devices.manager import Devices
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.taints import TaintRules, may_mean
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
@@ -112,7 +112,7 @@ def test_whatever_comes_in_whatever_order_slices_count_as_their_rules_say(
     steps: list[ResourceSlice | tuple[str, ...]],
 ) -> None:
     """And each slice that counts otherwise because of a rule is told of, with what it was."""
-    devices = Devices(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
+    devices = SharedDRAManager(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
     slices: dict[str, ResourceSlice] = {}
     rules: dict[str, TaintRuleBuilder] = {}
     counted: dict[str, ResourceSlice] = {}
@@ -147,7 +147,7 @@ def test_a_rule_is_looked_at_by_driver_and_pool() -> None:
 
 def test_a_rule_that_says_the_same_costs_no_look_at_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its controller writes its status with every pod that it evicts."""
-    devices = Devices(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
+    devices = SharedDRAManager(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
     devices.set_slice(SLICE)
     rule = selecting("r").typed()
     devices.put_rule("r", None, rule)
@@ -164,7 +164,7 @@ def test_a_rule_that_says_the_same_costs_no_look_at_the_slices(monkeypatch: pyte
 
 
 def test_248_while_the_gate_is_off() -> None:
-    devices = Devices(Nodes(), DEVICE_GATES_ON)
+    devices = SharedDRAManager(Nodes(), DEVICE_GATES_ON)
     devices.set_slice(SLICE)
 
     assert [] == devices.put_rule("r", None, selecting("r").typed())

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.api.quantity import parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceId, DeviceRequestAllocationResult
-from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
+from scheduler.cache.devices.allocation_state import AllocationState, HypotheticalState
 
 DEVICE = DeviceId("a", "p", "d")
 
@@ -30,12 +30,12 @@ def _part(share: str, **consumed: str) -> AllocationResult:
 )
 def test_a_part_that_is_given_back_leaves_no_trace(stays, wanted):
     """Nodes are alike if their use is equal: a zero that stands for what was there once would tell them apart."""
-    use, never = DeviceUse(), DeviceUse()
+    use, never = AllocationState(), AllocationState()
     use.hold("gone", _part("1", mem="3"))
     for each in (use, never):
         each.hold("here", _part("2", **stays))
 
-    as_if = UseAsIf(use, frozenset({"gone"}), DeviceUse())
+    as_if = HypotheticalState(use, frozenset({"gone"}), AllocationState())
     assert wanted == as_if.consumed(DEVICE)
     use.hold("gone", None)
 

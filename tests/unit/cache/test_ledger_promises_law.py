@@ -16,7 +16,7 @@ from hypothesis import example, given, strategies as st
 
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity_reservations import HOLD_S, Entry, Ledger
+from scheduler.cache.storage.capacity_reservations import HOLD_S, CapacityReservations, Entry
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.testing.builders.core import node
 from tests.support.clock import VirtualClock
@@ -65,7 +65,7 @@ class History:
         """A process that has listed everything."""
         self.nodes = Nodes()
         self.cache = Volumes(self.nodes, self.clock)
-        self.ledger: Ledger = self.cache.ledger
+        self.ledger: CapacityReservations = self.cache.ledger
         self.ledger.pools_share("all")
         for name in "DE":
             self.cache.set_class(a_class(name, "p").typed())

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.api.quantity import parse
 from scheduler.api.resource_v1 import DeviceId, ResourceClaim
-from scheduler.cache.devices.allocation_state import DeviceUse
-from scheduler.cache.devices.claim_tracker import ResourceClaims
+from scheduler.cache.devices.allocation_state import AllocationState
+from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.core import Manifest
@@ -26,8 +26,8 @@ class World:
     """A cache of claims over what is in use."""
 
     def __init__(self, *, shares_count: bool = True) -> None:
-        self.use = DeviceUse(shares_count=shares_count)
-        self.claims = ResourceClaims(self.use)
+        self.use = AllocationState(shares_count=shares_count)
+        self.claims = ClaimTracker(self.use)
 
     def told(self) -> Told:
         """The versions before and after, of each change since the last time."""
@@ -263,7 +263,7 @@ def test_260_without_consumable_capacity_a_share_is_the_whole_device() -> None:
         pytest.param(lambda claims: claims.remove(KEY), id="deleted"),
     ],
 )
-def test_261_deallocated_or_deleted(end: Callable[[ResourceClaims], None]) -> None:
+def test_261_deallocated_or_deleted(end: Callable[[ClaimTracker], None]) -> None:
     """The device is free again, and whoever follows the index is told which."""
     world = World()
     world.claims.set(claim(1, A))

@@ -29,7 +29,7 @@ from scheduler.framework.status import Code, Groups, Nominate, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import DefaultPreemption
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, DryRun, Rule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, PreemptionDryRun, Rule
 from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
@@ -272,7 +272,7 @@ class House:
 
     def on(self, incoming: PodInfo, name: str, rule: Rule | None = None) -> Answer:
         """The dry run on one node, nothing remembered."""
-        dry_run = DryRun(self.cluster, rule or Rule())
+        dry_run = PreemptionDryRun(self.cluster, rule or Rule())
         return finish(dry_run.on(self.what_if(incoming), incoming, self.slot(name), None))
 
     def victims(self, incoming: PodInfo, name: str, rule: Rule | None = None) -> list[str] | Refusal:

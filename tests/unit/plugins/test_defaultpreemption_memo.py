@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import finish
-from scheduler.framework.interface import CycleState, WhatIf
+from scheduler.framework.interface import CycleState, DryRun
 from scheduler.framework.runtime import Runner
-from scheduler.plugins.defaultpreemption.dry_run import Answer, DryRun, Rule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, PreemptionDryRun, Rule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, Looks, budget, near_to, pod, restarted, spread
@@ -66,18 +66,18 @@ def test_whatever_changes_the_answer_is_noticed(before: list[Any], change: Calla
             house.nominate("n1", thing)
         else:
             house.put(thing)
-    slot, old = house.slot("n1"), DryRun(house.cluster, Rule())
+    slot, old = house.slot("n1"), PreemptionDryRun(house.cluster, Rule())
     first = remembered(old, house, incoming(), slot)
     assert first == remembered(old, house, incoming(), slot)
     change(house)
 
     assert first != remembered(old, house, incoming(), slot)
-    assert remembered(DryRun(house.cluster, Rule()), house, incoming(), slot) == remembered(
+    assert remembered(PreemptionDryRun(house.cluster, Rule()), house, incoming(), slot) == remembered(
         old, house, incoming(), slot
     )
 
 
-def remembered(dry_run: DryRun, house: House, one: PodInfo, slot: int) -> Answer:
+def remembered(dry_run: PreemptionDryRun, house: House, one: PodInfo, slot: int) -> Answer:
     """As PostFilter asks."""
     what_if = house.what_if(one)
     return finish(dry_run.on(what_if, one, slot, dry_run.of(what_if, one)))
@@ -94,12 +94,12 @@ def test_a_refusal_of_the_node_itself_needs_no_trial(rules: dict[str, Any], monk
     """Without all its victims the node is too small: what other nodes hold makes no difference."""
     house = House(node("n1", cpu="3", labels={"zone": "z"}), A, B, C)
     slot, one = house.slot("n1"), incoming(cpu="4", labels={"app": "x"}, **rules)
-    wanted = finish(DryRun(house.cluster, Rule()).on(house.what_if(one), one, slot, None))
+    wanted = finish(PreemptionDryRun(house.cluster, Rule()).on(house.what_if(one), one, slot, None))
     monkeypatch.setattr(house.cluster, "trial", None)
-    dry_run = DryRun(house.cluster, Rule())
+    dry_run = PreemptionDryRun(house.cluster, Rule())
 
     first = remembered(dry_run, house, one, slot)
-    monkeypatch.setattr(WhatIf, "leading", None)
+    monkeypatch.setattr(DryRun, "leading", None)
 
     assert first == wanted
     assert remembered(dry_run, house, one, slot) is first
@@ -109,7 +109,7 @@ def test_pods_of_one_shape_share_an_answer() -> None:
     """Names, labels and namespaces make no difference where no rule looks at them."""
     looks = Looks()
     house = House(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = DryRun(house.cluster, Rule()), house.slot("n1")
+    dry_run, slot = PreemptionDryRun(house.cluster, Rule()), house.slot("n1")
     alike = (incoming(), incoming("another"), incoming(labels={"app": "x"}), incoming(ns="other"))
     answers = {id(remembered(dry_run, house, one, slot)) for one in alike}
 
@@ -121,7 +121,7 @@ def test_the_shape_that_nobody_asked_for_longest_is_forgotten() -> None:
     """Some shapes are remembered, not all there ever were."""
     looks = Looks()
     house = House(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = DryRun(house.cluster, Rule()), house.slot("n1")
+    dry_run, slot = PreemptionDryRun(house.cluster, Rule()), house.slot("n1")
     for milli in (*range(1, 65), 1, 65, 1, 2):
         remembered(dry_run, house, incoming(cpu=f"{milli}m"), slot)
 
@@ -160,7 +160,7 @@ def preemptors(draw: st.DrawFn) -> list[PodInfo]:
 def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], history: list[tuple[Any, ...]]) -> None:
     """After every step, for every preemptor and node; so is what the filters remember of nodes with nominated pods."""
     house = world.house()
-    old = DryRun(house.cluster, Rule())
+    old = PreemptionDryRun(house.cluster, Rule())
     for step in (("asked",), *history):
         apply(house, step)
         for one in incoming:
@@ -168,15 +168,15 @@ def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], histo
             check(house, old, one)
 
 
-def check(house: House, old: DryRun, one: PodInfo) -> None:
+def check(house: House, old: PreemptionDryRun, one: PodInfo) -> None:
     nodes = house.cluster.nodes
     fresh = Runner(
         house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics
     )
     answers = []
-    whole = DryRun(house.cluster, Rule())
+    whole = PreemptionDryRun(house.cluster, Rule())
     """It is given no memory, and so asks all filters at once."""
-    for runner, dry_run in ((house.runner, old), (fresh, DryRun(house.cluster, Rule())), (fresh, whole)):
+    for runner, dry_run in ((house.runner, old), (fresh, PreemptionDryRun(house.cluster, Rule())), (fresh, whole)):
         state = CycleState()
         runner.pre_filter(state, one)
         passed, refused = finish(runner.filter(state, one, nodes.present, exact=True))

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, strategies as st
 
 from scheduler.queueing.active_queue import TicketHeap
-from scheduler.queueing.types import QueuedPod
+from scheduler.queueing.types import QueuedPodInfo
 from tests.unit.queueing.world import pod
 
 PODS = [pod(f"p{n}") for n in range(300)]
@@ -17,10 +17,10 @@ PODS = [pod(f"p{n}") for n in range(300)]
 def test_as_a_sorted_list(steps: list[int | tuple[int] | None]) -> None:
     """Pushes (a number), pops (None) and removals from the middle (a tuple) answer as a stable sorted list would."""
     heap = TicketHeap(itertools.count())
-    model: list[tuple[int, int, QueuedPod]] = []
+    model: list[tuple[int, int, QueuedPodInfo]] = []
     for n, step in enumerate(steps):
         if isinstance(step, int):
-            queued = QueuedPod(PODS[n], 0.0)
+            queued = QueuedPodInfo(PODS[n], 0.0)
             heap.push((step,), queued)
             model.append((step, n, queued))
         elif model:
@@ -41,7 +41,7 @@ def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
     """A pod that went from one heap to the other is found in the other only."""
     tickets = itertools.count()
     one, other = TicketHeap(tickets), TicketHeap(tickets)
-    queued = QueuedPod(PODS[0], 0.0)
+    queued = QueuedPodInfo(PODS[0], 0.0)
     one.push((1,), queued)
     one.discard(queued)
     other.push((1,), queued)
@@ -53,7 +53,7 @@ def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
 def test_dead_entries_do_not_pile_up() -> None:
     """Removed from the middle again and again, the heap stays in proportion to what lives."""
     heap = TicketHeap(itertools.count())
-    first, queued = QueuedPod(PODS[0], 0.0), QueuedPod(PODS[1], 0.0)
+    first, queued = QueuedPodInfo(PODS[0], 0.0), QueuedPodInfo(PODS[1], 0.0)
     heap.push((0,), first)
     for n in range(10_000):
         heap.push((1 + n,), queued)

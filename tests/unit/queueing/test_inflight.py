@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
-from scheduler.queueing.in_flight_events import InFlight
-from scheduler.queueing.types import QueuedPod
+from scheduler.queueing.in_flight_events import InFlightEvents
+from scheduler.queueing.types import QueuedPodInfo
 from tests.unit.queueing.world import pod
 
 POD_LABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 
 
-def queued(name: str) -> QueuedPod:
-    return QueuedPod(pod(name), 0.0)
+def queued(name: str) -> QueuedPodInfo:
+    return QueuedPodInfo(pod(name), 0.0)
 
 
-def seen(in_flight: InFlight, uid: str) -> list[tuple[str, object, bool]]:
+def seen(in_flight: InFlightEvents, uid: str) -> list[tuple[str, object, bool]]:
     kept = in_flight.since_pop(uid)
     assert kept is not None
     return [(recorded.event.label, recorded.new, recorded.is_blurred) for recorded in kept]
@@ -22,7 +22,7 @@ def seen(in_flight: InFlight, uid: str) -> list[tuple[str, object, bool]]:
 
 def test_35_a_second_begin_is_refused() -> None:
     """Overwriting the first would leave its events behind for ever."""
-    in_flight = InFlight()
+    in_flight = InFlightEvents()
     assert in_flight.begin(queued("p"))
     in_flight.record(NODE_ADD, None, 1)
 
@@ -34,7 +34,7 @@ def test_35_a_second_begin_is_refused() -> None:
 
 def test_nothing_is_kept_for_nobody() -> None:
     """Without a pod in flight, or without the one it is about, an event is not kept."""
-    in_flight = InFlight()
+    in_flight = InFlightEvents()
     in_flight.record(NODE_ADD, None, 1)
     in_flight.begin(queued("p"))
     in_flight.record(NODE_ADD, None, 2, target="q")
@@ -44,7 +44,7 @@ def test_nothing_is_kept_for_nobody() -> None:
 
 def test_the_oldest_pod_decides_what_is_kept() -> None:
     """A younger pod's end frees nothing, the oldest's frees what came before the next."""
-    in_flight = InFlight()
+    in_flight = InFlightEvents()
     for name in ("a", "b", "c"):
         in_flight.begin(queued(name))
         in_flight.record(NODE_ADD, None, name)
@@ -59,7 +59,7 @@ def test_the_oldest_pod_decides_what_is_kept() -> None:
 
 def test_the_same_event_twice_in_a_row_is_kept_once() -> None:
     """Only if no pod was popped in between: that pod must see the second."""
-    in_flight = InFlight()
+    in_flight = InFlightEvents()
     node = object()
     in_flight.begin(queued("a"))
     in_flight.record(NODE_ADD, None, node)
@@ -74,7 +74,7 @@ def test_the_same_event_twice_in_a_row_is_kept_once() -> None:
 
 def test_too_many_events_are_blurred() -> None:
     """One stays per kind, at the place of its last; single ones keep their objects, and every pod still sees its own."""
-    in_flight = InFlight(events_max=10)
+    in_flight = InFlightEvents(events_max=10)
     in_flight.begin(queued("old"))
     in_flight.record(ASSIGNED_POD_DELETE, "once", None)
     for n in range(9):
@@ -92,7 +92,7 @@ def test_too_many_events_are_blurred() -> None:
 
 def test_updates_of_two_pods_are_not_blurred_into_one() -> None:
     """Each pod still learns that it has changed, whichever of them changed last."""
-    in_flight = InFlight(events_max=5)
+    in_flight = InFlightEvents(events_max=5)
     for name in ("a", "b"):
         in_flight.begin(queued(name))
     for n in range(3):
@@ -107,7 +107,7 @@ def test_updates_of_two_pods_are_not_blurred_into_one() -> None:
 
 def test_a_million_events_stay_a_few() -> None:
     """A pod held at Permit for long must not keep every event of that time."""
-    in_flight = InFlight(events_max=100)
+    in_flight = InFlightEvents(events_max=100)
     in_flight.begin(queued("p"))
     for n in range(5000):
         in_flight.record((NODE_ADD, NODE_DELETE)[n % 2], None, n)

@@ -14,10 +14,10 @@ from hypothesis import event as noted, given, settings, strategies as st
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint, Topics
-from scheduler.queue import QueuedPod, QueueProfile
-from scheduler.queueing.queueing_hints import Strategy, Wakers
+from scheduler.queue import QueuedPodInfo, QueueProfile
+from scheduler.queueing.queueing_hints import QueueingHints, Strategy
 from scheduler.queueing.types import Place
-from scheduler.queueing.unschedulable_pods import Room, Waiting
+from scheduler.queueing.unschedulable_pods import Room, UnschedulablePods
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, HandClock, Tally, by_priority, pod
 
@@ -116,15 +116,15 @@ class Pool:
         self.hints = {OURS: ours, OTHER: others}
         self.tally = Tally()
         profiles = {name: QueueProfile((), by_priority, plugins) for name, plugins in self.hints.items()}
-        self.wakers = Wakers(profiles, metrics=self.tally, clock=HandClock())
-        self.pool = Waiting(self.wakers)
-        self.pods: dict[str, QueuedPod] = {}
+        self.wakers = QueueingHints(profiles, metrics=self.tally, clock=HandClock())
+        self.pool = UnschedulablePods(self.wakers)
+        self.pods: dict[str, QueuedPodInfo] = {}
 
     def put(self, uid: str, info: dict[str, Any], *, plugins: set[str], pending: set[str], gate: str) -> None:
         """A pod begins to wait, in place of what it was before."""
         self.take(uid)
         wants = info.pop("wants")
-        queued = QueuedPod(pod(uid, labels={"wants": wants}, **info), 0.0)
+        queued = QueuedPodInfo(pod(uid, labels={"wants": wants}, **info), 0.0)
         queued.unschedulable_plugins = plugins | ({gate} if gate else set())
         queued.pending_plugins = pending
         queued.gating_plugin = gate
@@ -139,7 +139,7 @@ class Pool:
             queued.info = pod(uid, labels={"wants": "changed"}, priority=7)
             self.pool.remove(queued)
 
-    def expected(self, queued: QueuedPod, event: ClusterEvent, old: str | None, new: str) -> Strategy:
+    def expected(self, queued: QueuedPodInfo, event: ClusterEvent, old: str | None, new: str) -> Strategy:
         plugins = self.hints[queued.profile]
         if queued.place is Place.GATED and not any(
             registration.event.wants(event) and concerns(registration, queued.info, old, new)
@@ -154,7 +154,7 @@ class Pool:
                     best = max(best, yes)
         return best
 
-    def questions(self, queued: QueuedPod, event: ClusterEvent) -> int:
+    def questions(self, queued: QueuedPodInfo, event: ClusterEvent) -> int:
         """How many the rule would put to this pod, if no yes spared the next one."""
         plugins = self.hints[queued.profile]
         return sum(r.event.wants(event) for name in queued.rejecters for r in plugins[name])

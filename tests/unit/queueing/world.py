@@ -14,7 +14,7 @@ from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.framework.interface import EventHint, Hint
 from scheduler.framework.status import Code, Rejection
-from scheduler.queue import QueuedPod, QueueProfile, SchedulingQueue
+from scheduler.queue import QueuedPodInfo, QueueProfile, SchedulingQueue
 from scheduler.queueing.nominator import Nominator
 
 OURS = "kubestow"
@@ -196,20 +196,20 @@ class World:
         """The watch shows that a pod is gone."""
         self.queue.delete(self.store.pop(info.key))
 
-    def pop(self) -> QueuedPod:
+    def pop(self) -> QueuedPodInfo:
         """The next pod; there must be one."""
         queued = self.queue.pop()
         assert queued is not None
         return queued
 
-    def fail(self, queued: QueuedPod, *plugins: str, pending: tuple[str, ...] = ()) -> None:
+    def fail(self, queued: QueuedPodInfo, *plugins: str, pending: tuple[str, ...] = ()) -> None:
         """The attempt fails: rejected by these plugins, or an error if there are none."""
         queued.unschedulable_plugins = set(plugins)
         queued.pending_plugins = set(pending)
         queued.info = self.store[queued.info.key]
         self.queue.requeue(queued)
 
-    def rejected(self, info: PodInfo, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPod:
+    def rejected(self, info: PodInfo, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPodInfo:
         """Add the pod, try it, and have it rejected."""
         self.add(info)
         queued = self.pop()

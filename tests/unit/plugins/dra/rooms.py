@@ -8,7 +8,7 @@ from scheduler.api.core_v1 import Node
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.quantity import from_nano
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.manager import DeviceClasses
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import DeviceKind
@@ -16,7 +16,7 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
 from scheduler.plugins.dra.allocator import Search
-from scheduler.plugins.dra.node_devices import Rules, Seats
+from scheduler.plugins.dra.node_devices import NodeDevices, Rules
 from scheduler.plugins.dra.requests import Demand, Demands
 from scheduler.plugins.dra.search_order import packing
 from scheduler.plugins.dra.selectors import SelectorSets
@@ -33,7 +33,7 @@ class Room:
         self.nodes = Nodes()
         for name, labels in NODES.items():
             self.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name, labels=labels)))
-        self.use = DeviceUse(shares_count=CONSUMABLE in gates)
+        self.use = AllocationState(shares_count=CONSUMABLE in gates)
         for number, allocation in enumerate(_allocations(case.world)):
             self.use.hold(f"u{number}", allocation)
         self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
@@ -49,10 +49,10 @@ class Room:
         yield from ()
         return self.case.world.holds(expression, kind.driver, kind.device)
 
-    def seats(self, node: str) -> Seats:
+    def seats(self, node: str) -> NodeDevices:
         slot = self.nodes.slot(node)
         assert slot is not None
-        return Seats(slot, self.on_nodes.pools(slot), self.use, rules=Rules.of(self.case.world.gates))
+        return NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=Rules.of(self.case.world.gates))
 
     def search(self, node: str, *, packed: bool = False) -> Search:
         seats = self.seats(node)

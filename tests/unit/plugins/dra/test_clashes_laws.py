@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.plugins.dra.allocation_result import results
 from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode
-from scheduler.plugins.dra.device_conflicts import Clashes
+from scheduler.plugins.dra.device_conflicts import DeviceConflicts
 from scheduler.testing.builders.claims import a_claim
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
@@ -43,7 +43,7 @@ def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: st
     got = results(room.demand, picked, search._seats, node_name=node, names=names, chance=random.Random(1))
     claims = SimpleNamespace(by_uid=lambda uid: RUNNING if uid.startswith("u") else None)
     devices: Any = SimpleNamespace(use=room.use, on_nodes=room.on_nodes, claims=claims)
-    clashes = Clashes(devices, runs=lambda _: True)
+    clashes = DeviceConflicts(devices, runs=lambda _: True)
     for claim, allocation in zip(case.claims, got, strict=True):
         room.use.hold(f"ours-{claim.key}", allocation)
 

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
-from scheduler.framework.background_writes import Errands
+from scheduler.framework.background_writes import BackgroundWrites
 from tests.support.clock import VirtualClock
 
 ABOUT = "default/c"
@@ -19,7 +19,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock, self.given_up = VirtualClock(), list[str]()
-        self.errands = Errands(self.clock, given_up=self.given_up.append)
+        self.errands = BackgroundWrites(self.clock, given_up=self.given_up.append)
 
     def run(self, *errors: Exception, what: str = "release", about: str = ABOUT, uid: str = "") -> list[float]:
         """Begin a write that fails like this, one after the other, and then succeeds. Return when it is tried."""
@@ -87,7 +87,7 @@ async def test_who_is_told_may_fail_too() -> None:
     def fail(_: str) -> None:
         raise KeyError("oops")
 
-    world.errands = Errands(world.clock, given_up=fail)
+    world.errands = BackgroundWrites(world.clock, given_up=fail)
     with structlog.testing.capture_logs() as log:
         tries = world.run(Forbidden("may not"))
         await world.clock.advance(300.0)

@@ -15,14 +15,14 @@ from scheduler.cache.devices.pools import DeviceKind
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.cycle import Broke, Placed, run
+from scheduler.cycle import Scheduled, SchedulingFailed, run
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
 from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError
 from scheduler.plugins.dra.error_nodes import ErrorNodes
 from scheduler.plugins.dra.node_devices import Rules
-from scheduler.plugins.dra.node_verdicts import Boards, named
+from scheduler.plugins.dra.node_verdicts import NodeVerdicts, named
 from scheduler.plugins.dra.selectors import Fault, Selectors
 from scheduler.testing.builders.claims import a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, pod
@@ -89,16 +89,16 @@ def test_what_ends_an_attempt(
         world = Trying(*things, nodes=("n1", "n2"), ours=ours, seed=seed)
         for _ in range(3):
             outcome = run(world.attempt(*claims))
-            if isinstance(outcome, Placed):
+            if isinstance(outcome, Scheduled):
                 assert outcome.assumed.node_name in expected.split(" or ")
                 break
-            assert isinstance(outcome, Broke), outcome
+            assert isinstance(outcome, SchedulingFailed), outcome
             assert outcome.message.startswith(expected)
 
 
 def _refusal(world: Trying) -> str:
     outcome = run(world.attempt("c"))
-    assert not isinstance(outcome, Placed)
+    assert not isinstance(outcome, Scheduled)
     return outcome.message
 
 
@@ -118,7 +118,7 @@ def test_of_several_errors_the_first_nodes_is_raised() -> None:
 
 def test_it_is_followed_when_slices_change() -> None:
     world = Trying(N1, a_slice("n2", "a", GOOD), ASKS, a_claim("d").request("r", "A", cel=EXISTS), nodes=("n1", "n2"))
-    assert isinstance(run(world.attempt("c")), Placed)
+    assert isinstance(run(world.attempt("c")), Scheduled)
 
     world.show(a_slice("n2", "a", BROKEN).generation(2))
     broken = run(world.attempt("d", name="q"))
@@ -126,8 +126,8 @@ def test_it_is_followed_when_slices_change() -> None:
     mended = run(world.attempt("d", name="q"))
 
     assert (OF_CLAIM.replace("/c", "/d"), True) == (
-        broken.message if isinstance(broken, Broke) else "",
-        isinstance(mended, Placed),
+        broken.message if isinstance(broken, SchedulingFailed) else "",
+        isinstance(mended, Scheduled),
     )
 
 
@@ -137,7 +137,7 @@ def test_a_nominated_pod_looks_at_its_node_alone() -> None:
 
     outcome = run(world.attempt("c", nominated="n1"))
 
-    assert isinstance(outcome, Placed)
+    assert isinstance(outcome, Scheduled)
     assert outcome.assumed.node_name == "n1"
 
 
@@ -181,7 +181,7 @@ def test_a_node_that_a_plugin_in_front_refuses_is_no_candidate(*, is_deferred: b
 
     outcome = run(world.attempt("c"))
 
-    assert isinstance(outcome, Placed)
+    assert isinstance(outcome, Scheduled)
     assert outcome.assumed.node_name == "n1"
 
 
@@ -215,7 +215,7 @@ def test_devices_kept_for_a_nominated_pod_make_no_error() -> None:
 
     outcome = run(world.attempt("c"))
 
-    assert isinstance(outcome, Placed), outcome
+    assert isinstance(outcome, Scheduled), outcome
     assert outcome.assumed.node_name == "n2"
 
 
@@ -243,7 +243,7 @@ def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytes
     monkeypatch.setattr(ErrorNodes, "_following", counting_followed)
 
     for at in range(5):
-        assert isinstance(run(world.attempt(f"c{at}", name=f"p{at}")), Placed)
+        assert isinstance(run(world.attempt(f"c{at}", name=f"p{at}")), Scheduled)
 
     assert len(evaluated) == len(set(evaluated)) == len(nodes)
     assert len(followed) == len(error_nodes._tracked) == 1
@@ -273,7 +273,7 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
         if text and not _is_deep(room, name):
             errors[slot] = text
     error_nodes = ErrorNodes(room.on_nodes)
-    boards = Boards(room.on_nodes, room.use, VirtualClock(), Rules.of(case.world.gates))
+    boards = NodeVerdicts(room.on_nodes, room.use, VirtualClock(), Rules.of(case.world.gates))
     nodes = data.draw(
         st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import placed, pod_info
-from scheduler.cycle import Unfit, run
+from scheduler.cycle import Unschedulable, run
 from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.core import Builder, pod
 from scheduler.testing.builders.devices import a_device, a_slice
@@ -37,7 +37,7 @@ def test_a_pod_is_evicted_for_its_device(things: Sequence[Builder[Any]], says: s
 
     outcome = run(world.attempt("c"))
 
-    assert isinstance(outcome, Unfit)
+    assert isinstance(outcome, Unschedulable)
     assert [no.message for no in outcome.diagnosis.groups] == [says]
     assert ("n1" if helps else "") == (outcome.nominate or "")
     assert [victim.pod.metadata.name for victim in outcome.victims] == (["lesser"] if helps else [])

@@ -17,7 +17,7 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.framework.preemption_state import Preempting
 from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S
-from scheduler.plugins.dra.nominated_devices import AsIf, Holders, Keeping
+from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, NominatedDevices
 from scheduler.plugins.dra.state import DeviceState
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from scheduler.testing.builders.core import pod
@@ -35,7 +35,7 @@ def nominee(name: str = "s") -> PodInfo:
     return pod_info(pod(name).uid(f"uid-{name}").claim("e", claim=name).typed())
 
 
-def stage(slices: SliceBuilder, *claims: ClaimBuilder) -> tuple[World, Keeping]:
+def stage(slices: SliceBuilder, *claims: ClaimBuilder) -> tuple[World, NominatedDevices]:
     """One for each claim is nominated, by its name."""
     world = World()
     world.show(slices, *claims)
@@ -47,10 +47,10 @@ def stage(slices: SliceBuilder, *claims: ClaimBuilder) -> tuple[World, Keeping]:
     return world, keeping
 
 
-def avoids(world: World, keeping: Keeping, other: PodInfo) -> None:
+def avoids(world: World, keeping: NominatedDevices, other: PodInfo) -> None:
     """Somebody is tried on n1, after this pod."""
     slot = world.slot()
-    keeping.on(DeviceState(), AsIf(slot, ()), other)
+    keeping.on(DeviceState(), HypotheticalNode(slot, ()), other)
 
 
 def claim(world: World, name: str) -> ResourceClaim:
@@ -59,7 +59,7 @@ def claim(world: World, name: str) -> ResourceClaim:
     return found
 
 
-def becomes(world: World, keeping: Keeping, now: ClaimBuilder) -> bool:
+def becomes(world: World, keeping: NominatedDevices, now: ClaimBuilder) -> bool:
     """Whether that frees anything."""
     name = now.obj()["metadata"]["name"]
     before = world.devices.claims.get(f"default/{name}")
@@ -124,11 +124,11 @@ THREE = a_slice("n1", "a", a_device("d0"), a_device("d1"), a_device("d2"))
 FIRST, BOTH = a_claim("u").request("r", "A"), a_claim("s").request("r", "A", count=2)
 
 
-def in_turn(world: World, keeping: Keeping) -> None:
+def in_turn(world: World, keeping: NominatedDevices) -> None:
     """Somebody is tried on n1, after all that are nominated there."""
     slot = world.slot()
     world.devices.on_nodes.catch_up()
-    as_if = AsIf(slot, keeping._holders.at(slot, {}))
+    as_if = HypotheticalNode(slot, keeping._holders.at(slot, {}))
     for _, other in world.handle.preempting.nominated():
         as_if.kept += keeping.on(DeviceState(), as_if, other)
 
@@ -175,8 +175,8 @@ def test_the_searches_of_one_attempt_share_two_seconds() -> None:
     world, keeping = stage(TWO, ONE)
     slot = world.slot()
 
-    assert keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S - 0.1), AsIf(slot, ()), nominee())
-    assert not keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S), AsIf(slot, ()), nominee())
+    assert keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S - 0.1), HypotheticalNode(slot, ()), nominee())
+    assert not keeping.on(DeviceState(blocked_s=LONGEST_HOLD_S), HypotheticalNode(slot, ()), nominee())
 
 
 # -- claims that are about to be given back (§1) ------------------------------------------------------------------------
@@ -204,6 +204,6 @@ def test_whose_user_leaves(becomes: Callable[[Cluster], None], is_leaving: bool)
     becomes(cluster)
     used = a_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).reserved_for("v", "v").typed()
 
-    leaving = Holders(cluster, Preempting()).leaving(AsIf(0, [used]))
+    leaving = DeviceHolders(cluster, Preempting()).leaving(HypotheticalNode(0, [used]))
 
     assert leaving == (frozenset({"c"}) if is_leaving else frozenset())

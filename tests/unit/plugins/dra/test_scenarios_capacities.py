@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.api.resource_v1 import DeviceId
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.core import Manifest
 from scheduler.testing.builders.devices import DeviceBuilder, a_device, a_device_class, a_policy
@@ -164,7 +164,7 @@ def test_how_much_is_taken(asked: str, value: str, policy: Manifest | None, take
 
 def test_209_the_last_share_is_given_back() -> None:
     """Nothing is left of a device's use, so that somebody can have it for itself."""
-    use, device = DeviceUse(shares_count=True), DeviceId("a", "p1", "d1")
+    use, device = AllocationState(shares_count=True), DeviceId("a", "p1", "d1")
     for name in ("one", "two"):
         held = a_claim(name).allocated(a_result("r", "a/p1/d1", share=name, consumed={"cap": "1"})).typed()
         use.hold(name, held.status.allocation)

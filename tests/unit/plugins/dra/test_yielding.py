@@ -21,10 +21,10 @@ from scheduler.api.resource_v1 import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from scheduler.cache.devices.allocation_state import DeviceUse, UseAsIf
+from scheduler.cache.devices.allocation_state import AllocationState, HypotheticalState
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import TURN_S, Work, finish
-from scheduler.cycle import Broke, Outcome, Placed, run
+from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, run
 from scheduler.plugins.dra.allocator import Search
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.feasibility import Feasibility
@@ -254,7 +254,7 @@ def test_what_is_written_during_a_rest_counts_when_the_attempt_is_over() -> None
     attempt.close()
 
     assert world.devices.use.counts()["whole"] == 0
-    assert isinstance(run(world.attempt("c")), Placed)
+    assert isinstance(run(world.attempt("c")), Scheduled)
 
 
 # -- there is an end to it -------------------------------------------------------------------------------------------------
@@ -289,9 +289,9 @@ def test_what_took_too_long_beside_devices_that_are_kept_may_be_quick_without_th
     world.devices.on_nodes.catch_up()
     boards, devices, slot = world.plugin._boards, world.devices, world.cluster.nodes.present.bit_length() - 1
     demand = world.plugin._demands.of((devices.claims.get("default/c"),))
-    kept = DeviceUse()
+    kept = AllocationState()
     kept.hold("kept", AllocationResult(DeviceAllocationResult((DeviceRequestAllocationResult("r", "a", "n1", "d00"),))))
-    use = UseAsIf(devices.use, frozenset(), kept)
+    use = HypotheticalState(devices.use, frozenset(), kept)
 
     world.slow = LONGEST_HOLD_S
     for _ in range(2):
@@ -316,7 +316,7 @@ def test_turns_are_not_counted_against_a_search() -> None:
             world.worked(1.0)
             yield
 
-    assert isinstance(run(others()), Placed)
+    assert isinstance(run(others()), Scheduled)
 
 
 @pytest.mark.parametrize("ours", [FIRST_FIT, PARITY], ids=["as a rule", "parity"])
@@ -325,16 +325,18 @@ def test_one_pod_keeps_others_waiting_for_so_long_at_most(ours: KubestowArgs) ->
     world = slow(lambda: Trying(*unlike(SOME), LISTED, nodes=SOME, ours=ours))
     world.slow = 1.0
     outcomes: list[Outcome] = []
-    while not outcomes or isinstance(outcomes[-1], Broke):
+    while not outcomes or isinstance(outcomes[-1], SchedulingFailed):
         began = world.clock.now()
         outcomes.append(run(world.attempt("c")))
         if ours is FIRST_FIT:
             assert world.clock.now() - began < LONGEST_ATTEMPT_S + 5
 
     *broken, last = outcomes
-    assert isinstance(last, Placed)
+    assert isinstance(last, Scheduled)
     assert bool(broken) == (ours is FIRST_FIT)
-    assert all("timed out trying to allocate devices" in each.message for each in broken if isinstance(each, Broke))
+    assert all(
+        "timed out trying to allocate devices" in each.message for each in broken if isinstance(each, SchedulingFailed)
+    )
 
 
 def test_an_attempt_comes_to_an_end_also_over_many_nodes_that_all_take_too_long() -> None:

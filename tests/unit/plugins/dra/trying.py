@@ -11,7 +11,7 @@ from scheduler.api.resource_v1 import AllocationResult
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
 from scheduler.core.cooperative import Work
-from scheduler.cycle import Cycle, Outcome, Placed
+from scheduler.cycle import Cycle, Outcome, Scheduled
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runtime import Runner
 from scheduler.metrics.metrics import Metrics
@@ -75,7 +75,7 @@ class Trying(World):
 
 def told(outcome: Outcome) -> object:
     """The node and what was allocated, or why not."""
-    if isinstance(outcome, Placed):
+    if isinstance(outcome, Scheduled):
         allocations: dict[str, AllocationResult] = outcome.state.get(STATE).allocations
         devices = {uid: [r.id for r in each.devices.results] for uid, each in allocations.items()}
         return outcome.assumed.node_name, devices

@@ -22,7 +22,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
-from scheduler.plugins.volumebinding.find import Finder
+from scheduler.plugins.volumebinding.find import VolumeFinder
 from scheduler.plugins.volumebinding.pod_volumes import PodVolumeClaims, PodVolumes, VolumeError, _is_entangled
 from tests.examples import examples
 from tests.support.clock import VirtualClock
@@ -168,10 +168,10 @@ class Case:
             out.append((slot, seen.name(slot), node.metadata.labels))
         return out
 
-    def finder(self, *, together: bool) -> Finder:
-        return Finder(self.cluster.nodes, self.cluster.volumes, together=together)
+    def finder(self, *, together: bool) -> VolumeFinder:
+        return VolumeFinder(self.cluster.nodes, self.cluster.volumes, together=together)
 
-    def conflicts(self, finder: Finder) -> dict[int, tuple[str, ...]]:
+    def conflicts(self, finder: VolumeFinder) -> dict[int, tuple[str, ...]]:
         """By slot."""
         out: dict[int, tuple[str, ...]] = {}
         for reasons, nodes in finder.conflicts(self.claims, self.cluster.nodes.present).items():
