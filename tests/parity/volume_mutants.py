@@ -82,7 +82,7 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 4: volume modes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("volume_mode")},
     "gate 5: attributes classes are ignored": {f"{shelves.__name__}.Wish.admits": _admits("attributes_class")},
     "gate 6: PVs may be leaving": {f"{_PVS}.is_free": _free(leaving=True)},
-    "gate 8: prebound PVs come with all others": {f"{_FINDING}.Finder._meant": lambda *_: None},
+    "gate 8: prebound PVs come with all others": {f"{_FINDING}.VolumeFinder._meant": lambda *_: None},
     "gate 9: phases are ignored": {f"{_PVS}.is_free": _free(of_any_phase=True)},
     "gate 10: selectors are ignored": {f"{_SHELVES}.is_selected": lambda *_: True},
     "gate 11: classes of PVs are ignored": {f"{_VOLUME}.storage_class": property(lambda _: "w")},
