@@ -32,14 +32,14 @@ from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, SELECTED_NODE, Persist
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
-from scheduler.core.retry import BusyRetry
+from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
 from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sending, always, as_seen
 from scheduler.kube.writes.claim_events import last_told
-from scheduler.kube.writes.resource_claims import ClaimWrites, newest
+from scheduler.kube.writes.resource_claims import ResourceClaimWrites, newest
 
-_STATUS_RETRIES_S: Final = (0.01, 0.05, 0.25)
+_STATUS_TRIES: Final = 4
 """client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
 _BUSY_TRIES: Final = 10
@@ -129,7 +129,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class ApiWriter(Sending):
     """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
 
-    `may_write` is as `Sending` has it, `claims_version` as `ClaimWrites`.
+    `may_write` is as `Sending` has it, `claims_version` as `ResourceClaimWrites`.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ApiWriter(Sending):
         claims_version: Callable[[], str] = newest,
     ) -> None:
         super().__init__(transport, throttle, clock, may_write=may_write)
-        self.device_claims = ClaimWrites(
+        self.device_claims = ResourceClaimWrites(
             transport, throttle, clock, may_write=may_write, claims_version=claims_version, lane=self._lane
         )
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
@@ -290,16 +290,14 @@ class ApiWriter(Sending):
         if is_urgent:
             self._lane.urgent_enters()
         try:
-            for wait_s in _STATUS_RETRIES_S:
+            retry = Retry(self._clock, first_s=0.01, factor=5.0, tries=_STATUS_TRIES)
+            while True:
                 try:
-                    await write()
+                    return await write()
                 except TooManyRequests:
                     raise
-                except (Ambiguous, Unavailable):
-                    await self._clock.sleep(wait_s)
-                else:
-                    return
-            await write()
+                except (Ambiguous, Unavailable) as error:
+                    await retry.pause(error)
         finally:
             if is_urgent:
                 self._lane.urgent_leaves()

@@ -42,8 +42,8 @@ def newest() -> str:
     return NEWEST
 
 
-class ClaimWrites(Sending):
-    """Implements the `ClaimWrites` port.
+class ResourceClaimWrites(Sending):
+    """Implements the `ResourceClaimWrites` port.
 
     `claims_version` is asked for each request: the version of resource.k8s.io in which the server has claims.
     """

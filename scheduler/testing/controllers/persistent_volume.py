@@ -183,8 +183,8 @@ def _selector(claim: PersistentVolumeClaim) -> LabelSelector | None:
     )
 
 
-_CLAIM_RESOURCE = "persistentvolumeclaims"
-_VOLUME_RESOURCE = "persistentvolumes"
+_CLAIMS: Final = "persistentvolumeclaims"
+_VOLUMES: Final = "persistentvolumes"
 
 
 def bind(server: ApiServer, volume: Object, claim: Object) -> None:
@@ -194,7 +194,7 @@ def bind(server: ApiServer, volume: Object, claim: Object) -> None:
         if not _is_for(volume, claim):
             volume["metadata"]["annotations"] = annotations_of(volume) | {BOUND_BY_CONTROLLER: "yes"}
         volume["spec"]["claimRef"] = meant
-        volume = server.update(_VOLUME_RESOURCE, volume)
+        volume = server.update(_VOLUMES, volume)
     volume = set_phase(server, volume, "Bound")
     name = volume["metadata"]["name"]
     if claim["spec"].get("volumeName") != name or BIND_COMPLETED not in annotations_of(claim):
@@ -203,7 +203,7 @@ def bind(server: ApiServer, volume: Object, claim: Object) -> None:
             marks[BOUND_BY_CONTROLLER] = "yes"
         claim["spec"]["volumeName"] = name
         claim["metadata"]["annotations"] = marks | annotations_of(claim)
-        claim = server.update(_CLAIM_RESOURCE, claim)
+        claim = server.update(_CLAIMS, claim)
     _set_bound(server, claim, volume)
 
 
@@ -228,7 +228,7 @@ def unbind(server: ApiServer, volume: Object) -> None:
         del volume["metadata"]["annotations"][BOUND_BY_CONTROLLER]
     else:
         volume["spec"]["claimRef"].pop("uid", None)
-    set_phase(server, server.update(_VOLUME_RESOURCE, volume), "Available")
+    set_phase(server, server.update(_VOLUMES, volume), "Available")
 
 
 def set_phase(server: ApiServer, volume: Object, phase: str, message: str = "") -> Object:
@@ -237,7 +237,7 @@ def set_phase(server: ApiServer, volume: Object, phase: str, message: str = "") 
         return volume
     status = {key: value for key, value in volume["status"].items() if key != "message"} | {"phase": phase}
     volume["status"] = status | ({"message": message} if message else {})
-    return server.update(_VOLUME_RESOURCE, volume, subresource="status")
+    return server.update(_VOLUMES, volume, subresource="status")
 
 
 def _set_bound(server: ApiServer, claim: Object, volume: Object) -> None:
@@ -249,7 +249,7 @@ def _set_bound(server: ApiServer, claim: Object, volume: Object) -> None:
             wanted["currentVolumeAttributesClassName"] = spec["volumeAttributesClassName"]
     if status | wanted != status:
         claim["status"] = status | wanted
-        server.update(_CLAIM_RESOURCE, claim, subresource="status")
+        server.update(_CLAIMS, claim, subresource="status")
 
 
 def _is_for(volume: Object, claim: Object) -> bool:
@@ -257,8 +257,6 @@ def _is_for(volume: Object, claim: Object) -> bool:
 
 
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
-_CLAIMS: Final = "persistentvolumeclaims"
-_VOLUMES: Final = "persistentvolumes"
 _IN_TREE: Final = "kubernetes.io/"
 _STAND_INS: Final = {kind.plugin: kind.driver for kind in KINDS}
 
