@@ -198,8 +198,6 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
         return
     async with plane.client() as http:
         yield await _with_namespace(Api(http, is_real=True, compact=lambda: _compact_real(plane)))
-    for _ in range(10):  # aborted and closed connections end in the next turns of the loop
-        await asyncio.sleep(0)
 
 
 async def _with_namespace(api: Api) -> Api:

@@ -36,8 +36,6 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
         yield api
         for item in (await api("GET", PROFILES)).body["items"]:
             await api("DELETE", f"{PROFILES}/{item['metadata']['name']}")
-    for _ in range(10):  # closed connections end in the next turns of the loop
-        await asyncio.sleep(0)
 
 
 async def served(api: Api) -> None:

@@ -36,6 +36,7 @@ from tests.deploy import confined, dockerfile
 from tests.deploy.confined import Confined
 from tests.deploy.dockerfile import Image
 from tests.e2e.controlplane.process import free_port
+from tests.support.connections import SettledConnector
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
@@ -285,7 +286,7 @@ class Running:
     async def ready(self) -> None:
         """/readyz says ok; the certificate is its own."""
         last = "nobody listens"
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http:
+        async with aiohttp.ClientSession(connector=SettledConnector(ssl=False)) as http:
             deadline = time.monotonic() + DEADLINE_S
             while last != "ok":
                 assert time.monotonic() < deadline, f"{last}\n{self.log.read_text()}"

@@ -19,6 +19,7 @@ from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import daemon
 from tests.e2e.sandbox import THEIRS
+from tests.support.connections import SettledConnector
 from tests.unit.insight.authorities import Authority
 
 pytestmark = pytest.mark.e2e
@@ -76,7 +77,7 @@ class Caller:
     async def get(self, path: str, *, theirs: bool = False, method: str = "GET") -> tuple[int, str]:
         port = self.house.theirs if theirs else self.house.port
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        connector = aiohttp.TCPConnector(force_close=True)
+        connector = SettledConnector(force_close=True)
         async with (
             aiohttp.ClientSession(connector=connector, headers=headers) as http,
             http.request(method, f"https://127.0.0.1:{port}{path}", ssl=self.certificate or unverified()) as answer,
@@ -131,8 +132,6 @@ async def account(http: aiohttp.ClientSession, name: str, *rules: dict[str, Any]
 async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
     async with house.plane.client() as session:
         yield session
-    for _ in range(10):  # closed connections end in the next turns of the loop
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from scheduler.server import serving
 from scheduler.server.serving import LookupFailed
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, options, until
+from tests.support.connections import SettledConnector
 from tests.unit.insight.authorities import Authority
 
 OPEN = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/shutdown", "/healthz/ping", "/readyz?verbose")
@@ -102,7 +103,7 @@ async def served(
         daemon = Daemon(dataclasses.replace(given or options(running.url), secure=secure))
         try:
             await daemon.start()
-            connector = aiohttp.TCPConnector(force_close=True)
+            connector = SettledConnector(force_close=True)
             async with aiohttp.ClientSession(connector=connector) as http:
                 rig = Rig(running, daemon)
                 await until(lambda: daemon._is_synced, lambda: "never synced")

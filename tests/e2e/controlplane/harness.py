@@ -23,6 +23,7 @@ import yaml
 
 from tests.e2e.controlplane.build import binaries
 from tests.e2e.controlplane.process import Group, Server, free_port, was_refused_its_port
+from tests.support.connections import SettledConnector
 
 STORAGE_AND_DEVICES = ("persistentvolume-binder-controller", "resourceclaim-controller", "ephemeral-volume-controller")
 _READY_WITHIN_S = 120.0  # seconds on an idle machine; shared ones are far slower
@@ -104,7 +105,7 @@ class ControlPlane:
         return aiohttp.ClientSession(
             self.url,
             headers={"Authorization": f"Bearer {self.token}"},
-            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(self.ca_file)), limit=64),
+            connector=SettledConnector(ssl=ssl.create_default_context(cafile=str(self.ca_file)), limit=64),
         )
 
     # -- start and stop ----------------------------------------------------------------------------------------------
