@@ -85,7 +85,7 @@ class Binding:
         return self.runner.profile
 
 
-class Refused(Exception):
+class BindingRejected(Exception):
     """A rejection on the way; carries who said no. `is_late`: from PreBind or Bind, where no event is waited for any more."""
 
     def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
@@ -271,7 +271,7 @@ class Binder:
         began = self._clock.now()
         try:
             await self._bind(binding)
-        except Refused as refused:
+        except BindingRejected as refused:
             if refused.is_late:
                 self._inbox.put(partial(self._undo_failed, binding, refused.rejection.message, is_refusal=True))
             else:
@@ -331,7 +331,7 @@ class Binder:
         no = await self.permits.release(binding.assumed.uid)
         self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
         if no is not None and no.code.is_rejection:
-            raise Refused(no)
+            raise BindingRejected(no)
         if no is not None:
             raise AttemptError(f"waiting on permit for pod: {no.message}", plugin=no.plugin)
 
@@ -356,7 +356,7 @@ class Binder:
         try:
             yield
             code = Code.SUCCESS
-        except Refused as refused:
+        except BindingRejected as refused:
             code = refused.rejection.code
             raise
         except (Dropped, asyncio.CancelledError):
@@ -388,7 +388,7 @@ class Binder:
         if no is None:
             return
         if no.code.is_rejection:
-            raise Refused(no, is_late=True)
+            raise BindingRejected(no, is_late=True)
         raise AttemptError(f'running PreBind plugin "{plugin.name}": {no.message}', plugin=plugin.name)
 
     def _last_look(self, binding: Binding) -> None:
@@ -397,7 +397,7 @@ class Binder:
         no = self._second_look(binding)
         if no is not None:
             self._metrics.binding_conflict("node")
-            raise Refused(no)
+            raise BindingRejected(no)
         binding.record.seen_resource_version = self._pod_watch.version()
         self._refusals.sent(binding.assumed)
 
@@ -422,7 +422,7 @@ class Binder:
                 if isinstance(answer, Skip):
                     continue
                 if answer is not None and answer.code.is_rejection:
-                    raise Refused(answer, is_late=True)
+                    raise BindingRejected(answer, is_late=True)
                 if answer is not None:
                     raise AttemptError(f'running Bind plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
                 return
@@ -589,5 +589,5 @@ def _bind_error(name: str, error: ApiError) -> AttemptError:
 
 def _foremost(several: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of what parallel plugins raised: an answer about the pod before a failure, a failure before a mistake."""
-    rank = {kind: at for at, kind in enumerate((Refused, AttemptError, ApiError))}
+    rank = {kind: at for at, kind in enumerate((BindingRejected, AttemptError, ApiError))}
     return min(several.exceptions, key=lambda error: rank.get(type(error), len(rank)))

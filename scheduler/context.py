@@ -89,7 +89,7 @@ class Inbox:
         self._news.clear()
 
 
-class Pending:
+class UnboundPods:
     """Our unbound pods as the watch has them, by `namespace/name`: what a failed attempt re-reads."""
 
     def __init__(self) -> None:
@@ -133,5 +133,5 @@ class Shared:
     recorder: Recorder
     clock: Clock
     metrics: Metrics
-    pending: Pending = field(default_factory=Pending)
+    pending: UnboundPods = field(default_factory=UnboundPods)
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)

@@ -160,7 +160,7 @@ class Cycle:
         if pre.rejection is not None:
             diagnosis = self._refused_before(pre, record.node_count)
             return (yield from self._no_node(runner, state, pod, diagnosis, record))
-        slot, aside = yield from self._nominated(runner, state, pod)
+        slot, on_nominated = yield from self._nominated(runner, state, pod)
         if slot is not None:
             return slot
         began = self._clock.now()
@@ -179,7 +179,7 @@ class Cycle:
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
-        diagnosis = self._refused(pre, groups, record.node_count, aside=aside)
+        diagnosis = self._refused(pre, groups, record.node_count, on_nominated=on_nominated)
         return (yield from self._no_node(runner, state, pod, diagnosis, record))
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
@@ -281,15 +281,15 @@ class Cycle:
         diagnosis.unschedulable_plugins.update(pre.restricting)
         return diagnosis
 
-    def _refused(self, pre: PreFiltered, groups: Groups, node_count: int, *, aside: Groups) -> Diagnosis:
-        """`aside` is what was said of the nominated node: it counts if PreFilter had narrowed that node away.
+    def _refused(self, pre: PreFiltered, groups: Groups, node_count: int, *, on_nominated: Groups) -> Diagnosis:
+        """`on_nominated` is what was said of the nominated node: it counts if PreFilter had narrowed that node away.
 
         In any case upstream keeps one list of who said it and of who narrowed, and tells all of them of the other nodes.
         """
         judged, absent = pre.nodes, pre.absent
-        if absent is not None and aside:
-            absent = narrowed_away({*pre.restricting, *(no.plugin for no in aside if no.plugin)})
-        for rejection, nodes in aside.items():
+        if absent is not None and on_nominated:
+            absent = narrowed_away({*pre.restricting, *(no.plugin for no in on_nominated if no.plugin)})
+        for rejection, nodes in on_nominated.items():
             if nodes & ~pre.nodes:
                 groups[rejection] = groups.get(rejection, nodeset.EMPTY) | nodes
                 judged |= nodes

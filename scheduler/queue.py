@@ -28,11 +28,11 @@ from scheduler.core.cluster_events import (
 )
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.queueing.active_queue import FairShare
-from scheduler.queueing.backoff_queue import Backoff, Flush
+from scheduler.queueing.backoff_queue import BackoffQueue, Flush
 from scheduler.queueing.in_flight_events import InFlightEvents
 from scheduler.queueing.nominator import Nominator
-from scheduler.queueing.pod_states import Gates, Places
-from scheduler.queueing.queueing_hints import QueueingHints, Strategy
+from scheduler.queueing.pod_states import PodStates, PreEnqueueGates
+from scheduler.queueing.queueing_hints import QueueingHints, QueueingStrategy
 from scheduler.queueing.types import (
     IN_BACKOFF,
     IN_POOL,
@@ -77,13 +77,13 @@ class SchedulingQueue:
         self._wakers = QueueingHints(profiles, metrics=metrics, clock=clock, errors=errors)
         self._pool = UnschedulablePods(self._wakers)
         self.fair_share = FairShare(clock)
-        self._places = Places(
+        self._places = PodStates(
             profiles,
             clock=clock,
             metrics=metrics,
-            gates=Gates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
+            gates=PreEnqueueGates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
             pool=self._pool,
-            backoff=lambda tickets: Backoff(initial_backoff_s, max_backoff_s, tickets),
+            backoff=lambda tickets: BackoffQueue(initial_backoff_s, max_backoff_s, tickets),
             fair_share=self.fair_share,
         )
         self._in_flight = InFlightEvents()
@@ -243,7 +243,7 @@ class SchedulingQueue:
         queued = self._places.get(info.uid)
         if queued is None or queued.place is not Place.GATED:
             return
-        if self._places.enter_by(queued, Strategy.AFTER_BACKOFF, FORCE_ACTIVATE.label):
+        if self._places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, FORCE_ACTIVATE.label):
             self._on_ready()
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
@@ -267,7 +267,7 @@ class SchedulingQueue:
         now = self._clock.now()
         moved = self._places.complete_backoffs(now)
         for queued in self._flush.late(now):
-            moved |= self._places.enter_by(queued, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
+            moved |= self._places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
         if moved:
             self._on_ready()
 
@@ -331,18 +331,18 @@ class SchedulingQueue:
 
     # -- events and pods ---------------------------------------------------------------------------------------------
 
-    def _replay(self, queued: QueuedPodInfo) -> Strategy:
+    def _replay(self, queued: QueuedPodInfo) -> QueueingStrategy:
         """What the events that arrived during the attempt mean for the pod: the best answer wins."""
         rejecters = queued.rejecters
         if not rejecters:
-            return Strategy.AFTER_BACKOFF
+            return QueueingStrategy.AFTER_BACKOFF
         events = self._in_flight.since_pop(queued.uid)
         if events is None:
             self._log.debug("no events were kept for a failed pod, it is retried", pod=queued.info.key)
-            return Strategy.AFTER_BACKOFF
+            return QueueingStrategy.AFTER_BACKOFF
         is_strange = self._wakers.learn(queued.profile, rejecters)  # then not all events that it needs were kept
-        best = Strategy.AFTER_BACKOFF if is_strange else Strategy.SKIP
-        possible = Strategy.IMMEDIATELY if queued.pending_plugins else Strategy.AFTER_BACKOFF
+        best = QueueingStrategy.AFTER_BACKOFF if is_strange else QueueingStrategy.SKIP
+        possible = QueueingStrategy.IMMEDIATELY if queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
         for kept in events:
             if best >= possible:
                 break
@@ -355,7 +355,7 @@ class SchedulingQueue:
         """Its own changes are asked about for this pod only; the first that moves it ends the round."""
         for event in pod_changes(old, new):
             strategy = self._wakers.evaluate(queued, event, old, new)
-            if strategy is not Strategy.SKIP and self._places.enter_by(queued, strategy, event.label):
+            if strategy is not QueueingStrategy.SKIP and self._places.enter_by(queued, strategy, event.label):
                 self._on_ready()
                 return
 

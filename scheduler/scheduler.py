@@ -29,8 +29,8 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration, Profile as ProfileConfig
-from scheduler.context import Inbox, Pending, Shared
+from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
+from scheduler.context import Inbox, Shared, UnboundPods
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.controllers.node_name_pods import NodeNamePods
@@ -50,7 +50,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import registry
 from scheduler.preemption import PreemptionExecutor
-from scheduler.profiles.reconciler import Parts, ProfileReconciler, clearing, pool_sharing, queue_profile
+from scheduler.profiles.reconciler import ProfileReconciler, ProfileUsers, clearing, pool_sharing, queue_profile
 from scheduler.queue import QueuedPodInfo, SchedulingQueue
 from scheduler.queueing.nominator import Nominator
 from scheduler.waiting_pods import WaitingPodsMap
@@ -106,7 +106,7 @@ class Decisions:
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
         permits = WaitingPodsMap(clock)
-        pending = Pending()
+        pending = UnboundPods()
         nominator = Nominator(pending.get)
         preempting = Preempting(metrics.preemption_attempt, nominator.pods, nominator.is_nominated)
         handle = Handle(
@@ -182,7 +182,7 @@ class Decisions:
         self.reloading = ProfileReconciler(
             options.config,
             profile_builder(options.config, handle),
-            Parts(
+            ProfileUsers(
                 self.profiles,
                 runners,
                 runner,

@@ -16,7 +16,7 @@ MAX_WAIT_S: Final = 15 * 60.0
 
 
 @dataclass(slots=True, eq=False)
-class WaitingPod:
+class PermitWaitingPod:
     """One pod that Permit holds; implements `framework.ports.WaitingPod`."""
 
     pod: PodInfo
@@ -45,21 +45,21 @@ class WaitingPodsMap:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[str, WaitingPod] = {}
+        self._held: dict[str, PermitWaitingPod] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[WaitingPod]:
+    def __iter__(self) -> Iterator[PermitWaitingPod]:
         return iter(tuple(self._held.values()))
 
-    def get(self, uid: str) -> WaitingPod | None:
+    def get(self, uid: str) -> PermitWaitingPod | None:
         """The waiting pod; None if it is not held."""
         return self._held.get(uid)
 
     def hold(self, pod: PodInfo, waits: Mapping[str, Wait]) -> None:
         """Begin; `release` must follow, `discard` if no caller will wait. `pod` is the assumed one, with its node."""
-        self._held[pod.uid] = WaitingPod(pod, waits, asyncio.get_running_loop().create_future())
+        self._held[pod.uid] = PermitWaitingPod(pod, waits, asyncio.get_running_loop().create_future())
 
     async def release(self, uid: str) -> Rejection | None:
         """Wait until all have allowed (None), one has refused, or a time is over. Cancelling ends the hold too."""
@@ -81,12 +81,12 @@ class WaitingPodsMap:
         return uid in self._held
 
     def allow(self, uid: str, plugin: str) -> None:
-        """As `WaitingPod.allow`. Unknown pods are ignored."""
+        """As `PermitWaitingPod.allow`. Unknown pods are ignored."""
         if (held := self._held.get(uid)) is not None:
             held.allow(plugin)
 
     def reject(self, uid: str, plugin: str, message: str) -> None:
-        """As `WaitingPod.reject`. Unknown pods are ignored."""
+        """As `PermitWaitingPod.reject`. Unknown pods are ignored."""
         if (held := self._held.get(uid)) is not None:
             held.reject(plugin, message)
 

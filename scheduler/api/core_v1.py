@@ -255,7 +255,7 @@ class ContainerStatus(Frozen, frozen=True):
     resources: ResourceRequirements | None = None
 
 
-class ResourceClaimStatus(Frozen, frozen=True):
+class PodResourceClaimStatus(Frozen, frozen=True):
     """`status.resourceClaimStatuses[]`."""
 
     name: str = ""
@@ -289,7 +289,7 @@ class PodStatus(Frozen, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     allocated_resources: ResourceMap | None = None
     resources: ResourceRequirements | None = None
-    resource_claim_statuses: tuple[ResourceClaimStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 

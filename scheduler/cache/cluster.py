@@ -64,7 +64,7 @@ class Trial:
             self._steps.append((taken, info.node_name, False))
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Everything as it was until the block ends, in which nobody may change anything: then the trial goes on."""
         steps = self._steps.copy()
         self.undo()

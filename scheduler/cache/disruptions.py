@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from scheduler.api.apps_and_policy import PodDisruptionBudget
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import Anchor, anchors
-from scheduler.cache.pods.selector_counts import Filed
+from scheduler.cache.pods.selector_counts import SelectorIndex
 
 
 class Disruptions:
@@ -20,7 +20,7 @@ class Disruptions:
         self.generation = 0
         """Changes with what any budget says. Their status is written often, mostly with nothing that is read here."""
         self._budgets: dict[str, PodDisruptionBudget] = {}
-        self._filed: Filed[str] = Filed()
+        self._filed: SelectorIndex[str] = SelectorIndex()
         self._unreadable: dict[str, str] = {}
         """Key → namespace."""
 

@@ -14,7 +14,7 @@ from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Ser
 from scheduler.api.core_v1 import Namespace, Pod
 from scheduler.api.meta import OwnerReference
 from scheduler.api.selectors import Anchor, LabelSelector, LabelSelectorRequirement, anchors
-from scheduler.cache.pods.selector_counts import Filed
+from scheduler.cache.pods.selector_counts import SelectorIndex
 
 Controller: TypeAlias = ReplicationController | ReplicaSet | StatefulSet
 
@@ -32,7 +32,7 @@ class Workloads:
         self.generation = 0
         """Changes when what any of them selects does."""
         self._services: dict[str, Mapping[str, str]] = {}
-        self._filed: Filed[str] = Filed()
+        self._filed: SelectorIndex[str] = SelectorIndex()
         self._controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
 
     def default_selector(self, pod: Pod) -> LabelSelector | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from scheduler import __version__
 from scheduler.cli.flags import ELECTION, parser
-from scheduler.config.errors import PluginError
+from scheduler.config.errors import PluginLoadError
 from scheduler.config.load import gates_on
 from scheduler.config.run_options import RunOptions, SecureServing
 from scheduler.config.types import FEATURE_GATES, GATES_ON
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as refused:
         print(refused, file=sys.stderr)
         return 1
-    except PluginError as wrong:
+    except PluginLoadError as wrong:
         print(f"kubestow: {wrong}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -222,18 +222,18 @@ def _simulate(arguments: argparse.Namespace) -> int:
     )  # what is wrong with them is said before anything is started
     logs.setup("text", arguments.v)
 
-    def daemon(master: str) -> simulate.Daemon:
+    def daemon(master: str) -> simulate.SimulatedDaemon:
         unlimited = dataclasses.replace(configuration.client_connection, qps=-1.0)
         config = dataclasses.replace(configuration, client_connection=unlimited, leader_election=LeaderElection())
         return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
 
-    rules = simulate.Rules(
+    rules = simulate.ReadOptions(
         scheduler_names=tuple(profile.scheduler_name for profile in configuration.profiles),
         keeps_scheduler_names=arguments.keep_scheduler_names,
         expect_pending=tuple(name for text in arguments.expect_pending for name in text.split(",")),
         timeout_s=arguments.timeout,
     )
-    asked = simulate.Asked(tuple(arguments.files), arguments.output, rules)
+    asked = simulate.SimulateArguments(tuple(arguments.files), arguments.output, rules)
     return simulate.main(asked, daemon)
 
 

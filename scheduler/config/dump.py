@@ -35,7 +35,7 @@ from scheduler.config.args import (
 )
 from scheduler.config.document import format_duration
 from scheduler.config.plugins import MULTI_POINT, POINTS, Resolved
-from scheduler.config.types import Configuration, Extender, PluginRef, PluginSet, Profile
+from scheduler.config.types import Configuration, Extender, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 
@@ -72,7 +72,9 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
     return document
 
 
-def _profile(profile: Profile, resolved: Resolved | None, feature_gates: AbstractSet[str]) -> dict[str, Any]:
+def _profile(
+    profile: KubeSchedulerProfile, resolved: Resolved | None, feature_gates: AbstractSet[str]
+) -> dict[str, Any]:
     document: dict[str, Any] = {"schedulerName": profile.scheduler_name}
     if profile.percentage_of_nodes_to_score is not None:
         document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
@@ -214,7 +216,7 @@ def _extender(extender: Extender) -> dict[str, Any]:
     return document
 
 
-def changes(before: tuple[Profile, Resolved], after: tuple[Profile, Resolved]) -> str:
+def changes(before: tuple[KubeSchedulerProfile, Resolved], after: tuple[KubeSchedulerProfile, Resolved]) -> str:
     """Points in their order, then arguments, then percentageOfNodesToScore; "" where nothing differs."""
     (old, old_lists), (new, new_lists) = before, after
     parts = [

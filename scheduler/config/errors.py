@@ -32,7 +32,7 @@ class ConfigErrors(ConfigError):
         return "\n".join(str(error) for error in self.errors)
 
 
-class PluginError(Exception):
+class PluginLoadError(Exception):
     """An installed plugin cannot be used, whatever the configuration says. The message names it and where it comes from."""
 
 

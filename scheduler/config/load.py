@@ -21,7 +21,14 @@ from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
 from scheduler.config.read_profiles import read_profiles
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
-from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON, OUR_NAME, Configuration, Profile
+from scheduler.config.types import (
+    CAPACITY_SCORING,
+    FEATURE_GATES,
+    GATES_ON,
+    OUR_NAME,
+    Configuration,
+    KubeSchedulerProfile,
+)
 from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
@@ -74,7 +81,7 @@ def default(
     args = default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)
     return Configuration(
         leader_election=election,
-        profiles=(Profile(OUR_NAME, args=args),),
+        profiles=(KubeSchedulerProfile(OUR_NAME, args=args),),
         feature_gates=_known(feature_gates),
     )
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from scheduler.config.args import KUBE_SCHEDULER_V1, KubestowArgs
 from scheduler.config.errors import Findings, below
 from scheduler.config.fields import INT64_MAX, suggestion
-from scheduler.config.types import PluginRef, PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 
 Implements: TypeAlias = Mapping[str, AbstractSet[str]]
 """Plugin name → the points it implements, in the file's spelling. A name that is missing is not built."""
@@ -186,7 +186,7 @@ def _missing(name: str, implements: Implements) -> str:
     return f'unknown plugin "{name}"{suggestion(name, sorted({*implements, *KNOWN_NAMES}))}'
 
 
-def check_args_have_plugins(profile: Profile, implements: Implements) -> None:
+def check_args_have_plugins(profile: KubeSchedulerProfile, implements: Implements) -> None:
     """Raises ConfigErrors where pluginConfig names a plugin that is neither upstream's nor registered."""
     findings = Findings()
     for at, name in enumerate(profile.args):  # given ones come first, in the file's order
@@ -195,7 +195,7 @@ def check_args_have_plugins(profile: Profile, implements: Implements) -> None:
     findings.raise_any()
 
 
-def check_common_queue_sort(resolved: Sequence[tuple[Profile, Resolved]]) -> None:
+def check_common_queue_sort(resolved: Sequence[tuple[KubeSchedulerProfile, Resolved]]) -> None:
     """One queue serves all profiles: raises ConfigErrors unless they sort it by the same plugin and arguments."""
     findings = Findings()
     for profile, lists in resolved[1:]:

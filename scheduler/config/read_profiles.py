@@ -10,18 +10,18 @@ from scheduler.config.errors import Findings, below
 from scheduler.config.fields import NO_PERCENTAGE, Fields, quoted
 from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets, removed
 from scheduler.config.read_args import read_args
-from scheduler.config.types import CAPACITY_SCORING, GATES_ON, OUR_NAME, PluginRef, PluginSet, Profile
+from scheduler.config.types import CAPACITY_SCORING, GATES_ON, OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 def read_profiles(
     fields: Fields, *, allow_default_scheduler: bool = False, feature_gates: AbstractSet[str] = GATES_ON
-) -> tuple[Profile, ...]:
+) -> tuple[KubeSchedulerProfile, ...]:
     """Without `profiles`, or with an empty list, one of our own with every default."""
     items = fields.children("profiles")
     if not items:
-        return (Profile(OUR_NAME, args=default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)),)
+        return (KubeSchedulerProfile(OUR_NAME, args=default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)),)
     profiles = tuple(_profile(item, alone=len(items) == 1, feature_gates=feature_gates) for item in items)
     findings = fields.findings
     named: set[str] = set()
@@ -43,7 +43,9 @@ def read_profiles(
     return profiles
 
 
-def read_changes(spec: Any, base: Profile, *, path: str, feature_gates: AbstractSet[str] = GATES_ON) -> Profile:
+def read_changes(
+    spec: Any, base: KubeSchedulerProfile, *, path: str, feature_gates: AbstractSet[str] = GATES_ON
+) -> KubeSchedulerProfile:
     """The profile with what `spec` says in place of what it said: `spec` is written as a profile without a name.
 
     An extension point that `spec` names is as `spec` has it, and so are the arguments of a plugin that it names; the rest
@@ -56,7 +58,7 @@ def read_changes(spec: Any, base: Profile, *, path: str, feature_gates: Abstract
         args = _plugin_config(fields, feature_gates=feature_gates)
         _check_one_order(given.get("queueSort", PluginSet()), path, findings)
     findings.raise_any()
-    return Profile(
+    return KubeSchedulerProfile(
         scheduler_name=base.scheduler_name,
         percentage_of_nodes_to_score=base.percentage_of_nodes_to_score if percentage is None else percentage,
         plugins={**base.plugins, **given},
@@ -65,7 +67,7 @@ def read_changes(spec: Any, base: Profile, *, path: str, feature_gates: Abstract
     )
 
 
-def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) -> Profile:
+def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) -> KubeSchedulerProfile:
     with fields:
         name = fields.text("schedulerName")
         if alone and not fields.has("schedulerName"):
@@ -74,7 +76,7 @@ def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) ->
         args = _plugin_config(fields, feature_gates=feature_gates)
         for usual, default in default_args(capacity_scoring=CAPACITY_SCORING in feature_gates).items():
             args.setdefault(usual, default)
-        return Profile(
+        return KubeSchedulerProfile(
             scheduler_name=name,
             percentage_of_nodes_to_score=fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE),
             plugins=plugins,
@@ -128,7 +130,7 @@ def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[s
     return found
 
 
-def _check_queue_sort(profiles: Sequence[Profile], findings: Findings) -> None:
+def _check_queue_sort(profiles: Sequence[KubeSchedulerProfile], findings: Findings) -> None:
     """One queue serves all profiles. What multiPoint does to its order is seen once the plugins are known."""
     first = profiles[0]
     canon = first.plugins.get("queueSort", PluginSet())

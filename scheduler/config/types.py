@@ -69,7 +69,7 @@ class PluginSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class KubeSchedulerProfile:
     """One schedulerName and its plugins.
 
     `plugins` holds the sets as written, for the points the file names; `plugins.resolve` makes lists of them.
@@ -143,7 +143,7 @@ class Configuration:
     percentage_of_nodes_to_score: int | None = None
     pod_initial_backoff_s: float = 1.0
     pod_max_backoff_s: float = 10.0
-    profiles: tuple[Profile, ...] = field(default_factory=lambda: (Profile(OUR_NAME),))
+    profiles: tuple[KubeSchedulerProfile, ...] = field(default_factory=lambda: (KubeSchedulerProfile(OUR_NAME),))
     extenders: tuple[Extender, ...] = ()
     delay_cache_until_active: bool = False
     enable_profiling: bool = True

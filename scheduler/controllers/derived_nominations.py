@@ -35,7 +35,7 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError
 from scheduler.plugins.dra.claims import Unresolved, claim_name
-from scheduler.plugins.volumebinding.check_bindings import Reach as VolumeReach
+from scheduler.plugins.volumebinding.check_bindings import VolumeReachability as VolumeReach
 from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from scheduler.queueing.types import Place
 
@@ -60,7 +60,7 @@ class Tie(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reach:
+class VolumeReachability:
     """The ties of one pod, and the objects whose changes may change them."""
 
     ties: list[Tie] = field(default_factory=list)
@@ -85,7 +85,7 @@ def has_claims(pod: PodInfo) -> bool:
     return bool(pod.claims or pod.pod.spec.resource_claims) or any(map(may_be_devices, pod.requests))
 
 
-class Ties:
+class TieFinder:
     """Reads the cache. A pod costs a few look-ups per claim, however many claims, volumes and nodes there are."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -94,9 +94,9 @@ class Ties:
         self._devices = cluster.devices
         self._volume_reach = VolumeReach(cluster.nodes, cluster.volumes)
 
-    def of(self, pod: PodInfo) -> Reach:
+    def of(self, pod: PodInfo) -> VolumeReachability:
         """The ties of a pod without a node."""
-        reach = Reach()
+        reach = VolumeReachability()
         for key in dict.fromkeys(use.key for use in pod.claims):
             self._add_claim(reach, key)
         for entry in pod.pod.spec.resource_claims:
@@ -109,7 +109,7 @@ class Ties:
 
     # -- volumes -------------------------------------------------------------------------------------------------------
 
-    def _add_claim(self, reach: Reach, key: str) -> None:
+    def _add_claim(self, reach: VolumeReachability, key: str) -> None:
         reach.topics[CLAIM, key] = None
         claim = self._volumes.claims.get_api(key)
         if claim is None:
@@ -137,7 +137,9 @@ class Ties:
             slot = self._nodes.present_slot(claim.selected_node)
             reach.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
 
-    def _add_volumes(self, reach: Reach, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+    def _add_volumes(
+        self, reach: VolumeReachability, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
+    ) -> None:
         nodes = EMPTY
         for volume in volumes:
             if volume.required_nodes is None:
@@ -155,7 +157,7 @@ class Ties:
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
-    def _add_entry(self, reach: Reach, pod: Pod, entry: PodResourceClaim) -> None:
+    def _add_entry(self, reach: VolumeReachability, pod: Pod, entry: PodResourceClaim) -> None:
         try:
             name, _ = claim_name(pod, entry)
         except Unresolved:
@@ -166,7 +168,7 @@ class Ties:
             reach.topics[RESOURCE_CLAIM, key] = None
             self._add_resource_claim(reach, self._devices.claims.get(key))
 
-    def _add_resource_claim(self, reach: Reach, claim: ResourceClaim | None) -> None:
+    def _add_resource_claim(self, reach: VolumeReachability, claim: ResourceClaim | None) -> None:
         if claim is None:
             reach.is_complete = False
             return
@@ -224,7 +226,7 @@ class DerivedNominations:
         self._profiles = profiles
         self._runners = runners
         self._errors = shared.errors
-        self._ties = Ties(shared.cluster)
+        self._ties = TieFinder(shared.cluster)
         self._uids: dict[str, str] = {}
         """Key → uid, of pods with an entry."""
         self._entries: dict[str, _Entry] = {}
@@ -396,7 +398,7 @@ class DerivedNominations:
         """An object changed."""
         self._dirty.update(self._by_topic.get((kind, key), {}))
 
-    def _file(self, entry: _Entry, reach: Reach) -> None:
+    def _file(self, entry: _Entry, reach: VolumeReachability) -> None:
         """Find the pod by the objects and label rules that its ties depend on now."""
         uid, where = entry.info.uid, self._cluster.volumes.volumes.where
         topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]

@@ -19,7 +19,7 @@ from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.context import Shared
-from scheduler.controllers.derived_nominations import Tie, Ties, has_claims
+from scheduler.controllers.derived_nominations import Tie, TieFinder, has_claims
 from scheduler.core import nodeset
 from scheduler.core.errors import ApiError, Conflict
 from scheduler.core.nodeset import NodeSet
@@ -47,7 +47,7 @@ class StaleVolumes:
         """`names` are the profiles that want this; the first stands in events on claims. None: nothing is done."""
         self._cluster = shared.cluster
         self._volumes = shared.cluster.volumes
-        self._ties = Ties(shared.cluster)
+        self._ties = TieFinder(shared.cluster)
         self._nodes = shared.cluster.nodes
         self._writer = shared.writer
         self._recorder = shared.recorder

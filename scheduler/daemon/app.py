@@ -29,7 +29,7 @@ from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
-from scheduler.daemon.profile_changes import ProfileChanges, Way, kinds_read, writes_of
+from scheduler.daemon.profile_changes import KopfConnection, ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.events import EventRecorder
@@ -37,7 +37,7 @@ from scheduler.kube.informers import Mirrors
 from scheduler.kube.leader_election import LeaseLost, OtherLeases
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
-from scheduler.kube.resources import CAPACITY, POD, RESOURCE_CLAIM, Discovery, KindSpec, Served, failed_pods
+from scheduler.kube.resources import CAPACITY, POD, RESOURCE_CLAIM, Discovery, KindSpec, ServedKind, failed_pods
 from scheduler.kube.self_check import LeaseName, SelfCheck
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
@@ -132,7 +132,7 @@ class Daemon:
             spawn=self._spawn,
             reflect=partial(self._reflect, transport),
         )
-        way = Way(transport, settings, throttle, self._take_signals)
+        way = KopfConnection(transport, settings, throttle, self._take_signals)
         self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self._leadership.may_write)
         showing = Introspection(
             self._options,
@@ -287,7 +287,7 @@ class Daemon:
             await self._leadership.begun.wait()
         await self._discovery.run(partial(self._reflect, transport))
 
-    def _reflect(self, transport: Transport, spec: KindSpec, served: Served) -> None:
+    def _reflect(self, transport: Transport, spec: KindSpec, served: ServedKind) -> None:
         """A kind was found on the server: mirror it from now on."""
         reflector: Reflector[Any] = Reflector(
             spec,

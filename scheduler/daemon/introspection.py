@@ -23,7 +23,7 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
 from scheduler.server.cache_dump import cache_page
-from scheduler.server.endpoints import Check, Checks, Remark, Sources
+from scheduler.server.endpoints import Check, Checks, EndpointSources, Remark
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
@@ -76,10 +76,10 @@ class Introspection:
         shown.unforeseen_errors = lambda: self.errors.counts
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
 
-    def sources(self) -> Sources:
+    def sources(self) -> EndpointSources:
         """For the endpoints."""
         decisions = self.decisions
-        return Sources(
+        return EndpointSources(
             livez=lambda: {"scheduling-loop": self._heartbeat, **self.leadership.livez()},
             readyz=self._readyz,
             metrics=self.metrics.render,

@@ -20,7 +20,7 @@ from scheduler.config.types import LeaderElection
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, UnforeseenErrors
 from scheduler.kube.events import Event, EventMetadata, Reference
-from scheduler.kube.leader_election import Elector, OtherLeases, Timing
+from scheduler.kube.leader_election import Elector, LeaseTiming, OtherLeases
 from scheduler.kube.wire import Transport, as_it_is
 from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter
 from scheduler.server.endpoints import Check, Remark
@@ -71,7 +71,7 @@ class Leadership:
                 clock,
                 random.Random(),
                 identity=f"{socket.gethostname()}_{uuid.uuid4()}",
-                timing=Timing(settings.lease_duration_s, settings.renew_deadline_s, settings.retry_period_s),
+                timing=LeaseTiming(settings.lease_duration_s, settings.renew_deadline_s, settings.retry_period_s),
             )
 
     @property

@@ -18,9 +18,9 @@ from scheduler.framework.profile import Profile
 from scheduler.kube.client_config import Settings
 from scheduler.kube.informers import Mirrors
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.resources import KindSpec, Served, watched, with_capacity, with_taint_rules
+from scheduler.kube.resources import KindSpec, ServedKind, watched, with_capacity, with_taint_rules
 from scheduler.kube.self_check import SelfCheck
-from scheduler.kube.transport import HttpTransport, Lender
+from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
@@ -28,7 +28,7 @@ from scheduler.kube.writes.api_writer import (
     OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
-    Rule,
+    RbacRule,
 )
 from scheduler.kube.writes.profiles import ProfileWriter
 from scheduler.metrics.metrics import Metrics
@@ -48,7 +48,7 @@ def kinds_read(profiles: Iterable[Profile], options: RunOptions) -> tuple[KindSp
     return with_taint_rules(kinds, options.config.feature_gates)
 
 
-def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[Rule, ...]:
+def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacRule, ...]:
     """What the enabled plugins may have to write, and what the endpoints must ask."""
     evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
     binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
@@ -63,7 +63,7 @@ def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[Rule,
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class KopfConnection:
     """To the API server, and what a guest in this process must leave alone."""
 
     transport: HttpTransport
@@ -83,7 +83,7 @@ class ProfileChanges:
         check: SelfCheck,
         *,
         spawn: Callable[[str, Run], asyncio.Task[None]],
-        reflect: Callable[[KindSpec, Served], None],
+        reflect: Callable[[KindSpec, ServedKind], None],
     ) -> None:
         """`spawn` runs a part of the daemon, `reflect` mirrors a kind."""
         self._options = options
@@ -97,7 +97,7 @@ class ProfileChanges:
         decisions.reloading.missing = self._missing
         decisions.reloading.on_change = self._ask
 
-    def shell(self, way: Way, clock: Clock, *, metrics: Metrics, may_write: Callable[[], bool]) -> Shell:
+    def shell(self, way: KopfConnection, clock: Clock, *, metrics: Metrics, may_write: Callable[[], bool]) -> Shell:
         """What watches the objects that profiles are changed by."""
         reloading, inbox = self._decisions.reloading, self._decisions.inbox
         objects = ProfileObjects(
@@ -109,7 +109,7 @@ class ProfileChanges:
             verdicts=lambda: reloading.verdicts,
         )
         reloading.on_verdict = objects.wake
-        lender = partial(Lender, way.settings, way.transport)
+        lender = partial(SharedSession, way.settings, way.transport)
         return Shell(way.transport, lender, objects, clock, metrics=metrics.shell, reclaim_signals=way.reclaim_signals)
 
     def _missing(self, profile: Profile) -> tuple[str, ...]:

@@ -13,16 +13,16 @@ from typing import Any, Final, TypeAlias
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim, ResourceClaimStatus
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.devices.claim_tracker import Change, gives_back
+from scheduler.cache.devices.claim_tracker import ClaimChange, gives_back
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import Seen, action_of, seen
+from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")
 """Ours: what was in flight will never be written. The pod that it was for may have left before."""
 
 
-class DeviceIntake:
+class DeviceHandlers:
     """The kinds that devices are allocated by. `move` wakes the pods that an event can help."""
 
     def __init__(self, cluster: Cluster, move: Move) -> None:
@@ -60,7 +60,7 @@ class DeviceIntake:
         now = _as_seen_last(delta.new, had, kept)
         claims.keep(key, now)
         if kept is not None and gives_back(kept, now or new):
-            claims.given_back.append(Change(kept, new))
+            claims.given_back.append(ClaimChange(kept, new))
         if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
             self._devices.tell(key)
 
@@ -86,7 +86,7 @@ class DeviceIntake:
 
     # -- what they share -----------------------------------------------------------------------------------------------
 
-    def _seen(self, delta: Delta[Any]) -> Seen:
+    def _seen(self, delta: Delta[Any]) -> ObjectChange:
         return seen(delta, self._devices.broken)
 
     def _tell_claims(self) -> set[str]:

@@ -27,8 +27,8 @@ from scheduler.core.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from scheduler.eventhandlers.devices import DeviceIntake
-from scheduler.eventhandlers.storage import Storage
+from scheduler.eventhandlers.devices import DeviceHandlers
+from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import seen, surroundings
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
 from scheduler.queueing.types import pod_changes
@@ -80,8 +80,8 @@ class PodAndNodeHandlers:
         self._errors = shared.errors
         self._bindings = bindings
         self._missed: dict[tuple[str, Key], _Missed] = {}
-        self.storage = Storage(shared.cluster, self._move)
-        self.devices = DeviceIntake(shared.cluster, self._move)
+        self.storage = StorageHandlers(shared.cluster, self._move)
+        self.devices = DeviceHandlers(shared.cluster, self._move)
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
             "Pod": self._pod_delta,
             "Node": self._node,

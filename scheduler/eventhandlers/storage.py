@@ -13,7 +13,7 @@ from scheduler.api.decode import Delta
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, VOLUME_FOR
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import Seen, action_of, seen
+from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
@@ -23,7 +23,7 @@ CLAIM_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.
 """Ours: what a plan had assumed of it will never be written. The pod of the plan may have left before."""
 
 
-class Storage:
+class StorageHandlers:
     """The kinds that volumes are decided by. `move` wakes the pods that an event can help."""
 
     def __init__(self, cluster: Cluster, move: Move) -> None:
@@ -130,7 +130,7 @@ class Storage:
         if now is not None:
             self._move(VOLUME_GIVEN_BACK if is_volume else CLAIM_GIVEN_BACK, now, now)
 
-    def _told(self, resource: Resource, kind: str, change: Seen) -> None:
+    def _told(self, resource: Resource, kind: str, change: ObjectChange) -> None:
         """Waits first: a binding that ends frees nothing, a pod that is woken may need what it wrote."""
         action = action_of(change.old, change.new)
         if action is None:

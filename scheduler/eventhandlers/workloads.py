@@ -108,7 +108,7 @@ def _readable(delta: Delta[Any]) -> object:
     return new
 
 
-class Seen(NamedTuple):
+class ObjectChange(NamedTuple):
     """`old` and `new` are None where there is no object, or none that can be read."""
 
     key: str
@@ -123,7 +123,7 @@ def action_of(old: object, new: object) -> Action | None:
     return Action.DELETE if new is None else Action.UPDATE_OTHER
 
 
-def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> Seen:
+def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> ObjectChange:
     """Keeps `broken`, by kind and key, up to date."""
     shown = delta.new if delta.new is not None else delta.old
     assert shown is not None
@@ -140,4 +140,4 @@ def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> Seen:
                 error=delta.new.why,
             )
     old, new = (None if isinstance(side, Broken) else side for side in (delta.old, delta.new))
-    return Seen(shown.key, old, new)
+    return ObjectChange(shown.key, old, new)

@@ -222,7 +222,7 @@ class NominatedPods:
             for plugin in self.profile.extensions(state):
                 for other in ahead:
                     plugin.add_pod(with_them, pod, other, slot)
-            return bool((yield from paced(one_pass(with_them, 1 << slot), self.clock, trial.aside)))
+            return bool((yield from paced(one_pass(with_them, 1 << slot), self.clock, trial.suspended)))
 
 
 class Simulation:
@@ -395,6 +395,6 @@ class _Tried:
     def judging(self) -> Work[Rejection | None]:
         checking = self._ahead.check_node(self._pod, self._slot, self._state)
         try:
-            return (yield from paced(checking, self._ahead.clock, self._trial.aside))
+            return (yield from paced(checking, self._ahead.clock, self._trial.suspended))
         except AttemptError as error:
             return Rejection(error.plugin, Code.ERROR, (error.message,))

@@ -303,7 +303,7 @@ class PreFilterExtensions(Plugin, Protocol):
 class FilterPlugin(Plugin, Protocol):
     """Called once with all candidates. Must not wait, write, or keep what it is given.
 
-    A class attribute `heeds_pods = False` says that its verdict has nothing to do with the pods on nodes.
+    A class attribute `depends_on_pods = False` says that its verdict has nothing to do with the pods on nodes.
 
     Where the answer takes long to find, the method returns a generator that yields wherever the event loop may run, and
     returns the answer. Nothing changes in the cache while it works. It may be closed at any time, so it holds nothing. The same
@@ -327,10 +327,10 @@ class TallyPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
-class MindsPlugin(Plugin, Protocol):
+class ReadsNodePodsPlugin(Plugin, Protocol):
     """A Filter that can say of a pod that other pods do not matter to it, nor would if `others` came to nodes."""
 
-    def minds(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool: ...
+    def reads_node_pods(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool: ...
 
 
 @runtime_checkable
@@ -344,7 +344,7 @@ class FilterOnePlugin(Plugin, Protocol):
 class VerifyPlugin(Plugin, Protocol):
     """The exact answer for one node, where `filter` gave only a necessary condition. Asked for the best node first.
 
-    A method `vouches(state, pod) -> bool` may say that for this pod `filter` was exact: then nothing is asked.
+    A method `filter_is_exact(state, pod) -> bool` may say that for this pod `filter` was exact: then nothing is asked.
     """
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None: ...
@@ -359,14 +359,14 @@ class PrepareReservePlugin(Plugin, Protocol):
 
 
 @runtime_checkable
-class RelentingPlugin(Plugin, Protocol):
+class PreemptibleNodesPlugin(Plugin, Protocol):
     """Ours: a Filter that says "unresolvable" of nodes, and can say later on which of them an eviction would change that.
 
     Asked only when no node takes the pod, right before PostFilter: what was refused stays refused, in the same words, but
     preemption looks at these nodes, too.
     """
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Some of the nodes that it refused with `no`. Rests wherever it may, between nodes at least."""
 
 

@@ -17,7 +17,7 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import KubestowArgs, RawArgs
 from scheduler.config.errors import ConfigError, ConfigErrors, below
 from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
-from scheduler.config.types import Profile as ProfileConfig
+from scheduler.config.types import KubeSchedulerProfile as ProfileConfig
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import ANYTHING
 from scheduler.core.cooperative import Work
@@ -60,22 +60,24 @@ class BoundFilter:
     name: str
     filter: Callable[[CycleState, PodInfo, NodeSet], Groups | Work[Groups]]
     verify: Callable[[CycleState, PodInfo, int], Rejection | Work[Rejection | None] | None] | None
-    heeds_pods: bool = True
+    depends_on_pods: bool = True
     """False: its verdict has nothing to do with the pods on nodes."""
     tally: points.TallyPlugin | None = None
-    minds: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
-    vouches: Callable[[CycleState, PodInfo], bool] | None = None
+    reads_node_pods: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
+    filter_is_exact: Callable[[CycleState, PodInfo], bool] | None = None
     """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
-    relents: Callable[[CycleState, PodInfo, Rejection, NodeSet], Work[NodeSet]] | None = None
+    preemptible_nodes: Callable[[CycleState, PodInfo, Rejection, NodeSet], Work[NodeSet]] | None = None
     """Of the nodes that it refused for good, those where an eviction would help."""
 
     def is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Whether Filter alone tells."""
-        return self.verify is None or (self.vouches is not None and self.vouches(state, pod))
+        return self.verify is None or (self.filter_is_exact is not None and self.filter_is_exact(state, pod))
 
     def is_flat(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
         """Whether its verdict on this pod has nothing to do with pods on nodes, also if `others` came to them."""
-        return not self.heeds_pods or (self.minds is not None and not self.minds(state, pod, others))
+        return not self.depends_on_pods or (
+            self.reads_node_pods is not None and not self.reads_node_pods(state, pod, others)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +239,24 @@ def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...
 
 def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     verify = plugin.verify if isinstance(plugin, points.VerifyPlugin) else None
-    heeds_pods = bool(getattr(plugin, "heeds_pods", True))
+    depends_on_pods = bool(getattr(plugin, "depends_on_pods", getattr(plugin, "heeds_pods", True)))  # the name before
     tally = plugin if isinstance(plugin, points.TallyPlugin) and verify is None else None
-    minds = plugin.minds if isinstance(plugin, points.MindsPlugin) and verify is None else None
+    reads_node_pods = (
+        plugin.reads_node_pods if isinstance(plugin, points.ReadsNodePodsPlugin) and verify is None else None
+    )
     if isinstance(plugin, points.FilterPlugin):
-        vouches = getattr(plugin, "vouches", None)
-        relents = plugin.relents if isinstance(plugin, points.RelentingPlugin) else None
-        return BoundFilter(plugin.name, plugin.filter, verify, heeds_pods, tally, minds, vouches, relents)
+        filter_is_exact = getattr(plugin, "filter_is_exact", None)
+        preemptible_nodes = plugin.preemptible_nodes if isinstance(plugin, points.PreemptibleNodesPlugin) else None
+        return BoundFilter(
+            plugin.name,
+            plugin.filter,
+            verify,
+            depends_on_pods,
+            tally,
+            reads_node_pods,
+            filter_is_exact,
+            preemptible_nodes,
+        )
     one = cast("points.FilterOnePlugin", plugin)
 
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:
@@ -254,7 +267,7 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
                 groups[no] = groups.get(no, nodeset.EMPTY) | 1 << slot
         return groups
 
-    return BoundFilter(one.name, filter_each, verify, heeds_pods, tally, minds)
+    return BoundFilter(one.name, filter_each, verify, depends_on_pods, tally, reads_node_pods)
 
 
 def _bound_score(plugin: Any, weight: int, nodes: Nodes) -> BoundScore:

@@ -122,11 +122,11 @@ class Runner:
         Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
         """
         groups: Groups = {}
-        nodes = yield from self._ahead_aside(state, pod, nodes, groups, exact=exact)
+        nodes = yield from self._nominated_considered(state, pod, nodes, groups, exact=exact)
         nodes = yield from self._passing(state, pod, nodes, groups, exact=exact)
         return nodes, groups
 
-    def _ahead_aside(
+    def _nominated_considered(
         self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
     ) -> Work[NodeSet]:
         """The nodes on which the pod fits beside those nominated there."""
@@ -251,11 +251,17 @@ class Runner:
 
     def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
         """The same with preemption's eyes: where an eviction would change a filter's mind, nodes are not out for good."""
-        relenting = {bound.name: bound.relents for bound in self.profile.filter if bound.relents is not None}
+        relenting = {
+            bound.name: bound.preemptible_nodes for bound in self.profile.filter if bound.preemptible_nodes is not None
+        }
         out: Groups = {}
         for no, nodes in refused.items():
-            relents = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
-            helped = (yield from relents(state, pod, no, nodes)) & nodes if relents is not None else EMPTY
+            preemptible_nodes = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
+            helped = (
+                (yield from preemptible_nodes(state, pod, no, nodes)) & nodes
+                if preemptible_nodes is not None
+                else EMPTY
+            )
             for rejection, part in ((no, nodes & ~helped), (replace(no, code=Code.UNSCHEDULABLE), helped)):
                 if part:
                     out[rejection] = out.get(rejection, EMPTY) | part

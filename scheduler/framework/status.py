@@ -50,7 +50,7 @@ class Rejection:
     code: Code
     reasons: tuple[str, ...]
     is_shortage: bool = field(default=False, compare=False)
-    """The node lacks something that pods may hold: the plugin can tell whether it would suffice if pods left (`relents`)."""
+    """The node lacks something that pods may hold: the plugin can tell whether it would suffice if pods left (`preemptible_nodes`)."""
 
     @property
     def message(self) -> str:

@@ -23,7 +23,7 @@ from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import Rule
+from scheduler.kube.writes.api_writer import RbacRule
 
 _log = structlog.get_logger(__name__)
 
@@ -34,13 +34,13 @@ CLIENT_CA_NAME: Final = "extension-apiserver-authentication"
 CLIENT_CA: Final = f"/api/v1/namespaces/{CLIENT_CA_NAMESPACE}/configmaps/{CLIENT_CA_NAME}"
 _CLIENT_CA_KEY: Final = "client-ca-file"
 
-SERVING_RULES: Final[tuple[Rule, ...]] = (
-    Rule("authentication.k8s.io", "tokenreviews", "create"),
-    Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+SERVING_RULES: Final[tuple[RbacRule, ...]] = (
+    RbacRule("authentication.k8s.io", "tokenreviews", "create"),
+    RbacRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 )
 """Only where HTTPS is served; `system:auth-delegator` has both."""
 
-CLIENT_CA_RULES: Final[tuple[Rule, ...]] = (Rule("", "configmaps", "get"),)
+CLIENT_CA_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "configmaps", "get"),)
 """On `CLIENT_CA_NAME` in `CLIENT_CA_NAMESPACE` only, where HTTPS is served and no flag says whose client certificates
 count; the role `extension-apiserver-authentication-reader` there has it."""
 

@@ -163,7 +163,7 @@ _GONE_WITHIN_S: Final = 1.0
 _NEEDED: Final = ("apiVersion", "kind", "status")
 
 
-class PluginError(ValueError):
+class CredentialPluginError(ValueError):
     """It could not be run, failed, or wrote no credentials; the text names the command."""
 
 
@@ -182,7 +182,9 @@ async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_vers
         )
     except OSError as why:
         advice = f". {hint}" if hint else ""
-        raise PluginError(f"exec: cannot run {name!r}: {why.strerror or why}{advice}"[:_LONGEST_ERROR]) from why
+        raise CredentialPluginError(
+            f"exec: cannot run {name!r}: {why.strerror or why}{advice}"[:_LONGEST_ERROR]
+        ) from why
     try:
         answer, errors = await process.communicate()
     except asyncio.CancelledError:
@@ -190,7 +192,7 @@ async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_vers
         raise
     if process.returncode:
         said = errors.decode(errors="replace").strip()
-        raise PluginError(f"exec: {name!r} returned {process.returncode}. {said}"[:_LONGEST_ERROR])
+        raise CredentialPluginError(f"exec: {name!r} returned {process.returncode}. {said}"[:_LONGEST_ERROR])
     return _status(name, answer, api_version)
 
 
@@ -198,16 +200,16 @@ def _status(name: str, answer: bytes, api_version: str) -> Any:
     try:
         credential = json.loads(answer)
     except ValueError as why:
-        raise PluginError(f"exec: {name!r} wrote no JSON: {why}") from why
+        raise CredentialPluginError(f"exec: {name!r} wrote no JSON: {why}") from why
     missing = [key for key in _NEEDED if not isinstance(credential, dict) or key not in credential]
     if missing:
-        raise PluginError(f"exec: {name!r} wrote no ExecCredential: {missing[0]} is missing")
+        raise CredentialPluginError(f"exec: {name!r} wrote no ExecCredential: {missing[0]} is missing")
     if credential["apiVersion"] != api_version:
-        raise PluginError(
+        raise CredentialPluginError(
             f"exec: {name!r} answered in {credential['apiVersion']!r}, not in {api_version!r}"[:_LONGEST_ERROR]
         )
     if not isinstance(credential["status"], dict):
-        raise PluginError(f"exec: {name!r} wrote no ExecCredential: status is no object")
+        raise CredentialPluginError(f"exec: {name!r} wrote no ExecCredential: status is no object")
     return credential["status"]
 
 

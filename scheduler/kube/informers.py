@@ -24,7 +24,7 @@ from scheduler.kube.resources import (
     TAINT_RULE,
     Discovery,
     KindSpec,
-    Served,
+    ServedKind,
     Unanswered,
 )
 
@@ -34,7 +34,7 @@ _GLANCE_S: Final = 0.05
 _LATE_S: Final = 60.0
 
 
-class Lag(NamedTuple):
+class MirrorLag(NamedTuple):
     """Why a kind is not, or no longer, shown as it is. `matters`: nothing is decided before that is over."""
 
     why: str
@@ -68,7 +68,7 @@ class Mirrors:
         lag = self.lag(spec.name) if spec.name in self.reflectors else None
         return f"{spec.name} ({lag.why})" if lag is not None else spec.name
 
-    async def more(self, spec: KindSpec, reflect: Callable[[KindSpec, Served], None]) -> AsyncIterator[bool]:
+    async def more(self, spec: KindSpec, reflect: Callable[[KindSpec, ServedKind], None]) -> AsyncIterator[bool]:
         """Mirror this kind, too: True when it is shown, or the server has it not; False each minute before that."""
         pause_s = 1.0
         while True:
@@ -88,7 +88,7 @@ class Mirrors:
         self.kinds = (*self.kinds, spec)
         yield True
 
-    async def find(self, reflect: Callable[[KindSpec, Served], None]) -> None:
+    async def find(self, reflect: Callable[[KindSpec, ServedKind], None]) -> None:
         """Mirror what could not be found, once it can be; nothing if somebody sees to that."""
         await self._discovery.run(reflect)
 
@@ -137,23 +137,23 @@ class Mirrors:
             return NO_VERSION if reflector.stats.absent else reflector.served.version
         return NO_VERSION if self._discovery.answered.is_set() else None
 
-    def lag(self, kind: str) -> Lag | None:
+    def lag(self, kind: str) -> MirrorLag | None:
         """What is wrong with the picture of one kind."""
         reflector = self.reflectors.get(kind)
         if reflector is None:
             if self._discovery.answered.is_set() and kind not in NEEDED:
-                return Lag(LACKING[kind], False) if kind in LACKING else None  # nothing to mirror
+                return MirrorLag(LACKING[kind], False) if kind in LACKING else None  # nothing to mirror
             unknown = f"the server does not serve {kind}, as far as is known"
-            return Lag(self._discovery.last_error or unknown, True)
+            return MirrorLag(self._discovery.last_error or unknown, True)
         stats, is_synced = reflector.stats, reflector.synced.is_set()
         if stats.absent and kind not in NEEDED:
-            return Lag(f"{LACKING.get(kind, 'not served')}: {stats.last_error}", False)
+            return MirrorLag(f"{LACKING.get(kind, 'not served')}: {stats.last_error}", False)
         if is_synced and not stats.denied:
-            return Lag(stats.why_down, kind not in SPARED) if stats.is_down else None
+            return MirrorLag(stats.why_down, kind not in SPARED) if stats.is_down else None
         wrong = stats.denied or stats.last_error or "not synced"
         if kind in SPARED and (is_synced or stats.denied):
-            return Lag(wrong if is_synced else f"{SPARED[kind]}: {wrong}", False)
-        return Lag(wrong, True)
+            return MirrorLag(wrong if is_synced else f"{SPARED[kind]}: {wrong}", False)
+        return MirrorLag(wrong, True)
 
     async def _pictured(self, reflector: Reflector[Any]) -> None:
         """Until its first picture is complete; or cannot be had, of a kind without which decisions go on."""

@@ -55,7 +55,7 @@ _LASTING: Final = (Forbidden, Unauthorized, Invalid)
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LeaseTiming:
     """leaseDuration > renewDeadline > 1.2 * retryPeriod; the configuration sees to that."""
 
     lease_duration_s: float = 15.0
@@ -76,7 +76,7 @@ class Elector:
     """`acquire`, then `hold`, in one task; `is_leading` from anywhere on the loop; `resign` after that task has ended."""
 
     def __init__(
-        self, leases: LeaseWriter, clock: Clock, chance: random.Random, *, identity: str, timing: Timing
+        self, leases: LeaseWriter, clock: Clock, chance: random.Random, *, identity: str, timing: LeaseTiming
     ) -> None:
         self.identity = identity
         self.lease: Lease | None = None

@@ -106,7 +106,7 @@ BUSY: Final = 8
 """So many on the wire are a burst."""
 
 
-class Lane:
+class RequestsInFlight:
     """Counts what is on the wire. Every `enter` is followed by its `leave`."""
 
     def __init__(self) -> None:

@@ -32,9 +32,9 @@ from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized
 from scheduler.core.retry import Backoff
-from scheduler.kube.resources import KindSpec, Served, Unanswered
+from scheduler.kube.resources import KindSpec, ServedKind, Unanswered
 from scheduler.kube.store import Store, Stored, age
-from scheduler.kube.wire import LINES, MARKS, Line, Transport, in_stream, page_of
+from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, in_stream, page_of
 
 DOWN_S: Final = 15.0
 """A kind without a complete list and without a watch for so long is reported."""
@@ -163,14 +163,14 @@ class Reflector(Generic[T]):
     def __init__(  # noqa: PLR0913 (collaborators)
         self,
         spec: KindSpec,
-        served: Served,
+        served: ServedKind,
         *,
         decoder: ObjectDecoder[T],
         transport: Transport,
         on_batch: Callable[[list[Delta[T]]], None],
         clock: Clock,
         chance: random.Random,
-        locate: Callable[[], Awaitable[Served | None]] = _nowhere_else,
+        locate: Callable[[], Awaitable[ServedKind | None]] = _nowhere_else,
         on_served: Callable[[bool], None] = _nobody_asks,
     ) -> None:
         self.spec = spec
@@ -439,7 +439,7 @@ class Reflector(Generic[T]):
             case unknown:
                 self._unreadable(f"unknown event type {unknown!r}", line)
 
-    def _object(self, event: Line, deltas: list[Delta[T]]) -> None:
+    def _object(self, event: WatchLine, deltas: list[Delta[T]]) -> None:
         obj = self._decode(event.object)
         if obj is None:
             return

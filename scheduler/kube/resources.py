@@ -216,7 +216,7 @@ class KindSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedKind:
     """Where the server has a kind: the path of the collection over all namespaces, and the version."""
 
     path: str
@@ -363,13 +363,13 @@ _RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
 class Unanswered(Exception):
     """Some group versions could not be asked; what depends on them is neither served nor absent yet."""
 
-    def __init__(self, failed: Mapping[str, str], served: Mapping[str, Served | None]) -> None:
+    def __init__(self, failed: Mapping[str, str], served: Mapping[str, ServedKind | None]) -> None:
         super().__init__("; ".join(f"{group_version}: {why}" for group_version, why in failed.items()))
         self.failed = failed
         self.served = served
 
 
-async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW) -> Mapping[str, Served | None]:
+async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW) -> Mapping[str, ServedKind | None]:
     """Name → where it is served, None where it is not. One request per group version, none asked twice.
 
     `Unanswered` if a group version failed otherwise than by being absent; it carries what was found out. A kind whose
@@ -379,14 +379,14 @@ async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW
     wanted = sorted({group_version for spec in kinds for group_version in spec.group_versions})
     answers = await asyncio.gather(*(_plurals(transport, group_version) for group_version in wanted))
     plurals = dict(zip(wanted, answers))
-    served: dict[str, Served | None] = {}
+    served: dict[str, ServedKind | None] = {}
     for spec in kinds:
         for group_version in spec.group_versions:
             found = plurals[group_version]
             if isinstance(found, str):
                 break
             if spec.plural in found:
-                served[spec.name] = Served(_path(group_version, spec.plural), group_version.rpartition("/")[2])
+                served[spec.name] = ServedKind(_path(group_version, spec.plural), group_version.rpartition("/")[2])
                 break
         else:
             served[spec.name] = None
@@ -412,7 +412,7 @@ class Discovery:
         self._missing = {spec.name: spec for spec in kinds}
         self._again_s = again_s
         self._is_running = False
-        self.served: dict[str, Served] = {}
+        self.served: dict[str, ServedKind] = {}
         self.answered = asyncio.Event()
         """Set once every kind has been found or is known to be absent."""
         self.last_error = ""
@@ -426,7 +426,7 @@ class Discovery:
         """Look for this kind, too, which has just not been found; by a `run` that goes on, or a new one."""
         self._missing[spec.name] = spec
 
-    async def locate(self, spec: KindSpec) -> Served | None:
+    async def locate(self, spec: KindSpec) -> ServedKind | None:
         """Where a kind is by now that was found once. Raises Unanswered: nobody can tell."""
         try:
             found = await discover(self._transport, [spec])
@@ -439,7 +439,7 @@ class Discovery:
             self.served[spec.name] = served
         return served
 
-    async def run(self, on_served: Callable[[KindSpec, Served], None]) -> None:
+    async def run(self, on_served: Callable[[KindSpec, ServedKind], None]) -> None:
         """Call `on_served` once for each kind as it is found; returns when none is missing.
 
         A server that does not answer is asked again after 1 s, doubling to 10 s. Returns at once while another call runs.
@@ -461,9 +461,9 @@ class Discovery:
         finally:
             self._is_running = False
 
-    async def _pass(self, on_served: Callable[[KindSpec, Served], None]) -> bool:
+    async def _pass(self, on_served: Callable[[KindSpec, ServedKind], None]) -> bool:
         """Ask once; whether every answer came."""
-        found: Mapping[str, Served | None]
+        found: Mapping[str, ServedKind | None]
         try:
             found = await discover(self._transport, self._missing.values())
             self.last_error = ""

@@ -32,7 +32,7 @@ from scheduler.kube.writes.api_writer import (
     OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
-    Rule,
+    RbacRule,
 )
 
 _log = structlog.get_logger(__name__)
@@ -44,9 +44,9 @@ AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 8
 _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 """Without these no pod is bound at all. What else may be missing costs an event, a condition, or one kind of pod."""
-_READ_POD: Final = Rule("", "pods", "get")
+_READ_POD: Final = RbacRule("", "pods", "get")
 """How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
-_SUFFERS: Final[Mapping[Rule, str]] = {
+_SUFFERS: Final[Mapping[RbacRule, str]] = {
     _READ_POD: "a Binding whose answer is lost holds its place until the watch shows the pod",
     **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
@@ -56,7 +56,9 @@ _SUFFERS: Final[Mapping[Rule, str]] = {
     **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
     **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
 }
-_PLACES: Final[Mapping[Rule, tuple[str, str]]] = dict.fromkeys(CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME))
+_PLACES: Final[Mapping[RbacRule, tuple[str, str]]] = dict.fromkeys(
+    CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME)
+)
 """Namespace and name of the one object that a rule is about, if it is about one."""
 
 
@@ -80,7 +82,7 @@ class Finding:
 class _Question:
     """May we? In all namespaces, and with any object, unless it says which."""
 
-    rule: Rule
+    rule: RbacRule
     is_needed: bool
     namespace: str = ""
     name: str = ""
@@ -140,7 +142,7 @@ class SelfCheck:
         discovery: Discovery,
         *,
         kinds: Iterable[KindSpec] = WATCHED_NOW,
-        writes: Iterable[Rule] = WRITES,
+        writes: Iterable[RbacRule] = WRITES,
         lease: LeaseName | None = None,
     ) -> None:
         self._transport = transport
@@ -173,7 +175,7 @@ class SelfCheck:
         else:
             await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
 
-    def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[Rule]) -> None:
+    def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[RbacRule]) -> None:
         """Ask for these from the next round on; if `run` has returned, it is to be run again."""
         self._kinds = tuple(kinds)
         self._writes = tuple(writes)
@@ -226,7 +228,7 @@ class SelfCheck:
         return [
             *(
                 _Question(
-                    Rule(spec.group, spec.plural, verb), spec.name not in SPARED, suffers=SPARED.get(spec.name, "")
+                    RbacRule(spec.group, spec.plural, verb), spec.name not in SPARED, suffers=SPARED.get(spec.name, "")
                 )
                 for spec in served
                 for verb in ("list", "watch")

@@ -15,7 +15,7 @@ from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Key
 
 
-class Named(Protocol):
+class StoredMetadata(Protocol):
     """What the mirror needs of an object's `metadata`."""
 
     @property
@@ -30,7 +30,7 @@ class Stored(Protocol):
     """What the mirror needs of an object."""
 
     @property
-    def metadata(self) -> Named: ...
+    def metadata(self) -> StoredMetadata: ...
     @property
     def key(self) -> Key: ...
 

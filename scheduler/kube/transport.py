@@ -362,7 +362,7 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-class Lender:
+class SharedSession:
     """One per borrower."""
 
     def __init__(self, settings: Settings, transport: Transport) -> None:

@@ -210,14 +210,14 @@ def _bounded(asked_s: float) -> float:
     return float(min(max(asked_s, 0), RETRY_AFTER_MAX_S))
 
 
-class Line(msgspec.Struct):
+class WatchLine(msgspec.Struct):
     """One line of a watch stream."""
 
     type: str
     object: msgspec.Raw
 
 
-class Mark(msgspec.Struct):
+class Bookmark(msgspec.Struct):
     """The object of a BOOKMARK: only its metadata is filled."""
 
     metadata: AnnotatedMetadata = AnnotatedMetadata()
@@ -235,8 +235,8 @@ class Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-LINES: Final = msgspec.json.Decoder(Line)
-MARKS: Final = msgspec.json.Decoder(Mark)
+LINES: Final = msgspec.json.Decoder(WatchLine)
+MARKS: Final = msgspec.json.Decoder(Bookmark)
 _PAGES: Final = msgspec.json.Decoder(Page)
 
 

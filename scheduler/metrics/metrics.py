@@ -38,7 +38,7 @@ from scheduler.metrics.instruments import (
     counter_family,
     exponential,
 )
-from scheduler.metrics.scraped import Sources, families
+from scheduler.metrics.scraped import ScrapedSources, families
 
 MANY_ATTEMPTS: Final = 15
 """From here on pod_scheduling_sli_duration_seconds says `15+`, as upstream."""
@@ -86,7 +86,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # upstream has no `_created` series, and they cost a third of a scrape
         self._registry = CollectorRegistry()
         self._make = make = Maker(self._registry)
-        self.sources = Sources()
+        self.sources = ScrapedSources()
         """Where gauges come from that are read when a scrape comes."""
         self._sampled = _Families()
         self._fresh = 0

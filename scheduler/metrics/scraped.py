@@ -16,7 +16,7 @@ Counts: TypeAlias = Mapping[str, int]
 Ages: TypeAlias = Mapping[str, float]
 
 
-class ReflectorStats(Protocol):
+class ReflectorCounts(Protocol):
     """What the mirror of one kind counts about itself; counts only grow; `objects` and durations do not."""
 
     @property
@@ -39,7 +39,7 @@ class ReflectorStats(Protocol):
     def decode_errors(self) -> int: ...
 
 
-class Missing(Protocol):
+class MissingPermission(Protocol):
     """Something that the daemon's check of itself found missing."""
 
     @property
@@ -49,7 +49,7 @@ class Missing(Protocol):
 
 
 @dataclass(slots=True)
-class Sources:
+class ScrapedSources:
     """Callbacks, set once by whoever knows the parts; those not set give nothing."""
 
     pending: Callable[[], Counts] = dict
@@ -63,10 +63,10 @@ class Sources:
     """Running binding tasks."""
     assumed_oldest_s: Callable[[], Ages] = dict
     """By state: `binding`, and `bound` for those that the watch has yet to show."""
-    reflectors: Callable[[], Mapping[str, ReflectorStats]] = dict
+    reflectors: Callable[[], Mapping[str, ReflectorCounts]] = dict
     synced: Callable[[], Counts] = dict
     """1 or 0 by kind, for the kinds that have to be mirrored."""
-    missing: Callable[[], Iterable[Missing] | None] = lambda: None
+    missing: Callable[[], Iterable[MissingPermission] | None] = lambda: None
     """What the check of permissions and kinds found; None where nobody checks."""
     recorder: Callable[[], Counts] = dict
     """Events about pods by outcome: `sent`, `failed`, `dropped`."""
@@ -94,7 +94,7 @@ class Sources:
     compiled_selector_bytes: Callable[[], int | None] = lambda: None
 
 
-def families(sources: Sources) -> list[Family]:
+def families(sources: ScrapedSources) -> list[Family]:
     """All of them."""
     return [
         *_of_pods(sources),
@@ -119,7 +119,7 @@ def families(sources: Sources) -> list[Family]:
     ]
 
 
-def _of_pods(sources: Sources) -> list[Family]:
+def _of_pods(sources: ScrapedSources) -> list[Family]:
     running, healed = sources.bindings_in_flight(), sources.healed()
     bindings = {} if running is None else {"binding": running}
     return [
@@ -145,7 +145,7 @@ def _of_pods(sources: Sources) -> list[Family]:
     ]
 
 
-def _of_leadership(sources: Sources) -> list[Family]:
+def _of_leadership(sources: ScrapedSources) -> list[Family]:
     leads = None if sources.may_write is None else int(sources.may_write())
     return [
         plain_gauge("kubestow_leading", "1 while this process decides and may write, 0 while it stands by.", leads),
@@ -159,7 +159,7 @@ def _of_leadership(sources: Sources) -> list[Family]:
     ]
 
 
-def _findings(missing: Iterable[Missing] | None) -> Family:
+def _findings(missing: Iterable[MissingPermission] | None) -> Family:
     family = Family(
         "gauge",
         "kubestow_self_check_findings",
@@ -174,7 +174,7 @@ def _findings(missing: Iterable[Missing] | None) -> Family:
     return family
 
 
-def _of_volumes(sources: Sources) -> list[Family]:
+def _of_volumes(sources: ScrapedSources) -> list[Family]:
     version = sources.capacity_version()
     return [
         gauge_family(
@@ -212,7 +212,7 @@ def _of_volumes(sources: Sources) -> list[Family]:
     ]
 
 
-def _of_devices(sources: Sources) -> list[Family]:
+def _of_devices(sources: ScrapedSources) -> list[Family]:
     return [
         gauge_family(
             "kubestow_device_kind_served",
@@ -234,7 +234,7 @@ def _of_devices(sources: Sources) -> list[Family]:
     ]
 
 
-def _of_traffic(sources: Sources) -> list[Family]:
+def _of_traffic(sources: ScrapedSources) -> list[Family]:
     return [
         counter_family(
             "kubestow_recorder_events",
@@ -253,7 +253,7 @@ def _of_traffic(sources: Sources) -> list[Family]:
     ]
 
 
-def _of_reflectors(kinds: Mapping[str, ReflectorStats]) -> list[Family]:
+def _of_reflectors(kinds: Mapping[str, ReflectorCounts]) -> list[Family]:
     events = {(kind, type_): n for kind, stats in kinds.items() for type_, n in stats.events.items()}
     relists = {(kind, cause): n for kind, stats in kinds.items() for cause, n in stats.relists.items()}
     deletes = {(kind,): stats.synthesised_deletes for kind, stats in kinds.items()}

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Final
 
-from scheduler.config.errors import PluginError
+from scheduler.config.errors import PluginLoadError
 from scheduler.framework.profile import Factory
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.imagelocality import ImageLocality
 from scheduler.plugins.interpodaffinity import InterPodAffinity
-from scheduler.plugins.nodeaffinity import NodeAffinity
+from scheduler.plugins.nodeaffinity import NodeAffinityPlugin
 from scheduler.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from scheduler.plugins.nodename import NodeName
 from scheduler.plugins.nodeports import NodePorts
@@ -42,7 +42,7 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
     NodeUnschedulable.name: NodeUnschedulable,
     NodeName.name: NodeName,
     TaintToleration.name: TaintToleration,
-    NodeAffinity.name: NodeAffinity,
+    NodeAffinityPlugin.name: NodeAffinityPlugin,
     NodePorts.name: NodePorts,
     NodeResourcesFit.name: NodeResourcesFit,
     PodTopologySpread.name: PodTopologySpread,
@@ -61,11 +61,11 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
 }
 
 
-class PluginClash(PluginError):
+class PluginClash(PluginLoadError):
     """Two things want the same plugin name. The message names both."""
 
 
-class PluginBroken(PluginError):
+class PluginBroken(PluginLoadError):
     """An installed plugin cannot be imported. The cause is the import's own exception."""
 
 

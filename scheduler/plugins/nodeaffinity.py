@@ -55,11 +55,11 @@ _DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})
 """Operators that no node without the label satisfies."""
 
 
-class NodeAffinity:
+class NodeAffinityPlugin:
     """PreFilter, Filter, PreScore, Score."""
 
     name: Final = "NodeAffinity"
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
     _not_added: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match scheduler-enforced node affinity",))
     _conflict: Final = Rejection(name, Code.UNRESOLVABLE, ("pod affinity terms conflict",))

@@ -62,7 +62,7 @@ class NodeDeclaredFeatures:
     """PreFilter, Filter."""
 
     name: Final = "NodeDeclaredFeatures"
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's required features",))
 
     def __init__(self, args: object, handle: Handle, *, features: Iterable[Feature] = FEATURES) -> None:

@@ -17,7 +17,7 @@ class NodeName:
     """Filter. Queued pods never name a node; what-if questions may."""
 
     name: Final = "NodeName"
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
 
     def __init__(self, args: object, handle: Handle) -> None:

@@ -23,7 +23,7 @@ class NodeUnschedulable:
     """Filter."""
 
     name: Final = "NodeUnschedulable"
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) were unschedulable",))
 
     def __init__(self, args: object, handle: Handle) -> None:

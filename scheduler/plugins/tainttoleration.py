@@ -33,7 +33,7 @@ class TaintToleration:
     """Filter, PreScore, Score."""
 
     name: Final = "TaintToleration"
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
 
     def __init__(self, args: object, handle: Handle) -> None:

@@ -37,7 +37,7 @@ class VolumeZone:
     """PreFilter, Filter."""
 
     name: Final = "VolumeZone"
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     reads: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
 

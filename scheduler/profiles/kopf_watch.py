@@ -18,7 +18,7 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.kube.resources import SCHEDULER_PROFILE, Unanswered, discover
-from scheduler.kube.transport import Lender
+from scheduler.kube.transport import SharedSession
 from scheduler.kube.wire import Transport
 from scheduler.metrics.instruments import ShellInstruments
 from scheduler.profiles.objects import ProfileObjects
@@ -48,7 +48,7 @@ class Shell:
     def __init__(
         self,
         transport: Transport,
-        lender: Callable[[], Lender],
+        lender: Callable[[], SharedSession],
         objects: ProfileObjects,
         clock: Clock,
         *,
@@ -164,7 +164,7 @@ class Shell:
         return "; ".join(self._objects.why_deaf if task is deaf else _ending(task) for task in done)
 
     async def _spawn(
-        self, kopf: ModuleType, settings: object, *, lender: Lender, stop: asyncio.Event
+        self, kopf: ModuleType, settings: object, *, lender: SharedSession, stop: asyncio.Event
     ) -> Collection[asyncio.Task[Any]]:
         """In a task of its own: what kopf notes of itself in the context is of no concern to others."""
         registry = kopf.OperatorRegistry()
@@ -250,7 +250,7 @@ def _strays(settings: object) -> Collection[asyncio.Task[Any]]:
     return [task for task, frame in frames if frame and settings and frame.f_locals.get("settings") is settings]
 
 
-async def _closed(lender: Lender) -> None:
+async def _closed(lender: SharedSession) -> None:
     try:
         await lender.close()
     except Exception:  # noqa: BLE001 (what is left open costs a connection, and a part that fails the whole daemon)

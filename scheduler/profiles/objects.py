@@ -21,7 +21,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFoun
 from scheduler.framework.wait import settle
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
-from scheduler.profiles.reconciler import IN_FORCE, Verdict, Wish, cut
+from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile, cut
 
 _log = structlog.get_logger(__name__)
 
@@ -53,8 +53,8 @@ class ProfileObjects:
         clock: Clock,
         *,
         names: frozenset[str],
-        wish: Callable[[Mapping[str, Wish]], None],
-        verdicts: Callable[[], Mapping[str, Verdict]],
+        wish: Callable[[Mapping[str, RequestedProfile]], None],
+        verdicts: Callable[[], Mapping[str, ProfileVerdict]],
     ) -> None:
         """`wish` is given all wishes when one of them has changed; what became of them is in `verdicts` later."""
         self._transport = transport
@@ -66,7 +66,7 @@ class ProfileObjects:
         self._objects: dict[str, Object] = {}
         self._gone: dict[str, int] = {}
         """Uids of objects that were seen to go, with the version then: what is listed may be older."""
-        self._wished: Mapping[str, Wish] = {}
+        self._wished: Mapping[str, RequestedProfile] = {}
         self._news = asyncio.Event()
         self._is_due = True
         self._untold = ""
@@ -231,7 +231,7 @@ class ProfileObjects:
         self._untold = untold.strip()
         return not untold
 
-    def _status(self, verdict: Verdict, now: Object) -> Object | None:
+    def _status(self, verdict: ProfileVerdict, now: Object) -> Object | None:
         """The fields that are ours as they should be; None if they are."""
         conditions = [c for c in now.get("conditions") or [] if isinstance(c, dict)]
         before = next((c for c in conditions if c.get("type") == CONDITION), {})
@@ -254,9 +254,9 @@ class ProfileObjects:
         return None if all(now.get(field) == value for field, value in status.items()) else status
 
 
-def _wish(obj: Object) -> Wish:
+def _wish(obj: Object) -> RequestedProfile:
     metadata = obj["metadata"]
-    return Wish(str(metadata.get("uid", "")), int(metadata.get("generation") or 0), obj.get("spec"))
+    return RequestedProfile(str(metadata.get("uid", "")), int(metadata.get("generation") or 0), obj.get("spec"))
 
 
 def _version(obj: Object) -> int:

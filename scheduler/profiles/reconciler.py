@@ -19,7 +19,7 @@ from scheduler.config.dump import changes
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.read_profiles import read_changes
-from scheduler.config.types import Configuration, Profile as ProfileConfig
+from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
 from scheduler.queue import QueueProfile
@@ -40,7 +40,7 @@ Build: TypeAlias = Callable[[ProfileConfig], Profile]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedProfile:
     """What one object asks for; a profile without its name. Another uid or generation is another wish."""
 
     uid: str
@@ -49,10 +49,10 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProfileVerdict:
     """What became of a wish."""
 
-    wish: Wish
+    wish: RequestedProfile
     reason: str
     message: str
     in_force: int = 0
@@ -67,11 +67,11 @@ class _Held:
 
     config: ProfileConfig
     profile: Profile
-    wish: Wish | None = None
+    wish: RequestedProfile | None = None
 
 
 @dataclass(slots=True)
-class Parts:
+class ProfileUsers:
     """Whom the profiles in force are given to. `profiles` and `runners` are read by everybody, and changed here alone."""
 
     profiles: dict[str, Profile]
@@ -110,7 +110,7 @@ class ProfileReconciler:
         self,
         config: Configuration,
         build: Build,
-        parts: Parts,
+        parts: ProfileUsers,
         *,
         metrics: ReloadMetrics,
     ) -> None:
@@ -125,9 +125,9 @@ class ProfileReconciler:
             for profile in config.profiles
         }
         self._held = dict(self._file)
-        self._wishes: Mapping[str, Wish] = {}
-        self._refused: dict[str, Verdict] = {}
-        self.verdicts: Mapping[str, Verdict] = {}
+        self._wishes: Mapping[str, RequestedProfile] = {}
+        self._refused: dict[str, ProfileVerdict] = {}
+        self.verdicts: Mapping[str, ProfileVerdict] = {}
         """By scheduler name, for each wish."""
         self.on_verdict: Callable[[], None] = _nobody
         """Called when the verdicts may have changed."""
@@ -155,7 +155,7 @@ class ProfileReconciler:
 
     # -- wishes ----------------------------------------------------------------------------------------------------------
 
-    def reconcile(self, wishes: Mapping[str, Wish]) -> None:
+    def reconcile(self, wishes: Mapping[str, RequestedProfile]) -> None:
         """These are all the objects there are. Those of other schedulers are left alone. To be put into the inbox."""
         self._wishes = {name: wish for name, wish in wishes.items() if name in self._file}
         self.again()
@@ -181,7 +181,7 @@ class ProfileReconciler:
         self.verdicts = {name: self._verdict(name, wish) for name, wish in self._wishes.items()}
         self.on_verdict()
 
-    def _met(self, name: str, wish: Wish) -> _Held | None:
+    def _met(self, name: str, wish: RequestedProfile) -> _Held | None:
         """What would decide. None if the wish cannot be met; then it is said why."""
         try:
             config = read_changes(
@@ -213,8 +213,8 @@ class ProfileReconciler:
                 assert wish is not None
                 self._refuse(name, wish, INVALID, cut(str(wrong.errors[0]), _MISTAKE_MAX))
 
-    def _refuse(self, name: str, wish: Wish, reason: str, message: str) -> None:
-        self._refused[name] = Verdict(wish, reason, message)
+    def _refuse(self, name: str, wish: RequestedProfile, reason: str, message: str) -> None:
+        self._refused[name] = ProfileVerdict(wish, reason, message)
 
     # -- what is in force ------------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class ProfileReconciler:
             said = self._changes(held) or "nothing"
             _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
 
-    def _verdict(self, name: str, wish: Wish) -> Verdict:
+    def _verdict(self, name: str, wish: RequestedProfile) -> ProfileVerdict:
         held = self._held[name]
         deciding = held.wish.generation if held.wish is not None and held.wish.uid == wish.uid else 0
         said = self._changes(held)
@@ -268,7 +268,7 @@ class ProfileReconciler:
             return dataclasses.replace(
                 refused, message=f"{refused.message} ({still} in force)", in_force=deciding, changes=said
             )
-        return Verdict(wish, IN_FORCE, said or "the same as in the configuration file", deciding, said)
+        return ProfileVerdict(wish, IN_FORCE, said or "the same as in the configuration file", deciding, said)
 
     def _changes(self, held: _Held) -> str:
         file = self._file[held.config.scheduler_name]

@@ -23,7 +23,7 @@ _NEVER: Final = -1
 _DOUBLINGS_MAX: Final = 62
 
 
-class Backoff:
+class BackoffQueue:
     """Durations, and the pods that are backing off."""
 
     def __init__(self, initial_s: float, max_s: float, tickets: Iterator[int]) -> None:

@@ -18,8 +18,8 @@ from scheduler.core.errors import UnforeseenErrors, shortened
 from scheduler.framework.interface import PreEnqueuePlugin
 from scheduler.framework.status import Code, Rejection
 from scheduler.queueing.active_queue import FairShare, TicketHeap
-from scheduler.queueing.backoff_queue import Backoff
-from scheduler.queueing.queueing_hints import Strategy
+from scheduler.queueing.backoff_queue import BackoffQueue
+from scheduler.queueing.queueing_hints import QueueingStrategy
 from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPodInfo, QueueMetrics, QueueProfile, SortKey
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
@@ -29,7 +29,7 @@ _BEFORE_ALL = -1.0
 """Earlier than every reading of the clock."""
 
 
-class Places:
+class PodStates:
     """The records of all pods that are not in flight, by uid. `label` names the cause of a move in metrics."""
 
     def __init__(  # noqa: PLR0913 (each by its name)
@@ -38,9 +38,9 @@ class Places:
         *,
         clock: Clock,
         metrics: QueueMetrics,
-        gates: Gates,
+        gates: PreEnqueueGates,
         pool: UnschedulablePods,
-        backoff: Callable[[Iterator[int]], Backoff],
+        backoff: Callable[[Iterator[int]], BackoffQueue],
         fair_share: FairShare,
     ) -> None:
         """`backoff` makes the back-off queues over the given counter of tickets."""
@@ -83,13 +83,13 @@ class Places:
             "gated": gated,
         }
 
-    def enter_by(self, queued: QueuedPodInfo, strategy: Strategy, label: str) -> bool:
+    def enter_by(self, queued: QueuedPodInfo, strategy: QueueingStrategy, label: str) -> bool:
         """§1.8. True if the pod is ready now, or will be by time alone."""
-        if strategy is Strategy.SKIP:
+        if strategy is QueueingStrategy.SKIP:
             self._park(queued, Place.WAITING, label)
             return False
         place = Place.ACTIVE
-        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(queued, self._clock.now()):
+        if strategy is QueueingStrategy.AFTER_BACKOFF and self.backoff.is_backing_off(queued, self._clock.now()):
             place = Place.BACKOFF if queued.rejecters else Place.ERROR_BACKOFF
         return self.enter(queued, place, label)
 
@@ -238,7 +238,7 @@ class Places:
         queued.place = Place.NOWHERE
 
 
-class Gates:
+class PreEnqueueGates:
     """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first."""
 
     def __init__(

@@ -24,7 +24,7 @@ SomeTopics: TypeAlias = tuple[Hashable, ...] | None
 _EVERYTHING: Final = (EventHint(ANYTHING),)
 
 
-class Strategy(enum.IntEnum):
+class QueueingStrategy(enum.IntEnum):
     """What becomes of a rejected pod; the greatest answer wins."""
 
     SKIP = 0
@@ -44,7 +44,7 @@ class HintRegistration:
 
 
 @dataclass(slots=True, eq=False)
-class News:
+class QueueingEvent:
     """An event with its objects, and what it is about, as far as anybody has asked."""
 
     event: ClusterEvent
@@ -101,7 +101,7 @@ class QueueingHints:
             self._by_event.clear()
         return bool(strangers)
 
-    def about(self, news: News, waker: HintRegistration) -> SomeTopics:
+    def about(self, news: QueueingEvent, waker: HintRegistration) -> SomeTopics:
         """What the event is about in the terms of this registration. A function of several is called once per event."""
         topics = waker.registered.topics
         if topics is None:
@@ -142,14 +142,14 @@ class QueueingHints:
 
     def evaluate(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: object, new: object, *, is_blurred: bool = False
-    ) -> Strategy:
+    ) -> QueueingStrategy:
         """What the event means for this one pod. A blurred event's hints cannot be asked and count as yes."""
         rejecters = queued.rejecters
         if not rejecters:
-            return Strategy.AFTER_BACKOFF
+            return QueueingStrategy.AFTER_BACKOFF
         if event.is_wildcard:
-            return Strategy.AFTER_BACKOFF if is_addressed(queued, new) else Strategy.SKIP
-        best = Strategy.SKIP
+            return QueueingStrategy.AFTER_BACKOFF if is_addressed(queued, new) else QueueingStrategy.SKIP
+        best = QueueingStrategy.SKIP
         for waker in self.of(event):
             if waker.plugin not in rejecters or waker.profile != queued.profile:
                 continue
@@ -158,14 +158,14 @@ class QueueingHints:
                 continue
             if is_blurred or self.says_queue(waker, event, queued.info, old=old, new=new):
                 best = possible
-                if best is Strategy.IMMEDIATELY or not queued.pending_plugins:
+                if best is QueueingStrategy.IMMEDIATELY or not queued.pending_plugins:
                     break
         return best
 
 
-def strategy_for(queued: QueuedPodInfo, plugin: str) -> Strategy:
+def strategy_for(queued: QueuedPodInfo, plugin: str) -> QueueingStrategy:
     """What a yes of this plugin is worth: one that the pod only waits for lets it skip the rest of its back-off."""
-    return Strategy.IMMEDIATELY if plugin in queued.pending_plugins else Strategy.AFTER_BACKOFF
+    return QueueingStrategy.IMMEDIATELY if plugin in queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
 
 
 def is_addressed(queued: QueuedPodInfo, new: object) -> bool:

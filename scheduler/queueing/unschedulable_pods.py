@@ -22,11 +22,11 @@ from scheduler.core.cluster_events import ClusterEvent
 from scheduler.framework.interface import EventHint, OfPod
 from scheduler.queueing.queueing_hints import (
     HintRegistration,
-    News,
+    QueueingEvent,
     QueueingHints,
+    QueueingStrategy,
     Rejecter,
     SomeTopics,
-    Strategy,
     is_addressed,
     strategy_for,
 )
@@ -38,7 +38,7 @@ _Groups: TypeAlias = dict[Hashable, Pods]
 """Shape value → its pods."""
 
 
-class Room:
+class RejectedPods:
     """The pods of one profile that one plugin rejected: together, and by each shape that it registered.
 
     Adding and removing costs O(shapes); a shape value that is new, or leaves with its last pod, O(topics) more.
@@ -167,8 +167,8 @@ class _Index:
     def __init__(self, wakers: QueueingHints) -> None:
         self._wakers = wakers
         self.pods: Pods = {}
-        self._rooms: dict[Rejecter, Room] = {}
-        self._kept: dict[str, list[tuple[Room, list[Hashable]]]] = {}
+        self._rooms: dict[Rejecter, RejectedPods] = {}
+        self._kept: dict[str, list[tuple[RejectedPods, list[Hashable]]]] = {}
 
     def add(self, queued: QueuedPodInfo) -> None:
         kept = []
@@ -176,7 +176,7 @@ class _Index:
             rejecter = (queued.profile, plugin)
             room = self._rooms.get(rejecter)
             if room is None:
-                room = self._rooms[rejecter] = Room(rejecter, self._wakers)
+                room = self._rooms[rejecter] = RejectedPods(rejecter, self._wakers)
             kept.append((room, room.add(queued)))
         self.pods[queued.uid] = queued
         self._kept[queued.uid] = kept
@@ -191,9 +191,9 @@ class _Index:
                 del self._rooms[room.rejecter]
 
     def woken_by(
-        self, news: News, wakers: Iterable[HintRegistration], concerns: Concerns
-    ) -> list[tuple[QueuedPodInfo, Strategy]]:
-        best: dict[str, tuple[QueuedPodInfo, Strategy]] = {}
+        self, news: QueueingEvent, wakers: Iterable[HintRegistration], concerns: Concerns
+    ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
+        best: dict[str, tuple[QueuedPodInfo, QueueingStrategy]] = {}
         for waker in wakers:
             room = self._rooms.get(waker.rejecter)
             if room is None:
@@ -207,7 +207,7 @@ class _Index:
                     best[queued.uid] = (queued, strategy)
         return list(best.values())
 
-    def concerned(self, news: News, wakers: Iterable[HintRegistration]) -> list[QueuedPodInfo] | None:
+    def concerned(self, news: QueueingEvent, wakers: Iterable[HintRegistration]) -> list[QueuedPodInfo] | None:
         """The pods that share a topic with the event by one of these registrations of one plugin; None: any may."""
         found: dict[str, QueuedPodInfo] = {}
         for waker in wakers:
@@ -219,7 +219,7 @@ class _Index:
                     found.update(pods)
         return list(found.values())
 
-    def _said_yes(self, room: Room, waker: HintRegistration, news: News) -> Iterator[QueuedPodInfo]:
+    def _said_yes(self, room: RejectedPods, waker: HintRegistration, news: QueueingEvent) -> Iterator[QueuedPodInfo]:
         for pods in room.groups(waker.registered, self._wakers.about(news, waker)):
             anyone = next(iter(pods.values()))  # all of a group get the same answer
             if self._wakers.says_queue(waker, news.event, anyone.info, old=news.old, new=news.new):
@@ -268,16 +268,16 @@ class UnschedulablePods:
 
     def woken_by(
         self, event: ClusterEvent, old: object, new: object, *, concerns: Concerns
-    ) -> list[tuple[QueuedPodInfo, Strategy]]:
+    ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
         """The pods that the event can help, and how far. Changes nothing."""
         if event.is_wildcard:
             return [
-                (queued, Strategy.AFTER_BACKOFF)
+                (queued, QueueingStrategy.AFTER_BACKOFF)
                 for queued in self
                 if is_addressed(queued, new) and (concerns is None or concerns(queued.info))
             ]
         wakers = self._wakers.of(event)
-        news = News(event, old, new)
+        news = QueueingEvent(event, old, new)
         woken = self._rejected.woken_by(news, wakers, concerns)
         if self._gated:
             for gate in dict.fromkeys(waker.rejecter for waker in wakers):
@@ -286,15 +286,20 @@ class UnschedulablePods:
         return woken
 
     def _let_in(
-        self, index: _Index, gate: Rejecter, news: News, wakers: tuple[HintRegistration, ...], concerns: Concerns
-    ) -> list[tuple[QueuedPodInfo, Strategy]]:
+        self,
+        index: _Index,
+        gate: Rejecter,
+        news: QueueingEvent,
+        wakers: tuple[HintRegistration, ...],
+        concerns: Concerns,
+    ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
         """Of the pods behind one gate: by its own topics, those that the event can concern; then as all others."""
         few = index.concerned(news, [waker for waker in wakers if waker.rejecter == gate])
         if few is None:
             return index.woken_by(news, wakers, concerns)
-        woken: list[tuple[QueuedPodInfo, Strategy]] = []
+        woken: list[tuple[QueuedPodInfo, QueueingStrategy]] = []
         for queued in few:
             strategy = self._wakers.evaluate(queued, news.event, news.old, news.new)
-            if strategy is not Strategy.SKIP and (concerns is None or concerns(queued.info)):
+            if strategy is not QueueingStrategy.SKIP and (concerns is None or concerns(queued.info)):
                 woken.append((queued, strategy))
         return woken

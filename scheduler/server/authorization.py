@@ -33,7 +33,7 @@ _CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
 _UID_OID: Final = "1.3.6.1.4.1.57683.2"
 
 
-class Asks(Protocol):
+class Authorizer(Protocol):
     """`kube.reviews.Reviews`, as far as the gate knows it."""
 
     async def user_of(self, token: str) -> User | None:
@@ -44,7 +44,7 @@ class Asks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestAttributes:
     """What a request shows of itself. `certificate` is whom a verified client certificate names, or NOBODY."""
 
     verb: str
@@ -62,17 +62,17 @@ class Refusal:
     is_json: bool = True
 
 
-class Gate:
+class RequestGate:
     """One for all requests; remembers nobody."""
 
-    def __init__(self, reviews: Asks, always_allow_paths: Iterable[str]) -> None:
+    def __init__(self, reviews: Authorizer, always_allow_paths: Iterable[str]) -> None:
         self._reviews = reviews
         paths = tuple(always_allow_paths)
         self._open = frozenset(path for path in paths if not path.endswith("*"))
         self._open_below = tuple(path[:-1] for path in paths if path.endswith("*"))
         self._complaint = ""
 
-    async def refuses(self, asked: Asked) -> Refusal | None:
+    async def refuses(self, asked: RequestAttributes) -> Refusal | None:
         """None for whoever may come in. Nobody is asked about paths that are for everybody."""
         if asked.path in self._open or asked.path.startswith(self._open_below):
             return None
@@ -89,7 +89,7 @@ class Gate:
             return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, text + "\n", is_json=False)
         return None if answer.allowed else _forbidden(user, asked, answer.reason)
 
-    async def _user(self, asked: Asked) -> User | None:
+    async def _user(self, asked: RequestAttributes) -> User | None:
         """None if somebody claims to be who cannot be shown to be; a claim of another kind than ours is none."""
         if asked.certificate not in (None, NOBODY):
             return _with_group(asked.certificate)
@@ -148,7 +148,7 @@ def _with_group(user: User) -> User:
     return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
-def _forbidden(user: User, asked: Asked, reason: str) -> Refusal:
+def _forbidden(user: User, asked: RequestAttributes, reason: str) -> Refusal:
     who = f"User {_quoted(user.name)} cannot {asked.verb} path {_quoted(asked.path)}".translate(_HARMLESS)
     message = f"forbidden: {who}" + (f": {reason}" if reason else "")
     return _status(HTTPStatus.FORBIDDEN, "Forbidden", message, details={})

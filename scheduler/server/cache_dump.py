@@ -3,7 +3,7 @@
 JSON in pieces: a page about five thousand nodes must not hold the event loop up until it is complete.
 
 A page is a mapping of sections, each made when its turn comes; a section that is an iterator is written row by row, one
-that is `Parts` part by part. What is shown may change between two pieces: each row is of one moment, the page is not.
+that is `DumpSections` part by part. What is shown may change between two pieces: each row is of one moment, the page is not.
 
 What /debug/cache shows: nodes with what is on them, and of volumes and devices what the watch alone does not bring.
 """
@@ -30,7 +30,7 @@ from scheduler.core import nodeset
 Page: TypeAlias = Mapping[str, Callable[[], object]]
 
 
-class Parts(dict[str, Callable[[], object]]):
+class DumpSections(dict[str, Callable[[], object]]):
     """A section that is made of sections."""
 
 
@@ -58,7 +58,7 @@ def _members(page: Page, margin: bytes) -> Iterator[bytes]:
     for name, section in page.items():
         yield head + inner + msgspec.json.encode(name) + b": "
         value = section()
-        if isinstance(value, Parts):
+        if isinstance(value, DumpSections):
             yield from _members(value, inner)
         elif isinstance(value, Iterator):
             yield from _rows(value, inner)
@@ -168,12 +168,12 @@ def _volumes(volumes: Volumes) -> dict[str, Any]:
     }
 
 
-def _devices(devices: SharedDRAManager, nodes: Nodes) -> Parts:
+def _devices(devices: SharedDRAManager, nodes: Nodes) -> DumpSections:
     """What has been written and not been seen yet, what is about to be, and what is wrong with what was published.
 
     Pools are those that nodes saw when devices were looked for last.
     """
-    return Parts(
+    return DumpSections(
         assumedClaims=lambda: _assumed(devices.claims),
         inFlight=lambda: _in_flight(devices.claims),
         heldTwice=lambda: _held_twice(devices),

@@ -18,7 +18,7 @@ from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.server.authorization import Asked, Gate, Refusal, certified
+from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
 from scheduler.server.listening import Connection
 
@@ -59,7 +59,7 @@ _log.addFilter(_OurFault())
 
 
 @dataclass(slots=True)
-class Sources:
+class EndpointSources:
     """Where answers come from. Results are encoded as JSON; what JSON cannot hold is printed as its text.
 
     `sample` is called on the event loop just before `metrics` is rendered in a thread. `debug_pod` gets
@@ -84,7 +84,9 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Endpoints:
     """The pages, for one listener; without a gate for everybody. `start` once, then `make` a protocol per connection."""
 
-    def __init__(self, sources: Sources, gate: Gate | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, sources: EndpointSources, gate: RequestGate | None = None, *, clock: Clock | None = None
+    ) -> None:
         self._sources = sources
         self._gate = gate
         self._clock = clock or SystemClock()
@@ -174,10 +176,10 @@ class Endpoints:
             self._sources.on_error(error)
             return _last(_text("500 internal server error\n", status=500))
 
-    def _asked(self, request: web.Request, path: str) -> Asked:
+    def _asked(self, request: web.Request, path: str) -> RequestAttributes:
         tls = request.get_extra_info("ssl_object")
         authorization = request.headers.get("Authorization", "")
-        return Asked(request.method.lower(), path, authorization, certified(tls, self._clock.wall()))
+        return RequestAttributes(request.method.lower(), path, authorization, certified(tls, self._clock.wall()))
 
     # -- pages -------------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class CannotListen(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ListenerLimits:
     """For one listener. `idle_s` is upstream's."""
 
     connections: int = 128
@@ -82,7 +82,7 @@ class _State(enum.Enum):
 class Connection(asyncio.Protocol):
     """In front of the protocol that knows HTTP; passes everything on, and counts time and bytes."""
 
-    def __init__(self, inner: asyncio.Protocol, limits: Limits, listener: Listener) -> None:
+    def __init__(self, inner: asyncio.Protocol, limits: ListenerLimits, listener: Listener) -> None:
         self._inner = inner
         self._limits = limits
         self._listener = listener
@@ -176,12 +176,12 @@ class Listener:
         make: Callable[[], asyncio.Protocol],
         *,
         tls: ssl.SSLContext | None = None,
-        limits: Limits | None = None,
+        limits: ListenerLimits | None = None,
     ) -> None:
         self._socket = listening
         self._make = make
         self._tls = tls
-        self._limits = limits or Limits()
+        self._limits = limits or ListenerLimits()
         self._open: dict[Connection, None] = {}
         self._accepting: asyncio.Task[None] | None = None
         self._turns = asyncio.Lock()

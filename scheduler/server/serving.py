@@ -22,10 +22,10 @@ from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import Rule
-from scheduler.server.authorization import Gate
-from scheduler.server.endpoints import Endpoints, Sources
-from scheduler.server.listening import CannotListen, Limits, Listener, bound
+from scheduler.kube.writes.api_writer import RbacRule
+from scheduler.server.authorization import RequestGate
+from scheduler.server.endpoints import Endpoints, EndpointSources
+from scheduler.server.listening import CannotListen, Listener, ListenerLimits, bound
 from scheduler.server.tls import CertificateError, Certificates, PairOfFiles, SelfSigned, Tls, read_file
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +47,13 @@ class Serving:
     """`start` once, then `run`; `stop` as often as you like."""
 
     def __init__(
-        self, options: RunOptions, sources: Sources, transport: Transport, clock: Clock, *, limits: Limits | None = None
+        self,
+        options: RunOptions,
+        sources: EndpointSources,
+        transport: Transport,
+        clock: Clock,
+        *,
+        limits: ListenerLimits | None = None,
     ) -> None:
         self._options = options
         self._sources = sources
@@ -78,7 +84,7 @@ class Serving:
         )
         self._https = https = _Https(secure, reviews, self._clock, self._start_over)
         await https.begin()
-        gate = Gate(reviews, secure.always_allow_paths)
+        gate = RequestGate(reviews, secure.always_allow_paths)
         self.secure_port = await self._listen(secure.host, secure.port, gate=gate, tls=https.front)
 
     def _start_over(self) -> None:
@@ -112,7 +118,7 @@ class Serving:
         return transport
 
     async def _listen(
-        self, host: str, port: int, *, gate: Gate | None = None, tls: ssl.SSLContext | None = None
+        self, host: str, port: int, *, gate: RequestGate | None = None, tls: ssl.SSLContext | None = None
     ) -> int:
         listening = bound(host, port)
         endpoints = Endpoints(self._sources, gate, clock=self._clock)
@@ -206,7 +212,7 @@ class _Https:
         return self._tls.trust(text)
 
 
-def rules(secure: SecureServing | None) -> tuple[Rule, ...]:
+def rules(secure: SecureServing | None) -> tuple[RbacRule, ...]:
     """What the endpoints need to be permitted, where they ask with our credentials."""
     if secure is None:
         return ()

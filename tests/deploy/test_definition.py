@@ -11,9 +11,9 @@ import yaml
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import MULTI_POINT, POINTS
 from scheduler.config.read_profiles import read_changes
-from scheduler.config.types import Profile
+from scheduler.config.types import KubeSchedulerProfile
 from scheduler.kube.resources import SCHEDULER_PROFILE
-from scheduler.profiles.reconciler import IN_FORCE, Verdict, Wish
+from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
 from tests.deploy.chart import CHART, Json
 from tests.unit.test_profileobjects import Bench
 
@@ -35,7 +35,7 @@ def pruned(value: Any, schema: Json) -> Any:
 
 def is_read(spec: Json) -> bool:
     try:
-        read_changes(spec, Profile(scheduler_name="kubestow"), path="spec")
+        read_changes(spec, KubeSchedulerProfile(scheduler_name="kubestow"), path="spec")
     except ConfigErrors:
         return False
     return True
@@ -97,7 +97,7 @@ def test_the_bounds_of_a_weight_are_one(weight: int) -> None:
 
 def test_the_status_is_kept() -> None:
     """As the scheduler writes it: each field of it."""
-    verdict = Verdict(Wish("u1", 2, {}), IN_FORCE, "as said", 1, "score: ImageLocality 1→2")
+    verdict = ProfileVerdict(RequestedProfile("u1", 2, {}), IN_FORCE, "as said", 1, "score: ImageLocality 1→2")
     status = Bench().objects._status(verdict, {})
 
     assert status is not None

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scheduler.config import load
-from scheduler.config.types import PluginRef, PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from tests.deploy import documents
 from tests.integration.daemon import rig
 
@@ -125,7 +125,7 @@ def asking(name: str, generation: str) -> dict[str, Any]:
     }
 
 
-TOGETHER = (Profile("kubestow", plugins={"multiPoint": PluginSet(enabled=(PluginRef("Together"),))}),)
+TOGETHER = (KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(enabled=(PluginRef("Together"),))}),)
 
 
 def member(name: str, *, size: int, cpu: str = "1") -> dict[str, Any]:

@@ -27,7 +27,7 @@ from scheduler.kube.writes.api_writer import (
     PROFILE_RULES,
     VOLUME_RULES,
     WRITES,
-    Rule,
+    RbacRule,
 )
 from scheduler.plugins import BUILT_IN
 from scheduler.scheduler import build_profiles
@@ -101,7 +101,7 @@ def unasked(chart: Rendered) -> set[Right]:
     """What is for our own objects, which the daemon can do without."""
     if "--scheduler-profiles=true" not in chart.container["args"]:
         return set()
-    watching = (Rule(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch"))
+    watching = (RbacRule(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch"))
     return {Right(*rule) for rule in (*watching, *PROFILE_RULES)}
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from scheduler.config.args import DynamicResourcesArgs
-from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile, LeaderElection
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders.core import node, pod
 from scheduler.testing.controllers import PersistentVolumeController
@@ -37,7 +37,7 @@ class DeviceWorld(NodeDevices, World):
     def __init__(self, server: ApiServer, clock: HastyClock) -> None:
         super().__init__(server, clock)
         args = {DynamicResourcesArgs.plugin: DynamicResourcesArgs(binding_timeout_s=BINDING_TIMEOUT_S)}
-        profile = Profile(OUR_NAME, args=args)
+        profile = KubeSchedulerProfile(OUR_NAME, args=args)
         elected = LeaderElection(leader_elect=False)
         self._mortal = Mortal(clock, self._on_plan, Configuration(profiles=(profile,), leader_election=elected))
         self.install_drivers(server, clock)

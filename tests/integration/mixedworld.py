@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders.core import PodBuilder, node, pod
@@ -67,7 +67,7 @@ class MixedWorld(NodeDevices, VolumeWorld):
         self.reservations = Reservations(self._on_binding)
         self._config = Configuration(
             profiles=(
-                Profile(
+                KubeSchedulerProfile(
                     OUR_NAME,
                     args={
                         VolumeBindingArgs.plugin: VolumeBindingArgs(bind_timeout_s=BIND_TIMEOUT_S),

@@ -16,7 +16,7 @@ from scheduler.config.run_options import RunOptions
 from scheduler.config.types import ClientConnection, Configuration
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.daemon.app import Daemon
-from scheduler.profiles.reconciler import Wish
+from scheduler.profiles.reconciler import RequestedProfile
 
 HASTE: Final = 125
 _HASTE_AT_WORK: Final = 25
@@ -128,7 +128,7 @@ class Mortal:
         """Plugins that are made anew decide from the next attempt on; nothing where none runs."""
         if self.daemon is not None:
             reloading, self._changes = self.daemon.decisions.reloading, self._changes + 1
-            wish = Wish("a-profile", self._changes, {"percentageOfNodesToScore": 1 + self._changes % 100})
+            wish = RequestedProfile("a-profile", self._changes, {"percentageOfNodesToScore": 1 + self._changes % 100})
             wishes = dict.fromkeys(self.daemon.decisions.profiles, wish)
             self.daemon.decisions.inbox.put(partial(reloading.reconcile, wishes))
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile, LeaderElection
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.claims import a_claim as a_device_claim
 from scheduler.testing.builders.core import Builder, node, pod
@@ -52,7 +52,7 @@ class RestartWorld:
         self.clock = clock
         self.witness = Witness(server)
         elected = LeaderElection(leader_elect=False)
-        profile = Profile(OUR_NAME, args={KubestowArgs.plugin: ours})
+        profile = KubeSchedulerProfile(OUR_NAME, args={KubestowArgs.plugin: ours})
         self.mortal = Mortal(clock, lambda *_: None, Configuration(profiles=(profile,), leader_election=elected))
         self.actors: list[Actor] = [
             PersistentVolumeController(server, clock=clock, delay_s=0.3),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.config.args import DynamicResourcesArgs
-from scheduler.config.types import PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, PluginSet
 from scheduler.daemon.app import Daemon
 from scheduler.kube.self_check import PERMISSIONS
 from scheduler.testing.apiserver import ApiServer
@@ -19,7 +19,7 @@ DEVICES = DynamicResourcesArgs.plugin
 @pytest.mark.parametrize("is_enabled", [True, False])
 async def test_rights_are_asked_for_where_devices_are_allocated(is_enabled: bool) -> None:
     """The synthetic one too; nobody asks where the plugin is off. What the plugin counts, the daemon shows."""
-    without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=(DEVICES,))})
+    without = KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(disabled=(DEVICES,))})
     profiles: dict[str, Any] = {} if is_enabled else {"profiles": (without,)}
     async with ApiServer() as server:
         server.forbidden.add(("patch", "resourceclaims/binding"))

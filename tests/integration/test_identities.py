@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from scheduler.kube.client_config import SettingsError, load_settings
-from scheduler.kube.transport import Lender
+from scheduler.kube.transport import SharedSession
 from tests.integration.test_transport import answer, client, kubeconfig, raw, says
 from tests.unit.insight.authorities import Authority
 
@@ -33,7 +33,7 @@ async def test_requests_say_as_whom_they_come(tmp_path):
         settings = await load_settings(kubeconfig(tmp_path / "config", ELSE | {"token": "t"}, server.url))
         async with client(settings) as transport:
             await transport.get("/x")
-            lender = Lender(settings, transport)
+            lender = SharedSession(settings, transport)
             session = await lender.session()
             assert session is not None
             async with session.get(server.url):

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler import plugins
 from scheduler.api.podinfo import PodInfo
-from scheduler.config.types import OUR_NAME, PluginRef, PluginSet, Profile
+from scheduler.config.types import OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.cluster_events import ANYTHING
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState, EventHint, Hint
@@ -73,7 +73,9 @@ def _label(pod: PodInfo, key: str) -> str:
     return pod.pod.metadata.labels.get(key, "")
 
 
-DIRECTED: Final = (Profile(OUR_NAME, plugins={"multiPoint": PluginSet(enabled=(PluginRef(Directed.name),))}),)
+DIRECTED: Final = (
+    KubeSchedulerProfile(OUR_NAME, plugins={"multiPoint": PluginSet(enabled=(PluginRef(Directed.name),))}),
+)
 
 
 def labelled(stage: Stage, name: str, cpu: str = "100m", **labels: str) -> None:

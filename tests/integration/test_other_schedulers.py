@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration, LeaderElection, Profile
+from scheduler.config.types import Configuration, KubeSchedulerProfile, LeaderElection
 from scheduler.daemon.app import Daemon
 from scheduler.kube.leader_election import AnotherScheduler
 from scheduler.testing.apiserver import ApiServer
@@ -31,7 +31,7 @@ async def running(
     server: ApiServer, clock: HastyClock, election: LeaderElection, name: str = "kubestow", *, is_forced: bool = False
 ) -> AsyncIterator[Rig]:
     """A daemon with one profile of this name."""
-    config = Configuration(leader_election=election, profiles=(Profile(name),))
+    config = Configuration(leader_election=election, profiles=(KubeSchedulerProfile(name),))
     daemon = Daemon(RunOptions(config=config, master=server.url, drain_timeout_s=5, is_forced=is_forced), clock=clock)
     await daemon.start()
     try:

@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 import pytest
 
-from scheduler.config.types import LeaderElection, PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
 from scheduler.daemon import app
 from scheduler.daemon.app import Daemon
 from scheduler.profiles import kopf_watch as shell
@@ -166,7 +166,9 @@ async def test_an_object_that_is_there_decides_from_the_first_pod_on(server: Api
 
 async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer, clock: HastyClock) -> None:
     """They are mirrored from then on, and its permissions asked for."""
-    without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources", "DefaultPreemption"))})
+    without = KubeSchedulerProfile(
+        "kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources", "DefaultPreemption"))}
+    )
     server.forbidden.add(("delete", "pods"))
     deciding = server.faults.add(Fault(verb="watch", resource="resourceclaims", status=500, times=3))
     async with rig_on(server, clock=clock, profiles=(without,)) as world:
@@ -188,7 +190,7 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
 
 async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: HastyClock) -> None:
     """What was in force stays, and why is told; with the permission it is met."""
-    without = Profile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))})
+    without = KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))})
     server.forbidden.update({("list", "deviceclasses"), ("watch", "deviceclasses")})
     async with rig_on(server, clock=clock, profiles=(without,)) as world:
         wish(server, {"plugins": {"multiPoint": {}}})

@@ -22,7 +22,7 @@ from scheduler.core.clock import SystemClock
 from scheduler.daemon import app
 from scheduler.testing.simulate.complete import complete
 from scheduler.testing.simulate.manifests import load as manifests
-from scheduler.testing.simulate.run import Rules, simulate
+from scheduler.testing.simulate.run import ReadOptions, simulate
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/volumes.md", "docs/devices.md")
@@ -105,7 +105,7 @@ async def test_the_answer_about_a_pod_with_devices() -> None:
         asked.append(Asking(master, "demo/fine-tune-wide"))
         return asked[0]
 
-    rules = Rules(scheduler_names=("kubestow",), keeps_scheduler_names=False, expect_pending=(), timeout_s=120)
+    rules = ReadOptions(scheduler_names=("kubestow",), keeps_scheduler_names=False, expect_pending=(), timeout_s=120)
     outcome = await simulate(
         complete(manifests((str(ROOT / "examples/devices.yaml"),))), daemon, rules, clock=SystemClock()
     )

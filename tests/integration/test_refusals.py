@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import OUR_NAME, Profile
+from scheduler.config.types import OUR_NAME, KubeSchedulerProfile
 from scheduler.testing.apiserver import ApiServer, Fault
 from scheduler.testing.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig
@@ -26,7 +26,7 @@ def counted(world: Rig) -> float:
     [
         pytest.param({}, "n2", id="93 its successor goes elsewhere"),
         pytest.param(
-            {"profiles": (Profile(OUR_NAME, args={"Kubestow": KubestowArgs(parity=True)}),)},
+            {"profiles": (KubeSchedulerProfile(OUR_NAME, args={"Kubestow": KubestowArgs(parity=True)}),)},
             "n1",
             id="parity: where kube-scheduler would put it",
         ),

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler.config.types import LeaderElection, PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
 from scheduler.daemon.app import Daemon
 from scheduler.kube import self_check as access
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer
@@ -22,7 +22,7 @@ from tests.integration.mortal import HastyClock
 
 @asynccontextmanager
 async def checked(
-    server: ApiServer, clock: HastyClock, *profiles: Profile
+    server: ApiServer, clock: HastyClock, *profiles: KubeSchedulerProfile
 ) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
     """A daemon on the server's clock, and a session to its endpoints."""
     more = {"profiles": profiles} if profiles else {}
@@ -178,7 +178,7 @@ async def test_the_permissions_of_volumes_are_asked_for_with_their_plugin(
     server.forbidden.add(("patch", "persistentvolumeclaims"))
     plugins = {} if binds else {"multiPoint": PluginSet(disabled=("VolumeBinding",))}
     text = "missing permission: patch persistentvolumeclaims: pods whose volumes are yet to be bound stay pending"
-    async with checked(server, clock, Profile("kubestow", plugins=plugins)) as (_, http):
+    async with checked(server, clock, KubeSchedulerProfile("kubestow", plugins=plugins)) as (_, http):
         await answered(http, 200, f"[+]permissions ok ({text})" if binds else "[+]permissions ok")
 
         assert problems(log) == ([("warning", text)] if binds else [])

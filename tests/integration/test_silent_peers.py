@@ -14,7 +14,7 @@ from scheduler.config.types import ClientConnection, Configuration, LeaderElecti
 from scheduler.daemon.app import Daemon
 from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings
-from scheduler.kube.transport import HttpTransport, Lender
+from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.daemon import Rig, until
 from tests.integration.mortal import HastyClock
@@ -134,7 +134,7 @@ async def test_the_kernel_gives_up_on_a_silent_peer_within_half_a_minute(way: st
     async with raw(says(answer(200))) as server:
         settings = Settings(server.url)
         transport = HttpTransport(settings)
-        lender = Lender(settings, transport)
+        lender = SharedSession(settings, transport)
         made.clear()
         if way == "lent":
             session = await lender.session()

@@ -17,7 +17,7 @@ import yaml
 
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
-from scheduler.kube.transport import HttpTransport, Lender
+from scheduler.kube.transport import HttpTransport, SharedSession
 from tests.support.clock import VirtualClock
 from tests.unit.insight.authorities import Authority
 
@@ -346,7 +346,7 @@ async def test_a_proxy_is_not_told_who_we_are(secret):
         async with client(settings) as transport:
             with pytest.raises(Unavailable, match="407") as refused:
                 await transport.get("/x")
-            lender = Lender(settings, transport)
+            lender = SharedSession(settings, transport)
             lent = await lender.session()
             assert lent is not None
             with pytest.raises(aiohttp.ClientHttpProxyError) as borrowed:
@@ -465,7 +465,7 @@ async def test_what_was_lent_trusts_whom_we_trust_by_now(tmp_path):
     async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
         settings = Settings(server.url, tls=trusts[0], tls_server_name="api")
         async with client(settings) as transport:
-            lender = Lender(settings, transport)
+            lender = SharedSession(settings, transport)
             session = await lender.session()
             assert session is not None
             try:

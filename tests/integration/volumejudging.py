@@ -12,7 +12,7 @@ from typing import Any, Final
 from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE, WAIT_FOR_FIRST_CONSUMER
 from scheduler.daemon.app import Daemon
-from scheduler.plugins.volumebinding.assume import Assumptions
+from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.testing.apiserver import ApiServer
 from tests.integration.judging import OURS, Object
 from tests.integration.otheractors import gibi, reaches
@@ -260,7 +260,7 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
     volumes = decisions.cluster.volumes
     plugins = {plugin.name: plugin for profile in decisions.profiles.values() for plugin in profile.pre_bind}
     binder: Any = plugins["VolumeBinding"]
-    assumptions: Assumptions = binder._binder._assumptions
+    assumptions: AssumedVolumes = binder._binder._assumptions
     found = {
         "assumed claims": volumes.claims.assumed_keys(),
         "assumed volumes": volumes.volumes.assumed_keys(),

@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, NO_PROVISIONER
 from scheduler.config.args import KnownArgs, KubestowArgs, RawArgs, VolumeBindingArgs
-from scheduler.config.types import OUR_NAME, Configuration, LeaderElection, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile, LeaderElection
 from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.builders.core import node, pod
 from scheduler.testing.controllers import (
     AttachDetachController,
-    Call,
     EphemeralVolumeController,
     ExternalProvisioner,
     PersistentVolumeController,
     ProtectionController,
+    ProvisionCall,
 )
 from scheduler.testing.controllers.persistent_volume import unbind
 from tests.integration.judging import OURS, Object, leftovers, nominations
@@ -93,7 +93,7 @@ class VolumeWorld(World):
             KubestowArgs.plugin: ours or KubestowArgs(),
         }
         elected = election or LeaderElection(leader_elect=False)
-        config = Configuration(profiles=(Profile(OUR_NAME, args=args),), leader_election=elected)
+        config = Configuration(profiles=(KubeSchedulerProfile(OUR_NAME, args=args),), leader_election=elected)
         self._mortal = Mortal(clock, self._on_plan, config)
         self._failing = 0
         self._is_to_die = False
@@ -285,7 +285,7 @@ class VolumeWorld(World):
         for name in self._picked(_CAPACITIES, n):
             self.server.delete(_CAPACITIES, name, namespace="kube-system")
 
-    def _fails(self, call: Call) -> str:
+    def _fails(self, call: ProvisionCall) -> str:
         if self._is_to_die:
             self._is_to_die = False
             self.provisioner.die()

@@ -21,8 +21,8 @@ from scheduler.plugins.dra import (
     node_devices as consumption,
     node_devices as seats,
 )
-from scheduler.plugins.dra.allocator import Search
-from scheduler.plugins.dra.constraints import Constraint, attribute_values as _attribute_values
+from scheduler.plugins.dra.allocator import Allocator
+from scheduler.plugins.dra.constraints import AllocationConstraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.selectors import Selectors
 from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
@@ -31,8 +31,8 @@ _NODES: Final = "scheduler.cache.devices.shared_pools"
 _USE: Final = "scheduler.cache.devices.allocation_state.AllocationState"
 _DRA: Final = "scheduler.plugins.dra"
 _SEATS: Final = f"{_DRA}.node_devices.NodeDevices"
-_SEARCH: Final = f"{_DRA}.allocator.Search"
-_CONSTRAINT: Final = f"{_DRA}.constraints.Constraint"
+_SEARCH: Final = f"{_DRA}.allocator.Allocator"
+_CONSTRAINT: Final = f"{_DRA}.constraints.AllocationConstraint"
 _PLUGIN: Final = f"{_DRA}.plugin"
 
 _view_of, _gather_counters, _tolerates, _result, _configuration = (
@@ -44,12 +44,17 @@ _view_of, _gather_counters, _tolerates, _result, _configuration = (
 )
 _evaluating, _add, _take, _violates = (
     Selectors._evaluating,
-    Constraint.add,
+    AllocationConstraint.add,
     AllocationState._take,
     consumption._violates,
 )
-_give_back, _needed, _is_free, _values = Search._give_back, checking._needed, Search._is_free, Constraint.values
-_has_counters_for, _draw = Search._has_counters_for, Search._draw
+_give_back, _needed, _is_free, _values = (
+    Allocator._give_back,
+    checking._needed,
+    Allocator._is_free,
+    AllocationConstraint.values,
+)
+_has_counters_for, _draw = Allocator._has_counters_for, Allocator._draw
 
 
 @dataclass(frozen=True)
@@ -150,25 +155,25 @@ def _take_whole(use: AllocationState, claim_uid: str, result: Any) -> None:
     _take(use, claim_uid, msgspec.structs.replace(result, share_id=None))
 
 
-def _in_use_is_free(search: Search, ask: Any, c: int, number: int) -> bool:
+def _in_use_is_free(search: Allocator, ask: Any, c: int, number: int) -> bool:
     return ask.is_all or _is_free(search, ask, c, number)
 
 
-def _admins_twice(search: Search, ask: Any, c: int, number: int) -> bool:
+def _admins_twice(search: Allocator, ask: Any, c: int, number: int) -> bool:
     return ask.is_admin or _is_free(search, ask, c, number)
 
 
-def _counters_are_endless(search: Search, number: int) -> bool:
+def _counters_are_endless(search: Allocator, number: int) -> bool:
     _has_counters_for(search, number)
     return True
 
 
-def _draws_what_is_there(search: Search, number: int, pool: int, sign: int) -> None:
+def _draws_what_is_there(search: Allocator, number: int, pool: int, sign: int) -> None:
     with suppress(KeyError):
         _draw(search, number, pool, sign)
 
 
-def _keeps_counters(search: Search, undo: Any) -> None:
+def _keeps_counters(search: Allocator, undo: Any) -> None:
     _give_back(search, undo._replace(drawn_in=-1))
 
 
@@ -179,7 +184,7 @@ def _one_of_all(ask: Any, where: Any, claim: str, lists: Any) -> int:
     return needed
 
 
-def _no_first_alternative(search: Search, position: Any, _next: Any = Search._next) -> Any:
+def _no_first_alternative(search: Allocator, position: Any, _next: Any = Allocator._next) -> Any:
     step = _next(search, position)
     if getattr(step, "ask", True) is None:
         step.order = step.order[:1]
@@ -190,23 +195,23 @@ def _no_first_alternative(search: Search, position: Any, _next: Any = Search._ne
 
 
 def _adds(*, match: bool) -> Callable[..., Any]:
-    def add(constraint: Constraint, known: Any, kind: Any) -> Any:
+    def add(constraint: AllocationConstraint, known: Any, kind: Any) -> Any:
         return known if constraint.is_match is match else _add(constraint, known, kind)
 
     return add
 
 
-def _last_alone(constraint: Constraint, known: Any, kind: Any) -> Any:
+def _last_alone(constraint: AllocationConstraint, known: Any, kind: Any) -> Any:
     now = _add(constraint, known, kind)
     return None if now is None else now[-1:]
 
 
-def _without_types(constraint: Constraint, kind: Any) -> Any:
+def _without_types(constraint: AllocationConstraint, kind: Any) -> Any:
     values = _values(constraint, kind)
     return None if values is None else frozenset(("", str(value)) for _, value in values)
 
 
-def _nothing_is_a_value(constraint: Constraint, kind: Any) -> Any:
+def _nothing_is_a_value(constraint: AllocationConstraint, kind: Any) -> Any:
     return _values(constraint, kind) or frozenset({("", None)})
 
 
@@ -232,7 +237,7 @@ def _configured(*sources: str) -> Callable[..., Any]:
 
 
 def _in_force(**rules: bool) -> Mapping[str, Any]:
-    return {f"{_DRA}.plugin.Rules.of": classmethod(lambda cls, _, **ours: cls(**rules, **ours))}
+    return {f"{_DRA}.plugin.AllocatorFeatures.of": classmethod(lambda cls, _, **ours: cls(**rules, **ours))}
 
 
 _MUTATIONS: Final[Mapping[str, Mutation]] = {
@@ -274,7 +279,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
     "all of a class is one": Mutation({f"{_DRA}.checking._needed": _one_of_all}, ("DeviceRequests",)),
     "admins are nobody special": Mutation(
-        {f"{_DRA}.requests.Ask.is_admin": property(lambda _: False)}, ("DeviceRequests",)
+        {f"{_DRA}.requests.RequestData.is_admin": property(lambda _: False)}, ("DeviceRequests",)
     ),
     "admins may have a device twice in a claim": Mutation({f"{_SEARCH}._is_free": _admins_twice}, ("DeviceRequests",)),
     "a claim may have any number": Mutation(

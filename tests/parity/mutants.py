@@ -6,12 +6,12 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.plugins.defaultpreemption.dry_run import Rule, by_importance
+from scheduler.plugins.defaultpreemption.dry_run import VictimRule, by_importance
 
 _PLUGIN: Final = "scheduler.plugins.defaultpreemption"
 
 
-def _least_important_first(pods: Iterable[PodInfo], rule: Rule) -> list[PodInfo]:
+def _least_important_first(pods: Iterable[PodInfo], rule: VictimRule) -> list[PodInfo]:
     return by_importance(pods, rule)[::-1]
 
 

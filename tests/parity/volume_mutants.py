@@ -11,26 +11,28 @@ from unittest.mock import patch
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.node_groups import where_affinity
 from scheduler.cache.storage import persistent_volumes as shelves
-from scheduler.cache.storage.persistent_volumes import ClassShelves, Kind, Wish
+from scheduler.cache.storage.persistent_volumes import ClassVolumes, VolumeKind, VolumeRequirements
 from scheduler.core.nodeset import EMPTY
 
 _PVS: Final = "scheduler.cache.storage.persistent_volumes"
-_SHELVES: Final = "scheduler.cache.storage.persistent_volumes.ClassShelves"
+_SHELVES: Final = "scheduler.cache.storage.persistent_volumes.ClassVolumes"
 _FINDING: Final = "scheduler.plugins.volumebinding.find"
 _GATES: Final = "scheduler.plugins.volumebinding.find"
 _VOLUME: Final = "scheduler.api.storage_v1.PersistentVolume"
 _CLAIM: Final = "scheduler.api.storage_v1.PersistentVolumeClaim"
 _AVAILABLE: Final = "Available"
 
-_smallest, _first = ClassShelves.smallest, ClassShelves._first
+_smallest, _first = ClassVolumes.smallest, ClassVolumes._first
 
 
-def _with_those_of_the_pod(rows: ClassShelves, slot: int, claim: PersistentVolumeClaim, wish: Wish, **_: object) -> Any:
+def _with_those_of_the_pod(
+    rows: ClassVolumes, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, **_: object
+) -> Any:
     return _smallest(rows, slot, claim, wish, besides=())
 
 
 def _largest(
-    rows: ClassShelves, slot: int, claim: PersistentVolumeClaim, wish: Wish, *, besides: Container[str]
+    rows: ClassVolumes, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, *, besides: Container[str]
 ) -> str | None:
     seen = [row.name for row in rows.rows if row is not None and row.name in besides]
     largest = None
@@ -40,7 +42,7 @@ def _largest(
     return largest
 
 
-def _of_any_size(rows: ClassShelves, shelf: list[tuple[int, str, int]], _: int, turn: int, **rest: Any) -> Any:
+def _of_any_size(rows: ClassVolumes, shelf: list[tuple[int, str, int]], _: int, turn: int, **rest: Any) -> Any:
     return _first(rows, shelf, 0, turn, **rest)
 
 
@@ -62,8 +64,8 @@ def _by_name(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return is_for(volume, claim) or (reference is not None and reference.key == claim.key)
 
 
-def _admits(*ignored: str) -> Callable[[Wish, Kind], bool]:
-    def admits(wish: Wish, kind: Kind) -> bool:
+def _admits(*ignored: str) -> Callable[[VolumeRequirements, VolumeKind], bool]:
+    def admits(wish: VolumeRequirements, kind: VolumeKind) -> bool:
         return (
             ("volume_mode" in ignored or wish.volume_mode == kind.volume_mode)
             and ("attributes_class" in ignored or wish.attributes_class == kind.attributes_class)
@@ -92,7 +94,7 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
     "no driver tells of its room": {"scheduler.api.storage_v1.CSIDriver.tracks_capacity": property(lambda _: False)},
     "nothing was migrated": {"scheduler.plugins.volumebinding.check_bindings.MIGRATABLE": frozenset()},
-    "attachments are not counted": {"scheduler.cache.storage.attach_limits.Attached._place_of": lambda *_: None},
+    "attachments are not counted": {"scheduler.cache.storage.attach_limits.AttachedVolumes._place_of": lambda *_: None},
     "old labels of PVs are not found under new ones": {
         "scheduler.plugins.volumezone.VolumeZone._within": lambda zones, one: zones._any(one.key, one.values)
     },

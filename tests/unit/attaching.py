@@ -20,7 +20,7 @@ from scheduler.api.storage_v1 import (
     not_owned,
 )
 from scheduler.cache.cluster import Cluster
-from scheduler.eventhandlers.storage import Storage
+from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.status import Code
 from scheduler.testing.builders.core import Builder
 
@@ -33,11 +33,11 @@ Stored = PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode | CSI
 
 
 class World:
-    """Nodes and pods go to the cluster, everything else through `Storage`."""
+    """Nodes and pods go to the cluster, everything else through `StorageHandlers`."""
 
     def __init__(self, *things: Any, cluster: Cluster | None = None) -> None:
         self.cluster = cluster or Cluster()
-        self._handlers = Storage(self.cluster, lambda *_: None).handlers()
+        self._handlers = StorageHandlers(self.cluster, lambda *_: None).handlers()
         self.objects: dict[tuple[str, str], Stored] = {}
         for thing in things:
             self.put(thing)

@@ -14,7 +14,7 @@ import pytest
 
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs, PodTopologySpreadArgs
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
 from scheduler.kube.resources import KINDS
 from tests.unit.brain import Brain, manifest, read_node, read_pod
@@ -56,7 +56,7 @@ class Row:
     waits: dict[str, Any]
     then: tuple[Thing, ...]
     woken: bool
-    profile: Profile
+    profile: KubeSchedulerProfile
     beside: frozenset[str] = frozenset()
     """Who else refused the pod."""
     meanwhile: tuple[Thing, ...] = ()
@@ -92,13 +92,13 @@ def _row(woken: bool, row: dict[str, Any]) -> Any:
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
-def profile(**args: Any) -> Profile:
+def profile(**args: Any) -> KubeSchedulerProfile:
     """One with these arguments: plugin name → arguments."""
-    plain = Profile(OUR_NAME)
-    return Profile(OUR_NAME, args={**plain.args, **args})
+    plain = KubeSchedulerProfile(OUR_NAME)
+    return KubeSchedulerProfile(OUR_NAME, args={**plain.args, **args})
 
 
-DEFAULT = Profile(OUR_NAME)
+DEFAULT = KubeSchedulerProfile(OUR_NAME)
 ONLY_IN_CELLAR = profile(
     NodeAffinity=NodeAffinityArgs(
         {HARD: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "cellar", "operator": "Exists"}]}]}}
@@ -107,12 +107,12 @@ ONLY_IN_CELLAR = profile(
 IGNORES_GPUS = profile(NodeResourcesFit=NodeResourcesFitArgs(ignored_resources=("example.com/gpu",)))
 
 
-def spreads_by_default(*constraints: Any) -> Profile:
+def spreads_by_default(*constraints: Any) -> KubeSchedulerProfile:
     """A profile with these default constraints."""
     return profile(PodTopologySpread=PodTopologySpreadArgs(constraints, "List"))
 
 
-def brain_of(one: Profile) -> Brain:
+def brain_of(one: KubeSchedulerProfile) -> Brain:
     """Everything that decides, with this profile only."""
     return Brain(Configuration(profiles=(one,)))
 

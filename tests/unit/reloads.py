@@ -12,13 +12,13 @@ import pytest
 from scheduler import scheduler as decisions
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import RawArgs
-from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
+from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, StateKey
 from scheduler.framework.status import Code, Groups, Rejection, Wait
 from scheduler.plugins import registry
-from scheduler.profiles.reconciler import Verdict, Wish
+from scheduler.profiles.reconciler import ProfileVerdict, RequestedProfile
 from tests.unit.brain import Brain
 
 OURS = "kubestow"
@@ -121,24 +121,25 @@ class Reloaded(Brain):
         monkeypatch.setattr(decisions, "registry", lambda: known)
         plugins = {"multiPoint": PluginSet(enabled=(PluginRef("Witness"),))}
         profiles = tuple(
-            Profile(name, plugins=plugins, path=f"profiles[{at}]") for at, name in enumerate(names or (OURS,))
+            KubeSchedulerProfile(name, plugins=plugins, path=f"profiles[{at}]")
+            for at, name in enumerate(names or (OURS,))
         )
         super().__init__(Configuration(profiles=profiles))
         self.diary.in_force = self.witness
-        self.wishes: dict[str, Wish] = {}
+        self.wishes: dict[str, RequestedProfile] = {}
         self._generation = 0
 
-    def wish(self, spec: Any, name: str = OURS) -> Wish:
+    def wish(self, spec: Any, name: str = OURS) -> RequestedProfile:
         """The object as it is from now on; None deletes it."""
         self._generation += 1
         if spec is None:
             self.wishes.pop(name, None)
         else:
-            self.wishes[name] = Wish(f"u-{name}", self._generation, spec)
+            self.wishes[name] = RequestedProfile(f"u-{name}", self._generation, spec)
         self.parts.inbox.put(partial(self.parts.reloading.reconcile, dict(self.wishes)))
-        return self.wishes.get(name) or Wish("", 0, None)
+        return self.wishes.get(name) or RequestedProfile("", 0, None)
 
-    async def wished(self, spec: Any, name: str = OURS) -> Verdict:
+    async def wished(self, spec: Any, name: str = OURS) -> ProfileVerdict:
         """What becomes of it."""
         self.wish(spec, name)
         await self.settle()

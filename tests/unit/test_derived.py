@@ -11,7 +11,7 @@ import pytest
 from scheduler.api.decode import Delta
 from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.testing.builders.claims import a_claim as a_device_claim, a_result
 from scheduler.testing.builders.core import Builder
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
@@ -30,7 +30,7 @@ class Scene:
     """Nodes n1 to n3, of which n1 and n2 are in rack a and n3 in rack b, and what the watch has shown."""
 
     def __init__(self, args: KubestowArgs | None = None, *, nodes: tuple[str, ...] = ("n1", "n2", "n3")) -> None:
-        profile = Profile(OUR_NAME, args={KubestowArgs.plugin: args or KubestowArgs()})
+        profile = KubeSchedulerProfile(OUR_NAME, args={KubestowArgs.plugin: args or KubestowArgs()})
         self.brain = Brain(Configuration(profiles=(profile,)))
         self._shown: dict[tuple[str, str], Any] = {}
         for name in nodes:

@@ -16,7 +16,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import Profile
+from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.resources import KINDS
 from scheduler.plugins.dra.plugin import DynamicResources
@@ -420,7 +420,7 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
     then=st.lists(st.one_of(things, some(HELP)), min_size=1, max_size=5),
 )
 async def test_who_waits_would_be_refused(
-    one: Profile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
+    one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
     """Whatever is there, and whatever happens."""
     brain = brain_of(one)

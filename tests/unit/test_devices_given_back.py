@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.cluster_events import ClusterEvent
-from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK, DeviceIntake
+from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK, DeviceHandlers
 from scheduler.testing.builders.claims import a_claim, a_result
 from tests.unit.deviceworld import CLAIM, D0, HELD, World, at, broken
 
@@ -15,7 +15,7 @@ from tests.unit.deviceworld import CLAIM, D0, HELD, World, at, broken
 def given_back(world: World) -> list[tuple[Any, Any]]:
     """Each that was told so in this turn: as it was planned, and as it is."""
     moved: list[tuple[ClusterEvent, Any, Any]] = []
-    intake = DeviceIntake(world.cluster, lambda event, old, new: moved.append((event, old, new)))
+    intake = DeviceHandlers(world.cluster, lambda event, old, new: moved.append((event, old, new)))
     intake.tick()
     return [(old, new) for event, old, new in moved if event == DEVICES_GIVEN_BACK]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.config.types import Profile
+from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint
 from tests.unit import (
@@ -158,7 +158,7 @@ def events(registered: EventHint) -> Iterator[ClusterEvent]:
                 yield event
 
 
-def required(one: Profile) -> Iterator[tuple[str, frozenset[ClusterEvent], bool]]:
+def required(one: KubeSchedulerProfile) -> Iterator[tuple[str, frozenset[ClusterEvent], bool]]:
     """Plugin, events of which any will do, and the sense."""
     for plugin, registrations in brain_of(one).parts.profiles[one.scheduler_name].hints.items():
         for registered in registrations:
@@ -175,7 +175,7 @@ def required(one: Profile) -> Iterator[tuple[str, frozenset[ClusterEvent], bool]
 
 
 @pytest.mark.parametrize("one", PROFILES, ids=["default", "added affinity", "hard default constraints"])
-def test_every_registration_has_rows_in_both_senses(one: Profile) -> None:
+def test_every_registration_has_rows_in_both_senses(one: KubeSchedulerProfile) -> None:
     """A plugin that registers for one more event needs a row that is woken by it, and one that is not."""
     shown = {(row.plugin, row.event, row.woken) for row in (param.values[0] for param in ROWS)}
     missing = [

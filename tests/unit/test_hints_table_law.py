@@ -14,7 +14,7 @@ from scheduler.api.podinfo import pod_info
 from scheduler.config.args import DefaultConstraint
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.queue import QueuedPodInfo
-from scheduler.queueing.queueing_hints import Strategy
+from scheduler.queueing.queueing_hints import QueueingStrategy
 from scheduler.queueing.types import Place
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.brain import Brain, manifest, typed
@@ -165,7 +165,7 @@ class Watched:
             queued.uid: strategy
             for queued in self.pool
             if self.may(queued, event, old, new)
-            and (strategy := self.wakers.evaluate(queued, event, old, new)) is not Strategy.SKIP
+            and (strategy := self.wakers.evaluate(queued, event, old, new)) is not QueueingStrategy.SKIP
         }
         woken = {queued.uid: strategy for queued, strategy in self.pool.woken_by(event, old, new, concerns=None)}
         noted(f"{event.label}: {'some' if woken else 'none'}")

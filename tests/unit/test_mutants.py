@@ -124,7 +124,7 @@ MUTANTS: Final = {
         "cache/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
     ),
     "counters are not given back on the way back of a search": Mutant(
-        "scheduler.plugins.dra.allocator:Search._give_back",
+        "scheduler.plugins.dra.allocator:Allocator._give_back",
         "if undo.drawn_in >= 0:",
         "if False:",
         r"plugins/dra/test_scenarios_partitions.py::test_partitions[\xa74.7 what a share took is given back]",
@@ -142,7 +142,7 @@ MUTANTS: Final = {
         "plugins/volumebinding/test_room.py::test_a_pod_is_not_in_its_own_way",
     ),
     "a node beyond its attach limit takes nobody": Mutant(
-        "scheduler.plugins.nodevolumelimits.attached_volumes:Room.is_short",
+        "scheduler.plugins.nodevolumelimits.attached_volumes:RemainingAttachments.is_short",
         "0 < need >",
         "need >",
         "plugins/test_nodevolumelimits_preemption.py::"

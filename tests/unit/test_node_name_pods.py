@@ -27,7 +27,7 @@ from scheduler.controllers.node_name_pods import (
     NodeNamePods,
 )
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Forbidden, NotFound, Unavailable
-from scheduler.eventhandlers.storage import Storage
+from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import surroundings
 from scheduler.metrics.metrics import Metrics
 from scheduler.scheduler import build_profiles
@@ -68,7 +68,7 @@ class Scene:
             Metrics(process=False),
         )
         self.handlers = {
-            **Storage(self.cluster, lambda *_: None).handlers(),
+            **StorageHandlers(self.cluster, lambda *_: None).handlers(),
             **surroundings(self.cluster, lambda *_: None),
         }
         known = build_profiles(Configuration()) if profiles is None else profiles

@@ -12,7 +12,7 @@ from scheduler import scheduler as decisions
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import pod_info
-from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
+from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.status import Code, Rejection, Wait
 from scheduler.plugins import registry
 from scheduler.waiting_pods import WaitingPodsMap
@@ -246,7 +246,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(decisions, "registry", lambda: {**registry(), "A": made})
     enabled = PluginSet(enabled=(PluginRef("A"),))
-    brain = Brain(Configuration(profiles=(Profile("kubestow", plugins={"multiPoint": enabled}),)))
+    brain = Brain(Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),)))
     plugin.world = brain
     return brain, plugin.handle
 

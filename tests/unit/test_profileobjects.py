@@ -14,7 +14,7 @@ from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unav
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
 from scheduler.profiles.objects import ProfileObjects
-from scheduler.profiles.reconciler import IN_FORCE, INVALID, Verdict, Wish
+from scheduler.profiles.reconciler import IN_FORCE, INVALID, ProfileVerdict, RequestedProfile
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, ScriptedTransport, until
 
@@ -37,8 +37,8 @@ class Bench:
         self.transport = ScriptedTransport(answers=list(answers))
         self.clock = VirtualClock()
         self.leads = True
-        self.wishes: list[Mapping[str, Wish]] = []
-        self.verdicts: dict[str, Verdict] = {}
+        self.wishes: list[Mapping[str, RequestedProfile]] = []
+        self.verdicts: dict[str, ProfileVerdict] = {}
         throttle = Throttle(self.clock, qps=-1, burst=1)
         self.objects = ProfileObjects(
             self.transport,
@@ -65,8 +65,8 @@ class Bench:
 
     def judge(self, obj: Object, reason: str = IN_FORCE, message: str = "as said", in_force: int = 1) -> None:
         metadata = obj["metadata"]
-        wish = Wish(metadata["uid"], metadata["generation"], obj["spec"])
-        self.verdicts["kubestow"] = Verdict(wish, reason, message, in_force, "score: A 1→2")
+        wish = RequestedProfile(metadata["uid"], metadata["generation"], obj["spec"])
+        self.verdicts["kubestow"] = ProfileVerdict(wish, reason, message, in_force, "score: A 1→2")
 
 
 @asynccontextmanager

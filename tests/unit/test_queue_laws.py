@@ -21,7 +21,7 @@ from scheduler.core.cluster_events import (
 )
 from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.queue import QueuedPodInfo
-from scheduler.queueing.queueing_hints import Strategy
+from scheduler.queueing.queueing_hints import QueueingStrategy
 from scheduler.queueing.types import IN_POOL, Place
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, SchedulingGates, World, pod
@@ -83,22 +83,28 @@ HINTS = {
 
 def asked_one_by_one(
     queued: QueuedPodInfo, event: ClusterEvent, new: object, concerns: Callable[[PodInfo], bool] | None
-) -> Strategy:
+) -> QueueingStrategy:
     """The rule of docs/spec/core.md §1.10, spelled out."""
     if concerns is not None and not concerns(queued.info):
-        return Strategy.SKIP
+        return QueueingStrategy.SKIP
     if event.is_wildcard:
-        return Strategy.SKIP if isinstance(new, PodInfo) and new.uid != queued.uid else Strategy.AFTER_BACKOFF
+        return (
+            QueueingStrategy.SKIP
+            if isinstance(new, PodInfo) and new.uid != queued.uid
+            else QueueingStrategy.AFTER_BACKOFF
+        )
     if queued.profile != OURS:
         # Its rejecters are not known to that profile: woken by everything.
-        return Strategy.IMMEDIATELY if queued.pending_plugins else Strategy.AFTER_BACKOFF
+        return QueueingStrategy.IMMEDIATELY if queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
     if queued.place is Place.GATED and not any(h.event.wants(event) for h in HINTS[queued.gating_plugin]):
-        return Strategy.SKIP
-    best = Strategy.SKIP
+        return QueueingStrategy.SKIP
+    best = QueueingStrategy.SKIP
     for plugin in queued.unschedulable_plugins | queued.pending_plugins:
         for registered in HINTS.get(plugin, (EventHint(ClusterEvent(Resource.WILDCARD, ALL)),)):
             if registered.event.wants(event) and says_yes(registered, queued.info, new):
-                yes = Strategy.IMMEDIATELY if plugin in queued.pending_plugins else Strategy.AFTER_BACKOFF
+                yes = (
+                    QueueingStrategy.IMMEDIATELY if plugin in queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
+                )
                 best = max(best, yes)
     return best
 
@@ -176,9 +182,9 @@ class History(World):
         self.queue.move_all(event, None, new, concerns=concerns)
         for uid, queued in waiting.items():
             strategy = expected[uid]
-            if strategy is Strategy.SKIP or (queued.info.pod.spec.scheduling_gates and queued.profile == OURS):
+            if strategy is QueueingStrategy.SKIP or (queued.info.pod.spec.scheduling_gates and queued.profile == OURS):
                 assert queued.place in IN_POOL, uid
-            elif strategy is Strategy.IMMEDIATELY or not self.queue._places.backoff.is_backing_off(queued, now):
+            elif strategy is QueueingStrategy.IMMEDIATELY or not self.queue._places.backoff.is_backing_off(queued, now):
                 assert queued.place is Place.ACTIVE, uid
             else:
                 assert queued.place is Place.BACKOFF, uid
@@ -290,12 +296,16 @@ def test_replay(
     for event, new in events:
         world.queue.move_all(event, None, new)
     queued.unschedulable_plugins, queued.pending_plugins = set(plugins), set(pending)
-    best = max((asked_one_by_one(queued, event, new, None) for event, new in events), default=Strategy.SKIP)
+    best = max((asked_one_by_one(queued, event, new, None) for event, new in events), default=QueueingStrategy.SKIP)
     if "Nobody" in plugins:
-        best = max(best, Strategy.AFTER_BACKOFF)
+        best = max(best, QueueingStrategy.AFTER_BACKOFF)
     world.fail(queued, *plugins, pending=tuple(pending))
 
-    expected = {Strategy.SKIP: "unschedulable", Strategy.AFTER_BACKOFF: "backoff", Strategy.IMMEDIATELY: "active"}
+    expected = {
+        QueueingStrategy.SKIP: "unschedulable",
+        QueueingStrategy.AFTER_BACKOFF: "backoff",
+        QueueingStrategy.IMMEDIATELY: "active",
+    }
     place = expected[best] if plugins or pending else "error backoff"
     assert place == world.place(name)
     assert world.queue.in_flight_events() == {}

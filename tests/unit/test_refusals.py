@@ -15,7 +15,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.controllers import kubelet_rejections as refusals
 from scheduler.metrics.metrics import Metrics
 from tests.examples import examples
@@ -55,7 +55,9 @@ def bound(name: str, node: str = "n1") -> PodInfo:
 
 async def with_one_bound(**parity: Any) -> Kubelets:
     """Ours is on n1, which everything prefers to n2."""
-    kubelets = Kubelets(Brain(Configuration(profiles=(Profile(OUR_NAME, args=parity),))) if parity else None)
+    kubelets = Kubelets(
+        Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME, args=parity),))) if parity else None
+    )
     kubelets.brain.node("n1", cpu="64")
     kubelets.brain.node("n2", cpu="1")
     kubelets.brain.pod("p", cpu="100m")

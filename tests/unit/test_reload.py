@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.config.dump import to_document
 from scheduler.core.errors import Unavailable
-from scheduler.profiles.reconciler import FAILED, IN_FORCE, INVALID, WAITING, Verdict
+from scheduler.profiles.reconciler import FAILED, IN_FORCE, INVALID, WAITING, ProfileVerdict
 from tests.unit.reloads import OURS, Reloaded, weight, witness
 
 
@@ -32,7 +32,7 @@ async def test_a_wish_is_in_force_and_said(brain: Reloaded) -> None:
     verdict = await brain.wished(weight("NodeResourcesFit", 5) | {"percentageOfNodesToScore": 70})
 
     said = "score: NodeResourcesFit 1→5; percentageOfNodesToScore: 70"
-    assert verdict == Verdict(brain.wishes[OURS], IN_FORCE, said, 1, said)
+    assert verdict == ProfileVerdict(brain.wishes[OURS], IN_FORCE, said, 1, said)
     assert scores(brain) == before | {"NodeResourcesFit": 5}
     resolved = {name: profile.resolved for name, profile in brain.parts.profiles.items()}
     (shown,) = to_document(brain.parts.reloading.configuration, resolved=resolved)["profiles"]

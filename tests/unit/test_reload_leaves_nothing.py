@@ -8,7 +8,7 @@ import weakref
 from functools import partial
 
 from scheduler.framework.profile import Profile
-from scheduler.profiles.reconciler import Wish
+from scheduler.profiles.reconciler import RequestedProfile
 from scheduler.testing.builders.claims import a_claim as a_device_claim
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.support.volumebuilders import a_claim, a_class
@@ -28,7 +28,7 @@ def parts_of(profile: Profile) -> list[object]:
 
 
 async def changed(brain: Brain, generation: int) -> None:
-    wish = Wish("u", generation, {"percentageOfNodesToScore": generation})
+    wish = RequestedProfile("u", generation, {"percentageOfNodesToScore": generation})
     brain.parts.inbox.put(partial(brain.parts.reloading.reconcile, {OURS: wish}))
     await brain.settle()
     assert brain.parts.reloading.verdicts[OURS].in_force == generation

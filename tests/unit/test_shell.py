@@ -13,7 +13,7 @@ import pytest
 from scheduler.core.errors import NotFound, Unavailable
 from scheduler.kube.client_config import Settings
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.transport import Lender
+from scheduler.kube.transport import SharedSession
 from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles import kopf_watch as shell
@@ -47,7 +47,7 @@ class Stand:
         )
         self.shell = Shell(
             self.transport,
-            lambda: Lender(Settings("http://api"), self.transport),
+            lambda: SharedSession(Settings("http://api"), self.transport),
             self.objects,
             self.clock,
             metrics=self.metrics.shell,
@@ -212,7 +212,7 @@ async def test_what_it_cannot_clear_away_ends_nobody(monkeypatch: pytest.MonkeyP
     """The daemon ends with any of its parts; this one is started anew."""
     stand = Stand(monkeypatch)
 
-    class Stuck(Lender):
+    class Stuck(SharedSession):
         async def close(self) -> None:
             raise OSError("cannot be closed")
 

@@ -14,10 +14,10 @@ from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
-from scheduler.context import Inbox, Pending, Shared
+from scheduler.context import Inbox, Shared, UnboundPods
 from scheduler.controllers.stale_volumes import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.core.errors import Conflict, Unavailable
-from scheduler.eventhandlers.storage import Storage
+from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.status import Code, Diagnosis, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.testing.builders.claims import a_claim as a_device_claim, a_result
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, *, names: tuple[str, ...] = ("kubestow",)) -> None:
         self.clock, self.writer, self.recorder = StepClock(), ScriptedWriter(), ListRecorder()
-        self.cluster, self.pending = Cluster(self.clock), Pending()
+        self.cluster, self.pending = Cluster(self.clock), UnboundPods()
         shared: Any = Shared(
             self.cluster,
             None,  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ class Scene:
             Metrics(process=False),
             self.pending,
         )
-        self.storage = Storage(self.cluster, lambda *_: None)
+        self.storage = StorageHandlers(self.cluster, lambda *_: None)
         self.stale = StaleVolumes(shared, names=names)
         for name in ("n1", "n2"):
             self.cluster.set_node(from_manifest(Node, node(name).label("kubernetes.io/hostname", name).obj()))

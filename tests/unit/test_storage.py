@@ -14,7 +14,7 @@ from scheduler.api.meta import Metadata
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.capacity_reservations import SETTLE_S
 from scheduler.core.cluster_events import Action
-from scheduler.eventhandlers.storage import CAPACITY_FREED, Storage
+from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
 from scheduler.testing.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
@@ -29,7 +29,7 @@ class World(Hearing):
         self.clock = VirtualClock()
         self.cluster = Cluster(self.clock)
         self.cluster.set_node(node("n1").typed())
-        self.storage = Storage(self.cluster, self.move)
+        self.storage = StorageHandlers(self.cluster, self.move)
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         return self.storage.handlers()

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import Profile
+from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.resources import KINDS
 from scheduler.testing.builders.core import Builder
@@ -420,7 +420,7 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
     then=st.lists(st.one_of(things, some(HELP)), min_size=1, max_size=5),
 )
 async def test_who_waits_would_be_refused(
-    one: Profile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
+    one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
     brain = brain_of(one)
     try:

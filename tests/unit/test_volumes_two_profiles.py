@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.errors import Unavailable
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.brain import Brain
@@ -15,7 +15,7 @@ OTHER = "kubestow-too"
 
 async def test_a_claim_that_both_want() -> None:
     """Who came first writes it, and the other waits for that, as if both were of one profile."""
-    brain = Brain(Configuration(profiles=(Profile(OUR_NAME), Profile(OTHER))))
+    brain = Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
     for thing in (node("n1"), *stored(a_class("made", "P"), a_claim("c", "1Gi", "made"))):
         thing(brain)
     brain.writer.on_select = refusing(Unavailable("busy"))
@@ -31,7 +31,7 @@ async def test_a_claim_that_both_want() -> None:
 
 async def test_a_claim_that_the_other_completes() -> None:
     """Its volume is chosen and not quite bound: a pod of the other profile goes there and waits, as one of the same would."""
-    brain = Brain(Configuration(profiles=(Profile(OUR_NAME), Profile(OTHER))))
+    brain = Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
     claim = a_claim("c", "1Gi", "local")
     for thing in (node("n1"), *stored(a_class("local"), a_pv("v", "1Gi", "local"), claim)):
         thing(brain)

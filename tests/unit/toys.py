@@ -16,7 +16,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import NodeView
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
+from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
 from scheduler.core.cooperative import T, Work
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable

@@ -22,7 +22,7 @@ Consumed = Mapping[str, int]
 """Capacity name → how much, in nano units."""
 
 
-class Share(NamedTuple):
+class SharedPart(NamedTuple):
     """One part of a device that several may use."""
 
     claim_uid: str
@@ -30,12 +30,12 @@ class Share(NamedTuple):
     consumed: Consumed
 
 
-_NO_SHARES: Final[tuple[Share, ...]] = ()
+_NO_SHARES: Final[tuple[SharedPart, ...]] = ()
 _NOBODY: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Consumed] = {}
 
 
-class Use(Protocol):
+class DeviceUse(Protocol):
     """What a search asks of it: as it is, or as it would be."""
 
     def is_exclusive(self, device: DeviceId) -> bool:
@@ -44,7 +44,7 @@ class Use(Protocol):
     def is_used(self, device: DeviceId) -> bool:
         """Somebody has it or a part of it."""
 
-    def shares(self, device: DeviceId) -> tuple[Share, ...]:
+    def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
         """The parts of it that are taken."""
 
     def consumed(self, device: DeviceId) -> Consumed:
@@ -60,7 +60,7 @@ class AllocationState:
         self._shares_count = shares_count
         self._held: dict[str, AllocationResult] = {}
         self._holders: dict[DeviceId, set[str]] = {}
-        self._shares: dict[DeviceId, tuple[Share, ...]] = {}
+        self._shares: dict[DeviceId, tuple[SharedPart, ...]] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
         self._changed: dict[DeviceId, None] = {}
         self._is_still = False
@@ -80,7 +80,7 @@ class AllocationState:
         """Uids of the claims that have the whole device: more than one only if schedulers clashed."""
         return self._holders.get(device, _NOBODY)
 
-    def shares(self, device: DeviceId) -> tuple[Share, ...]:
+    def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
         """The parts of it that are taken."""
         return self._shares.get(device, _NO_SHARES)
 
@@ -156,7 +156,7 @@ class AllocationState:
             self._holders.setdefault(device, set()).add(claim_uid)
             return
         consumed = {name: amount.nano for name, amount in (result.consumed_capacity or {}).items()}
-        self._shares[device] = (*self._shares.get(device, ()), Share(claim_uid, result.share_id, consumed))
+        self._shares[device] = (*self._shares.get(device, ()), SharedPart(claim_uid, result.share_id, consumed))
         _sum_up(self._consumed.setdefault(device, {}), consumed)
 
     def _drop(self, claim_uid: str, result: DeviceRequestAllocationResult) -> None:
@@ -210,7 +210,7 @@ class HypotheticalState:
         """Somebody has it or a part of it."""
         return self.is_exclusive(device) or bool(self.shares(device))
 
-    def shares(self, device: DeviceId) -> tuple[Share, ...]:
+    def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
         """The parts of it that are taken."""
         shares = self._use.shares(device)
         if shares:

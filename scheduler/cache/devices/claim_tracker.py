@@ -17,14 +17,14 @@ from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 
 
-class Change(NamedTuple):
+class ClaimChange(NamedTuple):
     """What became of a claim, as decisions see it; None is "was not there" or "is gone"."""
 
     before: ResourceClaim | None
     now: ResourceClaim | None
 
 
-class Pending(NamedTuple):
+class PendingAllocation(NamedTuple):
     """An allocation that is decided and not yet written."""
 
     claim: ResourceClaim
@@ -35,8 +35,8 @@ class ClaimTracker:
     """Single owner: the scheduling loop. `changes` and `given_back` are told on by `scheduler.eventhandlers.devices`, in order."""
 
     def __init__(self, use: AllocationState) -> None:
-        self.changes: list[Change] = []
-        self.given_back: list[Change] = []
+        self.changes: list[ClaimChange] = []
+        self.given_back: list[ClaimChange] = []
         """What changed nothing of a claim and may help all the same: a claim as it was in flight, and as it is."""
         self._use = use
         self._watched: dict[str, ResourceClaim] = {}
@@ -45,7 +45,7 @@ class ClaimTracker:
         """Uid → key, of the latest."""
         self._kept: dict[str, ResourceClaim] = {}
         """Key → what has been seen of a claim that cannot be read and has devices."""
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingAllocation] = {}
         self._made_for: dict[str, dict[str, None]] = {}
         """Uid of a pod → keys of claims that a scheduler made for its extended resources."""
 
@@ -144,7 +144,7 @@ class ClaimTracker:
         if uid == claim.uid and self.need(claim.key).is_allocated:
             return
         known = self._pending.get(uid)
-        self._pending[uid] = Pending(claim, 1) if known is None else known._replace(sharers=known.sharers + 1)
+        self._pending[uid] = PendingAllocation(claim, 1) if known is None else known._replace(sharers=known.sharers + 1)
         self._count(uid)
 
     def adopt(self, uid: str, claim: ResourceClaim) -> None:
@@ -184,7 +184,7 @@ class ClaimTracker:
     def ask_again(self, key: str) -> None:
         """Whoever waits for the claim looks at it once more, though nothing has become of it."""
         if (claim := self._latest.get(key)) is not None:
-            self.given_back.append(Change(None, claim))
+            self.given_back.append(ClaimChange(None, claim))
 
     def in_flight(self) -> Iterator[ResourceClaim]:
         """Claims that have an allocation which may not be written yet."""
@@ -211,7 +211,7 @@ class ClaimTracker:
             self._count(before.uid, key=key)
         if now is not None:
             self._count(now.uid, key=key)
-        self.changes.append(Change(before, now))
+        self.changes.append(ClaimChange(before, now))
         if now is not None and not (before is not None and before.uid == now.uid and before.is_allocated):
             self._tell_if_overtaken(now.uid)
 
@@ -221,7 +221,7 @@ class ClaimTracker:
             self._tell_given_back(pending.claim)
 
     def _tell_given_back(self, planned: ResourceClaim) -> None:
-        change = Change(planned, self._latest.get(planned.key))
+        change = ClaimChange(planned, self._latest.get(planned.key))
         if gives_back(*change):
             self.given_back.append(change)
 

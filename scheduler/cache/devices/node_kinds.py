@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.api.resource_v1 import DeviceId, ResourceSlice
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.devices.allocation_state import AllocationState, Use
+from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
 from scheduler.cache.devices.memos import Limit, Memo
-from scheduler.cache.devices.pools import Content, Draws, PoolKey, PoolState, PoolView, Published, content_of
-from scheduler.cache.devices.shared_pools import NO_SIGHT, Pool, PoolVisibility, SharedPoolVisibility, is_ignored
+from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolState, PoolView, PublishedDevice, content_of
+from scheduler.cache.devices.shared_pools import NO_SIGHT, PoolSlices, PoolVisibility, SharedPoolVisibility, is_ignored
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class DeviceNodes(ChangeLog[int]):
         self._nodes = nodes
         self._use = use
         self._partitionable = partitionable
-        self._pools: dict[PoolKey, Pool] = {}
+        self._pools: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
-        self._local: dict[str, dict[PoolKey, Pool]] = {}
+        self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
         self._here: dict[int, _Here] = {}
         self._kind_at: dict[int, NodeKind] = {}
         self._sights = SharedPoolVisibility(nodes, partitionable=partitionable)
@@ -97,7 +97,7 @@ class DeviceNodes(ChangeLog[int]):
         """The kind of this node."""
         return self._kind_at.get(slot)
 
-    def kind_if(self, slot: int, use: Use) -> NodeKind | None:
+    def kind_if(self, slot: int, use: DeviceUse) -> NodeKind | None:
         """Of which kind the node would be if its devices were in that use; shared pools keep the sight that they have."""
         here = self._here.get(slot)
         return None if here is None else self._kind_of(here, self._sights.of(slot), use)
@@ -126,7 +126,7 @@ class DeviceNodes(ChangeLog[int]):
         pool = self._pools.get(key)
         return pool.slices.values() if pool is not None else ()
 
-    def draws(self, key: PoolKey) -> Draws | None:
+    def draws(self, key: PoolKey) -> CounterUse | None:
         """What is shared of a pool, and drawn by its devices; None if it is not there, or not all of it as it should be."""
         pool = self._pools.get(key)
         return pool.draws(partitionable=self._partitionable) if pool is not None else None
@@ -139,7 +139,7 @@ class DeviceNodes(ChangeLog[int]):
         if self._pool_of.get(each.key, key) != key:
             self.remove_slice(each.key)
         self._pool_of[each.key] = key
-        pool = self._pools.setdefault(key, Pool(key))
+        pool = self._pools.setdefault(key, PoolSlices(key))
         pool.slices[each.key] = each
         self._settle(pool)
 
@@ -152,7 +152,7 @@ class DeviceNodes(ChangeLog[int]):
         del pool.slices[name]
         self._settle(pool)
 
-    def _settle(self, pool: Pool) -> None:
+    def _settle(self, pool: PoolSlices) -> None:
         """The pool has changed: where does it live, and who has to look again."""
         pool.forget()
         self._unlink(pool)
@@ -166,7 +166,7 @@ class DeviceNodes(ChangeLog[int]):
         else:
             self._sights.put(pool)
 
-    def _unlink(self, pool: Pool) -> None:
+    def _unlink(self, pool: PoolSlices) -> None:
         self._sights.drop(pool.key)
         here = self._local.get(pool.home)
         if here is not None and here.pop(pool.key, None) is not None:
@@ -174,7 +174,7 @@ class DeviceNodes(ChangeLog[int]):
             if not here:
                 del self._local[pool.home]
 
-    def _home(self, pool: Pool) -> str:
+    def _home(self, pool: PoolSlices) -> str:
         """A pool with counters is seen everywhere while something is wrong with it, because counters are (§4.2)."""
         counts = False
         home = ""
@@ -194,7 +194,7 @@ class DeviceNodes(ChangeLog[int]):
                 return ""
         return home
 
-    def _at_home(self, pool: Pool) -> tuple[str, ...]:
+    def _at_home(self, pool: PoolSlices) -> tuple[str, ...]:
         """The slices of a pool that its own node sees."""
         if self._partitionable:
             return tuple(sorted(pool.slices))
@@ -285,7 +285,7 @@ class DeviceNodes(ChangeLog[int]):
         if before is None or now is None or before.key[0] is not now.key[0] or before.sight is not now.sight:
             self.visibility.note(slot)
 
-    def _kind_of(self, here: _Here, sight: PoolVisibility, use: Use) -> NodeKind:
+    def _kind_of(self, here: _Here, sight: PoolVisibility, use: DeviceUse) -> NodeKind:
         used, shares = _use_of(here, use)
         key = (here.content, used, shares, id(sight))
         kind = self._kinds.get(key)
@@ -310,7 +310,7 @@ class DeviceNodes(ChangeLog[int]):
         return _Here(tuple(views), content_of(tuple(view.content for view in views)), numbers)
 
 
-def _use_of(here: _Here, use: Use) -> tuple[int, Hashable]:
+def _use_of(here: _Here, use: DeviceUse) -> tuple[int, Hashable]:
     used = 0
     shares: list[tuple[int, tuple[tuple[str, int], ...]]] = []
     for device, number in here.numbers.items():
@@ -321,6 +321,6 @@ def _use_of(here: _Here, use: Use) -> tuple[int, Hashable]:
     return used, tuple(shares)
 
 
-def usable(device: Published, slot: int) -> bool:
+def usable(device: PublishedDevice, slot: int) -> bool:
     """Whether the node may use a device that it sees."""
     return device.where is None or bool(device.where.nodes >> slot & 1)

@@ -103,7 +103,7 @@ class Where(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Published:
+class PublishedDevice:
     """A device in its place. `where` is None for a device that is usable wherever its slice is visible."""
 
     id: DeviceId
@@ -148,9 +148,9 @@ class PoolView:
 
     key: PoolKey
     state: PoolState
-    devices: tuple[Published, ...] = ()
+    devices: tuple[PublishedDevice, ...] = ()
     counters: Counters = field(default_factory=dict)
-    elsewhere: tuple[Published, ...] = ()
+    elsewhere: tuple[PublishedDevice, ...] = ()
     """Devices of the pool that this node cannot use, but that draw on the same counters."""
     has_binding_conditions: bool = False
     problem: str = ""
@@ -246,12 +246,12 @@ def _published(
     wheres: Mapping[tuple[str, int], Where],
     *,
     partitionable: bool,
-) -> Iterable[Published]:
+) -> Iterable[PublishedDevice]:
     for each in slices:
         if partitionable and each.spec.shared_counters:
             continue
         for at, device in enumerate(each.spec.devices):
-            yield Published(
+            yield PublishedDevice(
                 DeviceId(key.driver, key.name, device.name),
                 device,
                 each,
@@ -260,7 +260,7 @@ def _published(
             )
 
 
-def _twice(devices: Iterable[Published]) -> str:
+def _twice(devices: Iterable[PublishedDevice]) -> str:
     seen: set[str] = set()
     for each in devices:
         if each.device.name in seen:
@@ -278,7 +278,7 @@ def _gather_counters(slices: Iterable[ResourceSlice], into: dict[str, dict[str, 
     return ""
 
 
-def _unknown_counters(devices: Iterable[Published], counters: Counters) -> str:
+def _unknown_counters(devices: Iterable[PublishedDevice], counters: Counters) -> str:
     for each in devices:
         for consumption in each.device.consumes_counters:
             known = counters.get(consumption.counter_set)
@@ -295,7 +295,7 @@ Drawn: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draws:
+class CounterUse:
     """Only devices of which there is anything to be said are named. Amounts are in nano units."""
 
     capacities: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
@@ -307,10 +307,10 @@ class Draws:
     """Counter set → the devices that draw on it."""
 
 
-_NO_DRAWS: Final = Draws()
+_NO_DRAWS: Final = CounterUse()
 
 
-def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bool) -> Draws | None:
+def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bool) -> CounterUse | None:
     """None if the pool is being updated, or contradicts itself: then nothing can be said of any of it."""
     slices = tuple(slices)
     states = {each.spec.pool for each in slices}
@@ -336,7 +336,7 @@ def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bo
                 return None
             for name in own:
                 drawers.setdefault(name, []).append(device)
-    return Draws(capacities, counters, drawn, {name: tuple(some) for name, some in drawers.items()})
+    return CounterUse(capacities, counters, drawn, {name: tuple(some) for name, some in drawers.items()})
 
 
 def _devices(slices: Iterable[ResourceSlice], *, partitionable: bool) -> Iterator[Device]:

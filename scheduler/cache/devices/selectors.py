@@ -22,7 +22,7 @@ from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.check.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, declared, map_of
 from scheduler.cel.errors import CelError, CompileError, NoSuchKey
 from scheduler.cel.eval.plan import NotInstantiable
-from scheduler.cel.eval.program import Outcome, Program, TooCostly, compile_expression, footprint
+from scheduler.cel.eval.program import EvaluationResult, Program, TooCostly, compile_expression, footprint
 from scheduler.cel.libraries.quantities import Amount
 from scheduler.cel.libraries.semvers import parse
 from scheduler.cel.values import Optional, Value, type_name
@@ -88,7 +88,7 @@ class Compiled:
     program: Program
 
 
-class Kind(Protocol):
+class SelectableDevice(Protocol):
     """A device and who published it."""
 
     @property
@@ -97,7 +97,7 @@ class Kind(Protocol):
     def device(self) -> Device: ...
 
 
-class Domains(dict[str, _Held], Generic[_Held]):
+class AttributeDomains(dict[str, _Held], Generic[_Held]):
     """Domain → identifiers. A domain that nobody has is looked up as an empty one, but is not a member."""
 
     def __missing__(self, _name: object) -> Mapping[str, Any]:
@@ -136,11 +136,11 @@ class DeviceSelectors:
         """Jobs of the worker thread: expressions that it compiles, and evaluations by expression and device."""
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
-    def holds(self, expression: str, kind: Kind) -> bool | str:
+    def holds(self, expression: str, kind: SelectableDevice) -> bool | str:
         """Whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`. Without a rest."""
         return finish(self.holding(expression, kind))
 
-    def holding(self, expression: str, kind: Kind) -> Work[bool | str]:
+    def holding(self, expression: str, kind: SelectableDevice) -> Work[bool | str]:
         """As `holds`. What may take long is done in the worker thread, and the event loop has its turns meanwhile."""
         compiled = yield from self._compiling(expression)
         if isinstance(compiled, str):
@@ -205,14 +205,14 @@ class DeviceSelectors:
                 if isinstance(asked, str) and future.exception() is None:
                     self.compiled.put(asked, *future.result())
 
-    def evaluate(self, compiled: Compiled, kind: Kind) -> bool | str:
+    def evaluate(self, compiled: Compiled, kind: SelectableDevice) -> bool | str:
         """Whether the device is selected, or upstream's text of the error."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
         return _tried(compiled.program.evaluate, bindings)
 
-    def measure(self, compiled: Compiled, kind: Kind) -> Outcome:
+    def measure(self, compiled: Compiled, kind: SelectableDevice) -> EvaluationResult:
         """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
@@ -239,7 +239,7 @@ class DeviceSelectors:
             return None
         return f"must evaluate to bool or the unknown type, not {declared(result)}"
 
-    def _bound(self, kind: Kind) -> Mapping[str, Value] | str:
+    def _bound(self, kind: SelectableDevice) -> Mapping[str, Value] | str:
         """The variable for a device, or why it has none. The entry keeps the device, so that its id stays its own."""
         known = self._bindings.get(id(kind.device))
         if known is not None and known[1] == kind.driver:
@@ -284,7 +284,7 @@ def environment(*, list_attributes: bool) -> Env:
 
 def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
     """`device`, or why there is none."""
-    attributes: Domains[dict[str, Value]] = Domains()
+    attributes: AttributeDomains[dict[str, Value]] = AttributeDomains()
     for name, attribute in device.attributes.items():
         try:
             value = _value(attribute, lists=lists)
@@ -292,7 +292,7 @@ def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Val
             return f"attribute {name}: {error}"
         domain, identifier = _qualified(name, driver)
         attributes.setdefault(domain, {})[identifier] = value
-    capacity: Domains[dict[str, Value]] = Domains()
+    capacity: AttributeDomains[dict[str, Value]] = AttributeDomains()
     for name, amount in device.capacity.items():
         domain, identifier = _qualified(name, driver)
         capacity.setdefault(domain, {})[identifier] = Amount(*amount.value.form)

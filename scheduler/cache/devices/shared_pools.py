@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.node_affinity import selector_problem
 from scheduler.api.resource_v1 import Device, ResourceSlice
-from scheduler.cache.devices.pools import Draws, PoolKey, PoolView, Where, draws_of, view_of
+from scheduler.cache.devices.pools import CounterUse, PoolKey, PoolView, Where, draws_of, view_of
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, matching_selector, where_affinity
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -30,7 +30,7 @@ _WHOLE: Final = -1
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class PoolSlices:
     """All slices of a pool, of whatever generation."""
 
     key: PoolKey
@@ -41,7 +41,7 @@ class Pool:
     """Slice and place → where a device can be used that says so itself."""
     views: dict[tuple[str, ...], PoolView | None] = field(default_factory=dict)
     """As nodes see it that see these slices; to be forgotten when anything of the pool changes."""
-    _draws: tuple[Draws | None] | None = None
+    _draws: tuple[CounterUse | None] | None = None
 
     def forget(self) -> None:
         """Something of the pool has changed."""
@@ -57,7 +57,7 @@ class Pool:
             )
         return self.views[names]
 
-    def draws(self, *, partitionable: bool) -> Draws | None:
+    def draws(self, *, partitionable: bool) -> CounterUse | None:
         """What is shared of it, and drawn; None while nothing can be said of that."""
         if self._draws is None:
             self._draws = (draws_of(self.key, self.slices.values(), partitionable=partitionable),)
@@ -99,7 +99,7 @@ class SharedPoolVisibility:
         """Grows when a device of any shared pool is taken or given back."""
         self._nodes = nodes
         self._partitionable = partitionable
-        self._pools: dict[PoolKey, Pool] = {}
+        self._pools: dict[PoolKey, PoolSlices] = {}
         self._changed: dict[PoolKey, None] = {}
         self._problems: dict[PoolKey, str] = {}
         self._laid: dict[PoolKey, list[tuple[Where, _Seen]]] = {}
@@ -140,7 +140,7 @@ class SharedPoolVisibility:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def put(self, pool: Pool) -> None:
+    def put(self, pool: PoolSlices) -> None:
         """A shared pool came or changed. Nothing is worked out before `catch_up`."""
         self._pools[pool.key] = pool
         self._changed[pool.key] = None
@@ -235,7 +235,7 @@ class SharedPoolVisibility:
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
-    def _lay_out(self, pool: Pool) -> NodeSet:
+    def _lay_out(self, pool: PoolSlices) -> NodeSet:
         """Note where the slices of a pool are seen; answers from where."""
         key = pool.key
         self._held[key] = []
@@ -246,7 +246,7 @@ class SharedPoolVisibility:
             out |= where.nodes
         return out
 
-    def _seen_of(self, pool: Pool) -> Iterator[tuple[Where, _Seen]]:
+    def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[Where, _Seen]]:
         """A slice with counters is seen everywhere, and its devices nowhere (§4.2)."""
         key, pool.wheres = pool.key, {}
         for name, each in sorted(pool.slices.items()):

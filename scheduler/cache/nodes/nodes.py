@@ -28,7 +28,7 @@ from scheduler.cache.nodes.label_index import FeatureIndex, LabelIndex
 from scheduler.cache.nodes.node_multiset import NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
 from scheduler.cache.pods.affinity_terms import PodTerms, has_pod_affinity
-from scheduler.cache.pods.selector_counts import Population
+from scheduler.cache.pods.selector_counts import SelectorCounts
 from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -155,7 +155,7 @@ class Nodes(ChangeLog[int]):
         self.features = FeatureIndex()
         self.ports = PortIndex()
         self.topologies = Topologies(self.labels, capacity)
-        self.population = Population()
+        self.population = SelectorCounts()
         self.pod_terms = PodTerms()
         self.priorities = Priorities()
         self.claim_users = ClaimUsers()

@@ -39,7 +39,7 @@ class Topology:
         """Changes when any node enters, leaves or changes a domain, or columns grow."""
         self.having: NodeSet = EMPTY
         self.domain: DomainNumbers = np.full(capacity, -1, dtype=np.int32)
-        """Slot → number of its domain; -1 without the key, which is the last entry of a column made by `Domains`."""
+        """Slot → number of its domain; -1 without the key, which is the last entry of a column made by `DomainCounts`."""
         self.members: list[NodeSet] = []
         """Number → nodes; empty for a number that is free."""
         self._numbers: dict[str, int] = {}
@@ -155,7 +155,7 @@ class SlotCounts(ChangeLog[int]):
         super().__init__()
         self.counts: dict[int, int] = {}
         """Slot → how many, none of them 0; also slots whose Node object is gone."""
-        self.domains: dict[tuple[str, int | None], Domains] = {}
+        self.domains: dict[tuple[str, int | None], DomainCounts] = {}
         """Sums that were asked for, kept by `domains.of`."""
 
     def add(self, slot: int) -> None:
@@ -185,7 +185,7 @@ class SlotCounts(ChangeLog[int]):
             self.drop_all()
 
 
-class Domains:
+class DomainCounts:
     """One count over the domains of one key. Take it from `of`, which brings it up to date; good until the next change.
 
     Only pods on `eligible` nodes count, and only domains with an eligible node exist; None: every node with the key.
@@ -215,7 +215,7 @@ class Domains:
         self.existing = 0
         """How many domains there are."""
         self._column: npt.NDArray[np.int64] | None = None
-        self._levels: dict[int, Level] | None = None
+        self._levels: dict[int, DomainLevel] | None = None
         self._generation = -1
         self.position = -1
         """Up to where the log of `counts` has been followed."""
@@ -235,7 +235,7 @@ class Domains:
                 column[number] = count
         return column[self.topology.domain]
 
-    def levels(self) -> dict[int, Level]:
+    def levels(self) -> dict[int, DomainLevel]:
         """Count → the domains with that many; those that do not exist are in none."""
         if self._levels is None:
             self._levels = self._made_levels()
@@ -274,7 +274,7 @@ class Domains:
             self._levels[before].leave(members)
             if not self._levels[before].domains:
                 del self._levels[before]
-            self._levels.setdefault(after, Level()).enter(members)
+            self._levels.setdefault(after, DomainLevel()).enter(members)
 
     def _rebuild(self) -> None:
         self._generation = self.topology.generation
@@ -292,15 +292,15 @@ class Domains:
             self.occupied |= self.topology.members[number]
         self.existing = len(self.topology) if eligible is None else self.topology.distinct(eligible)
 
-    def _made_levels(self) -> dict[int, Level]:
-        levels: dict[int, Level] = {}
+    def _made_levels(self) -> dict[int, DomainLevel]:
+        levels: dict[int, DomainLevel] = {}
         for number, members in enumerate(self.topology.members):
             if members if self.eligible is None else members & self.eligible:
-                levels.setdefault(self.per_domain.get(number, 0), Level()).enter(members)
+                levels.setdefault(self.per_domain.get(number, 0), DomainLevel()).enter(members)
         return levels
 
 
-class Level:
+class DomainLevel:
     """Domains with equally many."""
 
     __slots__ = ("domains", "nodes")
@@ -321,12 +321,12 @@ class Level:
         self.domains -= 1
 
 
-def of(counts: SlotCounts, topology: Topology, eligible: NodeSet | None = None) -> Domains:
+def of(counts: SlotCounts, topology: Topology, eligible: NodeSet | None = None) -> DomainCounts:
     """The sums of `counts` over these domains, up to date. A look-up plus O(pods that came and went since)."""
     key = (topology.key, eligible)
     known = counts.domains.pop(key, None)
     if known is None or known.topology is not topology:
-        known = Domains(counts, topology, eligible)
+        known = DomainCounts(counts, topology, eligible)
         if len(counts.domains) >= _KEPT:
             del counts.domains[next(iter(counts.domains))]
     else:

@@ -18,7 +18,7 @@ from scheduler.api.core_v1 import Affinity, PodAffinityTerm
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import Anchor, LabelSelector, anchors
 from scheduler.cache.nodes.topology import SlotCounts
-from scheduler.cache.pods.selector_counts import Filed
+from scheduler.cache.pods.selector_counts import SelectorIndex
 from scheduler.core.caching import Interner
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -103,7 +103,7 @@ class PodTerms:
         self.generation = 0
         """Changes when a group appears or vanishes, not when its counts change."""
         self._groups: dict[bytes, TermGroup] = {}
-        self._filed: dict[TermKind, Filed[TermGroup]] = {kind: Filed() for kind in TermKind}
+        self._filed: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
 
     def any(self, kind: TermKind) -> bool:
         """Whether any pod on a node has such a term."""

@@ -24,7 +24,7 @@ from scheduler.cache.nodes.topology import SlotCounts
 T = TypeVar("T")
 
 
-class Filed(dict[Anchor, dict[T, None]], Generic[T]):
+class SelectorIndex(dict[Anchor, dict[T, None]], Generic[T]):
     """Anchor → what is filed there, in the order of arrival. No anchor is kept for nothing."""
 
     def file(self, thing: T, anchors: Iterable[Anchor]) -> None:
@@ -119,14 +119,14 @@ class _Tally(SlotCounts):
         )
 
 
-class Population:
+class SelectorCounts:
     """All pods on nodes by class, and the tallies in use. Changed by `Nodes` only."""
 
     def __init__(self) -> None:
         self._classes: dict[_ClassKey, _Class] = {}
         self._by_namespace: dict[str, dict[_Class, None]] = {}
         self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
-        self._filed: Filed[_Tally] = Filed()
+        self._filed: SelectorIndex[_Tally] = SelectorIndex()
         self._entries = 0
         """Of all tallies, each as it was when it was last asked for."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from scheduler.cache.nodes.nodes import Nodes
 
 
-class Named(NamedTuple):
+class NamedVolume(NamedTuple):
     """`name` is None for what is not counted. Equal names are one volume."""
 
     name: CSISource | None
@@ -46,7 +46,7 @@ class Named(NamedTuple):
     """The class that was asked because there is no volume; "" if none was."""
 
 
-_NOT_COUNTED: Final = Named(None)
+_NOT_COUNTED: Final = NamedVolume(None)
 
 
 class VolumeNames:
@@ -58,23 +58,23 @@ class VolumeNames:
         self._provisioner_of = provisioner_of
         self._prefix = secrets.token_hex(16)
 
-    def of(self, claim: PersistentVolumeClaim) -> Named:
+    def of(self, claim: PersistentVolumeClaim) -> NamedVolume:
         """By its volume; by its class while there is none."""
         wanted = claim.spec.volume_name
         volume = self._volumes.get_api(wanted) if wanted else None
         return self._by_class(claim) if volume is None else _by_volume(volume)
 
-    def _by_class(self, claim: PersistentVolumeClaim) -> Named:
+    def _by_class(self, claim: PersistentVolumeClaim) -> NamedVolume:
         wanted = claim.storage_class
         provisioner = self._provisioner_of(wanted) if wanted else ""
         is_in_tree = provisioner in TRANSLATABLE
         driver = driver_of(provisioner) if is_in_tree else provisioner
         if not driver or (is_in_tree and provisioner not in MIGRATABLE):
-            return Named(None, storage_class=wanted)
-        return Named(CSISource(driver, f"{self._prefix}-{claim.key}"), is_in_tree, wanted)
+            return NamedVolume(None, storage_class=wanted)
+        return NamedVolume(CSISource(driver, f"{self._prefix}-{claim.key}"), is_in_tree, wanted)
 
 
-def _by_volume(volume: PersistentVolume) -> Named:
+def _by_volume(volume: PersistentVolume) -> NamedVolume:
     csi, is_in_tree = volume.spec.csi, False
     if csi is None:
         kind = kind_of(volume)
@@ -84,7 +84,7 @@ def _by_volume(volume: PersistentVolume) -> Named:
             csi, is_in_tree = translate_volume(volume).spec.csi, True
         except TranslationError:
             return _NOT_COUNTED
-    return Named(csi, is_in_tree) if csi is not None and csi.driver and csi.volume_handle else _NOT_COUNTED
+    return NamedVolume(csi, is_in_tree) if csi is not None and csi.driver and csi.volume_handle else _NOT_COUNTED
 
 
 NO_LIMIT: Final = 2**62
@@ -118,13 +118,13 @@ class _Use:
 
     __slots__ = ("named", "slots", "volume")
 
-    def __init__(self, named: Named, volume: str) -> None:
+    def __init__(self, named: NamedVolume, volume: str) -> None:
         self.named = named
         self.volume = volume
         self.slots: set[int] = set()
 
 
-class Attached:
+class AttachedVolumes:
     """One per cluster. `catch_up` before reading. The mappings are live views of what watches have shown."""
 
     def __init__(

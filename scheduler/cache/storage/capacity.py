@@ -46,7 +46,7 @@ _UNTOLD: Final = 2**62
 """Room of a pool that only tells its largest volume. Sums of sizes stay within int64."""
 
 
-class Pool:
+class CapacityPool:
     """One capacity object, the nodes that can draw from it, and what is in flight."""
 
     __slots__ = ("booked", "group", "in_flight", "key", "limit", "obj", "room")
@@ -102,7 +102,7 @@ class SharedPools:
         provisioner = self._provisioner_of(storage_class)
         return bool(provisioner) and provisioner == self._provisioner_of(other)
 
-    def made(self, pool: Pool, size: int, now: float) -> None:
+    def made(self, pool: CapacityPool, size: int, now: float) -> None:
         """Remember that a volume was made from the pool."""
         made = self._made.setdefault(pool.key, deque())
         made.append((now, size))
@@ -114,7 +114,9 @@ class SharedPools:
         self._made.pop(key, None)
         self._written_at.pop(key, None)
 
-    def learn(self, old: Pool, new: Pool, beside: list[Pool], *, now: float, grace_s: float) -> bool:
+    def learn(
+        self, old: CapacityPool, new: CapacityPool, beside: list[CapacityPool], *, now: float, grace_s: float
+    ) -> bool:
         """Compare how far a pool's room fell with the volumes made since it changed last; return whether that taught us.
 
         `beside` are the pools of other classes on the same nodes. A volume that came at most `grace_s` before this write,
@@ -158,9 +160,9 @@ class ClassPools:
     def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
         self._nodes = nodes
         self._groups = groups
-        self.pools: dict[str, Pool] = {}
-        self._at: dict[int, list[Pool]] = {}
-        self._by_group: dict[int, list[Pool]] = {}
+        self.pools: dict[str, CapacityPool] = {}
+        self._at: dict[int, list[CapacityPool]] = {}
+        self._by_group: dict[int, list[CapacityPool]] = {}
         self.limit: npt.NDArray[np.int64] = np.full(nodes.capacity, -1, dtype=np.int64)
         self.spare: npt.NDArray[np.int64] = np.zeros(nodes.capacity, dtype=np.int64)
         self.is_used = np.zeros(nodes.capacity, dtype=np.bool_)
@@ -169,7 +171,7 @@ class ClassPools:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def put(self, pool: Pool) -> None:
+    def put(self, pool: CapacityPool) -> None:
         """A pool came, or replaces the one of its key."""
         self.catch_up()
         old = self.pools.get(pool.key)
@@ -188,7 +190,7 @@ class ClassPools:
         for slot in nodeset.each(pool.group.nodes):
             self._enter(slot, pool)
 
-    def remove(self, key: str) -> Pool | None:
+    def remove(self, key: str) -> CapacityPool | None:
         """The pool is gone."""
         self.catch_up()
         pool = self.pools.pop(key, None)
@@ -201,7 +203,7 @@ class ClassPools:
             self._leave(slot, pool)
         return pool
 
-    def set_in_flight(self, pool: Pool, size: int) -> None:
+    def set_in_flight(self, pool: CapacityPool, size: int) -> None:
         """Set how many bytes are in flight from the pool."""
         self.catch_up()
         pool.in_flight = size
@@ -233,18 +235,18 @@ class ClassPools:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def at(self, slot: int) -> Sequence[Pool]:
+    def at(self, slot: int) -> Sequence[CapacityPool]:
         """The pools that a node can draw from, by key."""
         self.catch_up()
         return self._at.get(slot, ())
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _enter(self, slot: int, pool: Pool) -> None:
+    def _enter(self, slot: int, pool: CapacityPool) -> None:
         bisect.insort(self._at.setdefault(slot, []), pool, key=_key)
         self._show(slot)
 
-    def _leave(self, slot: int, pool: Pool) -> None:
+    def _leave(self, slot: int, pool: CapacityPool) -> None:
         here = self._at.get(slot)
         if here is not None and pool in here:
             here.remove(pool)
@@ -284,11 +286,11 @@ class ClassPools:
 _FEW: Final = 16
 
 
-def _key(pool: Pool) -> str:
+def _key(pool: CapacityPool) -> str:
     return pool.key
 
 
-def _swap(pools: list[Pool], old: Pool, new: Pool) -> None:
+def _swap(pools: list[CapacityPool], old: CapacityPool, new: CapacityPool) -> None:
     pools[pools.index(old)] = new
 
 
@@ -300,8 +302,8 @@ class Capacities:
         self._groups = groups
         self.sharing = sharing if sharing is not None else SharedPools()
         self._classes: dict[str, ClassPools] = {}
-        self._objects: dict[str, Pool] = {}
-        self._segments: dict[int, dict[str, Pool]] = {}
+        self._objects: dict[str, CapacityPool] = {}
+        self._segments: dict[int, dict[str, CapacityPool]] = {}
         """Number of the node group → the pools of all classes that serve exactly these nodes, by key."""
         self.is_served = True
         """Whether the server has capacity objects at all; without, nobody is refused for want of space (§8 D5)."""
@@ -309,7 +311,7 @@ class Capacities:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def __iter__(self) -> Iterator[Pool]:
+    def __iter__(self) -> Iterator[CapacityPool]:
         return iter(self._objects.values())
 
     def of(self, storage_class: str) -> ClassPools | None:
@@ -321,11 +323,11 @@ class Capacities:
         pool = self._objects.get(key)
         return pool.obj if pool is not None else None
 
-    def pool(self, key: str) -> Pool | None:
+    def pool(self, key: str) -> CapacityPool | None:
         """The pool of an object."""
         return self._objects.get(key)
 
-    def put(self, obj: CSIStorageCapacity) -> Pool:
+    def put(self, obj: CSIStorageCapacity) -> CapacityPool:
         """An object came or changed. Its class never changes; if it does, it is another pool."""
         old = self._objects.get(obj.key)
         if old is not None and old.obj.storage_class_name != obj.storage_class_name:
@@ -333,7 +335,7 @@ class Capacities:
             old = None
         stays = old is not None and old.obj.node_topology == obj.node_topology
         group = old.group if old is not None and stays else self._groups.acquire(where_selector(obj.node_topology))
-        pool = Pool(obj, group)
+        pool = CapacityPool(obj, group)
         self._objects[obj.key] = pool
         pools = self._classes.get(obj.storage_class_name)
         if pools is None:
@@ -346,7 +348,7 @@ class Capacities:
         self._count(pool)
         return pool
 
-    def remove(self, key: str) -> Pool | None:
+    def remove(self, key: str) -> CapacityPool | None:
         """An object is gone; its pool, if there was one."""
         pool = self._objects.pop(key, None)
         if pool is None:
@@ -362,14 +364,14 @@ class Capacities:
 
     # -- what is in flight ---------------------------------------------------------------------------------------------
 
-    def book(self, pool: Pool, size: int) -> None:
+    def book(self, pool: CapacityPool, size: int) -> None:
         """Count so many bytes more, or less, as in flight from the pool and from those that share its room."""
         pool.booked += size
         self._count(pool)
         for other in self.sharing_with(pool):
             self._count(other)
 
-    def sharing_with(self, pool: Pool) -> list[Pool]:
+    def sharing_with(self, pool: CapacityPool) -> list[CapacityPool]:
         """The pools of other classes on the same nodes that draw from the same room. O(classes on these nodes)."""
         if not self.sharing.is_any:
             return []
@@ -377,7 +379,7 @@ class Capacities:
         here = self._segments.get(pool.group.number, {})
         return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
 
-    def beside(self, pool: Pool) -> list[Pool]:
+    def beside(self, pool: CapacityPool) -> list[CapacityPool]:
         """The pools of all other classes on the same nodes. O(classes on these nodes)."""
         here = self._segments.get(pool.group.number, {})
         return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
@@ -395,13 +397,13 @@ class Capacities:
                 grown.add(pool.obj.storage_class_name)
         return grown
 
-    def _count(self, pool: Pool) -> None:
+    def _count(self, pool: CapacityPool) -> None:
         size = pool.booked + sum(other.booked for other in self.sharing_with(pool))
         pools = self._classes.get(pool.obj.storage_class_name)
         if pools is not None and size != pool.in_flight:
             pools.set_in_flight(pool, size)
 
-    def _leave_segment(self, pool: Pool) -> None:
+    def _leave_segment(self, pool: CapacityPool) -> None:
         here = self._segments[pool.group.number]
         del here[pool.key]
         if not here:
@@ -414,7 +416,7 @@ _MOST_STEPS: Final = 2000
 """Of the search for pools that take all claims of a pod. With three pools it tries every way to place seven claims."""
 
 
-class Drawing:
+class CapacityCheck:
     """Of one class. Together: each claim finds what those before it left; else each is judged alone against the limit.
 
     Nothing is drawn for good; `cache.ledger` does that once a node is chosen.
@@ -425,11 +427,11 @@ class Drawing:
         self._together = together
         self.drawn: npt.NDArray[np.int64] | None = None
         self.sizes: dict[int, list[int]] = {}
-        self.taken_from: dict[int, list[Pool]] = {}
+        self.taken_from: dict[int, list[CapacityPool]] = {}
         """Slot → the pools that the claims of these sizes come from, where nodes are looked at one by one."""
-        self.sharing: list[Drawing] = []
+        self.sharing: list[CapacityCheck] = []
 
-    def share(self, other: Drawing) -> None:
+    def share(self, other: CapacityCheck) -> None:
         """Draw from the same rooms as the drawing of another class."""
         self.sharing.append(other)
         other.sharing.append(self)
@@ -463,7 +465,7 @@ class Drawing:
     def at(self, slot: int, size: int) -> bool:
         """Whether one node takes one more volume: `pools_at` has its pool then, the one with most left if that will do."""
         sizes, taken_from = self.sizes.setdefault(slot, []), self.taken_from.setdefault(slot, [])
-        best: Pool | None = None
+        best: CapacityPool | None = None
         most = -1
         for pool in self.pools.at(slot):
             before = self._before(slot, pool)
@@ -478,7 +480,7 @@ class Drawing:
         sizes.append(size)
         return True
 
-    def pools_at(self, slot: int) -> Sequence[Pool]:
+    def pools_at(self, slot: int) -> Sequence[CapacityPool]:
         """The pools that the volumes of one node come from, in the order in which `at` was called."""
         return self.taken_from.get(slot, ())
 
@@ -491,7 +493,7 @@ class Drawing:
                 out = other.drawn if out is None else out + other.drawn
         return out
 
-    def _before(self, slot: int, pool: Pool) -> int:
+    def _before(self, slot: int, pool: CapacityPool) -> int:
         """What claims of the pod have drawn from the room of this pool."""
         out = 0
         for drawing in (self, *self.sharing):
@@ -520,7 +522,7 @@ class Drawing:
 class _Search:
     """Depth first: which pool takes which volume, the largest volume first."""
 
-    def __init__(self, pools: list[Pool], drawn: list[int], sizes: list[int]) -> None:
+    def __init__(self, pools: list[CapacityPool], drawn: list[int], sizes: list[int]) -> None:
         self._pools = pools
         self._drawn = drawn
         self._sizes = sizes

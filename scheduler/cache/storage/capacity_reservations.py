@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS, PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity import Capacities, Pool
+from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
@@ -49,7 +49,7 @@ class ClaimsByKey(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class Reservation:
     """One volume in flight. `nodes` are those it can come to be on: one node, or those a sibling is tied to."""
 
     claim: PersistentVolumeClaim
@@ -60,7 +60,7 @@ class Entry:
     since: float
     until: float
     """When it takes no room any more."""
-    pool: Pool | None = None
+    pool: CapacityPool | None = None
     """Where it is booked; None if it takes no room."""
     wanted: str = ""
     """Of a stranded claim: key of the only pool that it can be made from."""
@@ -96,10 +96,10 @@ class CapacityReservations:
         self._claims = claims
         self._volumes = volumes
         self._clock = clock
-        self._entries: dict[str, Entry] = {}
-        self._by_class: dict[str, dict[str, Entry]] = {}
-        self._by_pool: dict[str, dict[str, Entry]] = {}
-        self._waiting: dict[str, dict[str, Entry]] = {}
+        self._entries: dict[str, Reservation] = {}
+        self._by_class: dict[str, dict[str, Reservation]] = {}
+        self._by_pool: dict[str, dict[str, Reservation]] = {}
+        self._waiting: dict[str, dict[str, Reservation]] = {}
         """Key of the pool → the stranded claims that can only be made from it, whether or not they have room there."""
         self._changed_pools: set[str] = set()
         """Pools whose stranded claims may have room now, or have none any more."""
@@ -122,7 +122,7 @@ class CapacityReservations:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Reservation]:
         return iter(self._entries.values())
 
     def bytes_in_flight(self) -> dict[str, int]:
@@ -208,7 +208,7 @@ class CapacityReservations:
         if claim is not None:
             self._find_settling(claim)
 
-    def pool_changed(self, old: Pool | None, new: Pool | None) -> None:
+    def pool_changed(self, old: CapacityPool | None, new: CapacityPool | None) -> None:
         """An object came, was written, or went. What was measured after a volume came to be counts that volume."""
         changed = new or old
         assert changed is not None
@@ -300,7 +300,7 @@ class CapacityReservations:
             else:
                 self._charge(claim, tied, "", _STRANDED)
 
-    def _tied_to(self, claim: PersistentVolumeClaim, entry: Entry | None) -> NodeSet | None:
+    def _tied_to(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> NodeSet | None:
         """Where siblings keep a claim that had a node before; None if nothing does."""
         if claim.key not in self._plans:
             return None
@@ -338,7 +338,7 @@ class CapacityReservations:
             self._began.setdefault(uid, until - HOLD_S)
         if uid in self._began:
             until = self._began[uid] + HOLD_S
-        entry = Entry(claim, nodes, node_name, size, state, now, until)
+        entry = Reservation(claim, nodes, node_name, size, state, now, until)
         if known is not None and known.state is state:
             if known.charges == entry.charges:
                 known.claim = claim
@@ -350,7 +350,7 @@ class CapacityReservations:
             return
         self._enter(entry)
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: Reservation) -> None:
         uid = entry.claim.metadata.uid
         self._entries[uid] = entry
         self._by_class.setdefault(entry.claim.storage_class, {})[uid] = entry
@@ -376,7 +376,7 @@ class CapacityReservations:
 
     # -- pools ---------------------------------------------------------------------------------------------------------
 
-    def _find_pool(self, entry: Entry) -> None:
+    def _find_pool(self, entry: Reservation) -> None:
         """Book the entry on the pool that its volume will be made from, as far as that can be said."""
         pools = self._capacities.of(entry.claim.storage_class)
         if pools is None or entry.is_over:
@@ -406,13 +406,13 @@ class CapacityReservations:
             entry.version = pool.obj.metadata.resource_version
         self._book(entry, pool)
 
-    def _book(self, entry: Entry, pool: Pool) -> None:
+    def _book(self, entry: Reservation, pool: CapacityPool) -> None:
         entry.pool = pool
         self._by_pool.setdefault(pool.key, {})[entry.claim.metadata.uid] = entry
         self._capacities.book(pool, entry.size)
         self._note_changed(pool)
 
-    def _release(self, entry: Entry) -> None:
+    def _release(self, entry: Reservation) -> None:
         """The entry takes no room any more; waiting pods are told."""
         pool = entry.pool
         if pool is not None:
@@ -423,10 +423,10 @@ class CapacityReservations:
             _take_out(self._waiting, entry.wanted, entry.claim.metadata.uid)
             entry.wanted = ""
 
-    def _tell_freed(self, pool: Pool) -> None:
+    def _tell_freed(self, pool: CapacityPool) -> None:
         self.freed.update(each.obj.storage_class_name for each in (pool, *self._capacities.sharing_with(pool)))
 
-    def _note_changed(self, pool: Pool) -> None:
+    def _note_changed(self, pool: CapacityPool) -> None:
         if self._waiting:
             self._changed_pools.update(each.key for each in (pool, *self._capacities.sharing_with(pool)))
 
@@ -436,7 +436,7 @@ class CapacityReservations:
             self._release(entry)
             _take_out(self._by_class, entry.claim.storage_class, uid)
 
-    def _leave_pool(self, pool: Pool) -> None:
+    def _leave_pool(self, pool: CapacityPool) -> None:
         """The pool is gone, or serves other nodes: what was booked on it looks for another one."""
         for entry in self._by_pool.pop(pool.key, {}).values():
             entry.pool = None
@@ -461,7 +461,7 @@ class CapacityReservations:
 
     # -- settling ------------------------------------------------------------------------------------------------------
 
-    def _settle(self, entry: Entry, claim: PersistentVolumeClaim) -> None:
+    def _settle(self, entry: Reservation, claim: PersistentVolumeClaim) -> None:
         """The claim has its volume. It is charged until the object has been written, or another object that is newer."""
         now = self._clock.now()
         if entry.is_over:
@@ -477,7 +477,7 @@ class CapacityReservations:
         entry.volume = self._volumes.get_api(claim.spec.volume_name)
         self._due = min(self._due, entry.until)
 
-    def _settle_all(self, old: Pool, new: Pool) -> None:
+    def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
         """The object was written: it counts the volumes that came to be before."""
         shrunk, now, young = old.room - new.room, self._clock.now(), []
         for uid, entry in list(self._by_pool.get(new.key, {}).items()):
@@ -505,9 +505,9 @@ class CapacityReservations:
         if -SETTLE_S < age_s < SETTLE_S:
             size, since = claim.request.value if claim.request is not None else 0, self._clock.now() - max(age_s, 0.0)
             until, node_name = since + SETTLE_S, claim.selected_node
-            self._enter(Entry(claim, EMPTY, node_name, size, _SETTLING, since, until, volume=volume))
+            self._enter(Reservation(claim, EMPTY, node_name, size, _SETTLING, since, until, volume=volume))
 
-    def _where_made(self, entry: Entry) -> NodeSet:
+    def _where_made(self, entry: Reservation) -> NodeSet:
         """The selected node if the volume can be used there; else, because that node is gone or has moved, all of its nodes."""
         slot = self._nodes.slot(entry.node_name)
         selected = EMPTY if slot is None else 1 << slot
@@ -518,9 +518,9 @@ class CapacityReservations:
 
     # -- stranded ------------------------------------------------------------------------------------------------------
 
-    def _stranded_at(self, keys: Iterable[str]) -> dict[str, Entry]:
+    def _stranded_at(self, keys: Iterable[str]) -> dict[str, Reservation]:
         """The stranded claims that wait for these pools, and all that compete with them, directly or through a pod."""
-        found: dict[str, Entry] = {}
+        found: dict[str, Reservation] = {}
         todo = [key for key in keys if key in self._waiting]
         seen = set(todo)
         while todo:
@@ -534,13 +534,13 @@ class CapacityReservations:
             seen.update(near)
         return found
 
-    def _waiting_with(self, key: str) -> Iterator[Entry]:
+    def _waiting_with(self, key: str) -> Iterator[Reservation]:
         for sibling in self._siblings(key):
             claim = self._claims.get(sibling)
             if claim is not None and (entry := self._entries.get(claim.metadata.uid)) is not None and entry.wanted:
                 yield entry
 
-    def _hold(self, stranded: dict[str, Entry]) -> None:
+    def _hold(self, stranded: dict[str, Reservation]) -> None:
         """Give room to the pods whose stranded claims all find some, the oldest claim first, and to no other pod.
 
         A pod that held a part of what it needs could keep another from its own part, and neither could go.
@@ -561,8 +561,8 @@ class CapacityReservations:
             if stranded[uid].pool is None:
                 self._tell_freed(pool)
 
-    def _hold_together(self, entries: list[Entry]) -> None:
-        booked: list[tuple[Entry, Pool]] = []
+    def _hold_together(self, entries: list[Reservation]) -> None:
+        booked: list[tuple[Reservation, CapacityPool]] = []
         for entry in entries:
             pool = self._capacities.pool(entry.wanted)
             if entry.pool is not None:
@@ -574,7 +574,7 @@ class CapacityReservations:
             self._book(entry, pool)
             booked.append((entry, pool))
 
-    def _unbook(self, entry: Entry, pool: Pool) -> None:
+    def _unbook(self, entry: Reservation, pool: CapacityPool) -> None:
         entry.pool = None
         _take_out(self._by_pool, pool.key, entry.claim.metadata.uid)
         self._capacities.book(pool, -entry.size)
@@ -585,7 +585,7 @@ class CapacityReservations:
         self._changed_pools.update(self._waiting)
 
 
-def _takes_room(entry: Entry) -> bool:
+def _takes_room(entry: Reservation) -> bool:
     return not entry.is_over and (entry.state is not _STRANDED or entry.pool is not None)
 
 
@@ -594,7 +594,7 @@ def _is_newer(version: str, than: str) -> bool:
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
-def _take_out(filed: dict[str, dict[str, Entry]], key: str, uid: str) -> None:
+def _take_out(filed: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:
     entries = filed[key]
     del entries[uid]
     if not entries:

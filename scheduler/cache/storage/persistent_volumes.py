@@ -42,7 +42,7 @@ _FEW: Final = 6
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-class Kind(NamedTuple):
+class VolumeKind(NamedTuple):
     """What a volume is, apart from its size and place."""
 
     volume_mode: str
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     access_modes: frozenset[str]
 
 
-class Wish(NamedTuple):
+class VolumeRequirements(NamedTuple):
     """What a claim asks of a volume, apart from its size (gates 4, 5, 10 and 13)."""
 
     volume_mode: str
@@ -59,7 +59,7 @@ class Wish(NamedTuple):
     selector: bytes
     """Empty for none; else the selector, encoded, so that wishes can be compared."""
 
-    def admits(self, kind: Kind) -> bool:
+    def admits(self, kind: VolumeKind) -> bool:
         """Whether a volume of this kind will do."""
         return (
             self.volume_mode == kind.volume_mode
@@ -68,10 +68,10 @@ class Wish(NamedTuple):
         )
 
 
-def wish_of(claim: PersistentVolumeClaim) -> Wish:
+def wish_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
     """From the claim's spec, which never changes."""
     spec = claim.spec
-    return Wish(
+    return VolumeRequirements(
         spec.volume_mode or FILESYSTEM,
         spec.volume_attributes_class_name or "",
         frozenset(spec.access_modes),
@@ -89,7 +89,7 @@ class Row(NamedTuple):
     labels: Mapping[str, str]
 
 
-class ClassShelves(ChangeLog[int]):
+class ClassVolumes(ChangeLog[int]):
     """The volumes of one class. The log has the rows that were taken or freed."""
 
     log_max = 16_384
@@ -105,18 +105,18 @@ class ClassShelves(ChangeLog[int]):
         """The row's node group, as a number of `local_groups`."""
         self.free = np.zeros(capacity, dtype=np.bool_)
         self.rows: list[Row | None] = []
-        self.kinds: Numbers[Kind] = Numbers()
+        self.kinds: Numbers[VolumeKind] = Numbers()
         self.local_groups: Numbers[NodeGroup] = Numbers()
         self._sizes: list[int] = []
         self._vacant: list[int] = []
         self._shelves: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self._slots = np.zeros(0, dtype=np.int32)
         self._slots_seen = (-1, -1)
-        self._fits: BoundedCache[tuple[Wish, int], Fits] = BoundedCache(_SHAPES)
+        self._fits: BoundedCache[tuple[VolumeRequirements, int], FittingVolumes] = BoundedCache(_SHAPES)
 
     # -- changing: PersistentVolumes only ------------------------------------------------------------------------------
 
-    def add(self, name: str, group: NodeGroup, size: int, *, kind: Kind, labels: Mapping[str, str]) -> int:
+    def add(self, name: str, group: NodeGroup, size: int, *, kind: VolumeKind, labels: Mapping[str, str]) -> int:
         """A volume of `size` nano-bytes; taken until it is said to be free. Returns its row."""
         if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
             self._forget_groups()
@@ -163,16 +163,18 @@ class ClassShelves(ChangeLog[int]):
         """Whether no row stands for anything."""
         return len(self._vacant) == len(self.rows)
 
-    def fits(self, wish: Wish, size: int) -> Fits:
+    def fits(self, wish: VolumeRequirements, size: int) -> FittingVolumes:
         """How many free volumes of at least `size` each node has for this wish. Good until the next change."""
         key = (wish, size)
         known = self._fits.get(key)
         if known is None:
-            known = self._fits.put(key, Fits(self, wish, size))
+            known = self._fits.put(key, FittingVolumes(self, wish, size))
         known.catch_up()
         return known
 
-    def smallest(self, slot: int, claim: PersistentVolumeClaim, wish: Wish, *, besides: Container[str]) -> str | None:
+    def smallest(
+        self, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, *, besides: Container[str]
+    ) -> str | None:
         """The smallest free volume that the claim can have on this node, but for some; None if there is none.
 
         Of equally small ones a claim always gets the same, and different claims get different ones as far as may be.
@@ -203,7 +205,13 @@ class ClassShelves(ChangeLog[int]):
         return self._slots
 
     def _first(
-        self, shelf: list[tuple[int, str, int]], size: int, turn: int, *, wish: Wish, besides: Container[str]
+        self,
+        shelf: list[tuple[int, str, int]],
+        size: int,
+        turn: int,
+        *,
+        wish: VolumeRequirements,
+        besides: Container[str],
     ) -> tuple[int, str] | None:
         """Among equally large ones the look begins at a place that depends on the claim."""
         at = bisect.bisect_left(shelf, (size, "", -1))
@@ -218,7 +226,7 @@ class ClassShelves(ChangeLog[int]):
             at = end
         return None
 
-    def is_selected(self, wish: Wish, row: int) -> bool:
+    def is_selected(self, wish: VolumeRequirements, row: int) -> bool:
         """Gate 10."""
         known = self.rows[row]
         return not wish.selector or (known is not None and selector_of(wish).matches(known.labels))
@@ -260,7 +268,7 @@ _selectors: Final[Interner[bytes, LabelSelector]] = Interner(_SHAPES)
 _decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
 
 
-def selector_of(wish: Wish) -> LabelSelector:
+def selector_of(wish: VolumeRequirements) -> LabelSelector:
     """The wish's selector; ValueError if it cannot be used."""
     known = _selectors.get(wish.selector)
     if known is None:
@@ -268,7 +276,7 @@ def selector_of(wish: Wish) -> LabelSelector:
     return known
 
 
-class Fits:
+class FittingVolumes:
     """`counts` has a number per slot, `nodes` those that have any. For reading, after `catch_up`."""
 
     __slots__ = (
@@ -284,7 +292,7 @@ class Fits:
         "nodes",
     )
 
-    def __init__(self, shelves: ClassShelves, wish: Wish, size: int) -> None:
+    def __init__(self, shelves: ClassVolumes, wish: VolumeRequirements, size: int) -> None:
         self._shelves = shelves
         self._wish = wish
         self._size = size
@@ -389,7 +397,7 @@ class Fits:
             self.nodes = nodeset.from_mask(self.counts > 0)
 
 
-def together(fits: Sequence[Fits]) -> npt.NDArray[np.int32]:
+def together(fits: Sequence[FittingVolumes]) -> npt.NDArray[np.int32]:
     """Per slot how many volumes there are that fit any of these; all of one class, and caught up. O(volumes) in NumPy."""
     shelves = fits[0]._shelves  # noqa: SLF001 (it is one of its kind)
     counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
@@ -398,7 +406,7 @@ def together(fits: Sequence[Fits]) -> npt.NDArray[np.int32]:
     return _per_slot(shelves, counted[counted != _NOT_COUNTED])
 
 
-def _per_slot(shelves: ClassShelves, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _per_slot(shelves: ClassVolumes, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """One entry per volume, its local group → how many volumes per slot."""
     per_group = np.bincount(groups, minlength=len(shelves.local_groups))
     slots, capacity = shelves.slots_of_groups(), shelves.nodes.capacity
@@ -421,12 +429,12 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         super().__init__("persistentvolumes")
         self._nodes = nodes
         self._groups = groups
-        self._classes: dict[str, ClassShelves] = {}
-        self._places: dict[str, tuple[ClassShelves, int]] = {}
+        self._classes: dict[str, ClassVolumes] = {}
+        self._places: dict[str, tuple[ClassVolumes, int]] = {}
         self._where: dict[str, NodeGroup] = {}
         self._meant_for: dict[str, dict[str, None]] = {}
 
-    def shelves(self, storage_class: str) -> ClassShelves | None:
+    def shelves(self, storage_class: str) -> ClassVolumes | None:
         """The volumes of a class; None if it has none that were ever free."""
         return self._classes.get(storage_class)
 
@@ -463,7 +471,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         """A row of its class, from the first moment that it is free."""
         shelves = self._classes.get(volume.storage_class)
         if shelves is None:
-            shelves = self._classes[volume.storage_class] = ClassShelves(self._nodes, self._groups)
+            shelves = self._classes[volume.storage_class] = ClassVolumes(self._nodes, self._groups)
         row = shelves.add(
             volume.key,
             self._where[volume.key],
@@ -498,9 +506,11 @@ def is_free(volume: PersistentVolume) -> bool:
     )
 
 
-def _kind(volume: PersistentVolume) -> Kind:
+def _kind(volume: PersistentVolume) -> VolumeKind:
     spec = volume.spec
-    return Kind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", frozenset(spec.access_modes))
+    return VolumeKind(
+        spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", frozenset(spec.access_modes)
+    )
 
 
 def _stays(before: PersistentVolume, now: PersistentVolume) -> bool:

@@ -27,7 +27,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_topologies
 from scheduler.cache.storage.assume_cache import AssumeCache
-from scheduler.cache.storage.attach_limits import Attached
+from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.cache.storage.capacity import Capacities, SharedPools
 from scheduler.cache.storage.capacity_reservations import CapacityReservations
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
@@ -80,7 +80,7 @@ class KnownClass(NamedTuple):
         return self.obj.provisioner in {"", NO_PROVISIONER}
 
 
-class Claims(AssumeCache[PersistentVolumeClaim]):
+class AssumedClaims(AssumeCache[PersistentVolumeClaim]):
     """All claims as decisions see them: with our own selected nodes on top."""
 
     def __init__(self, changed: Callable[[PersistentVolumeClaim | None, PersistentVolumeClaim | None], None]) -> None:
@@ -106,7 +106,7 @@ class Volumes:
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes = nodes
         self.groups = NodeGroups(nodes)
-        self.claims = Claims(self._claim_changed)
+        self.claims = AssumedClaims(self._claim_changed)
         self.volumes = PersistentVolumes(nodes, self.groups)
         self.capacities = Capacities(nodes, self.groups, SharedPools(self._provisioner_of))
         self.ledger = CapacityReservations(
@@ -126,7 +126,7 @@ class Volumes:
         """Claim → the pods whose plans for it are being carried out, the first to begin first: that one writes."""
         self.given_back: dict[tuple[str, str], None] = {}
         """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
-        self.attached = Attached(
+        self.attached = AttachedVolumes(
             nodes,
             claims=self.claims,
             volumes=self.volumes,

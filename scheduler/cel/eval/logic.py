@@ -224,7 +224,7 @@ class Loop(NamedTuple):
     second: int | None = None
 
 
-class Parts(NamedTuple):
+class LoopParts(NamedTuple):
     """What a loop does with them, and the slot of what it makes."""
 
     accu: int
@@ -233,7 +233,7 @@ class Parts(NamedTuple):
     result: Code
 
 
-def fold(loop: Loop, parts: Parts) -> Code:
+def fold(loop: Loop, parts: LoopParts) -> Code:
     """cel-go's loop: an error in a step is kept, and may be forgotten by a later one."""
     accu, condition, step, result = parts
     over, turns = loop.over, _turns(loop)

@@ -16,7 +16,7 @@ from scheduler.cel.eval.attributes import Attribute, Qualifier, accumulator, glo
 from scheduler.cel.eval.calls import call
 from scheduler.cel.eval.logic import (
     Loop,
-    Parts,
+    LoopParts,
     binding,
     built_list,
     built_map,
@@ -45,7 +45,7 @@ class NotInstantiable(CompileError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompiledNode:
     """Code for a node, and what whoever uses it may do better if it knows."""
 
     code: Code
@@ -69,12 +69,12 @@ def plan(checked: Checked, env: Env) -> tuple[Code, int]:
         raise
 
 
-def _constant(value: Value) -> Plan:
-    return Plan(lambda _run: value, is_constant=True, value=value)
+def _constant(value: Value) -> CompiledNode:
+    return CompiledNode(lambda _run: value, is_constant=True, value=value)
 
 
-def _chain(attribute: Attribute) -> Plan:
-    return Plan(attribute.charged(), attribute)
+def _chain(attribute: Attribute) -> CompiledNode:
+    return CompiledNode(attribute.charged(), attribute)
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class _Planner:
     slots: dict[Variable, Code] = field(default_factory=dict)
     """How the variables of macros are read, in the order of their slots."""
 
-    def plan(self, node: Node) -> Plan:
+    def plan(self, node: Node) -> CompiledNode:
         match node:
             case Literal():
                 return _constant(node.value)
@@ -101,9 +101,9 @@ class _Planner:
             case Comprehension():
                 return self._comprehension(node)
             case StructExpr():
-                return Plan(unbuildable(node.type_name, [self.plan(value).code for _, value in node.entries]))
+                return CompiledNode(unbuildable(node.type_name, [self.plan(value).code for _, value in node.entries]))
 
-    def _variable(self, variable: Variable) -> Plan:
+    def _variable(self, variable: Variable) -> CompiledNode:
         if variable.names_type:
             return _constant(TypeValue(declared(variable.type.params[0]).partition("(")[0]))
         if variable.is_local:
@@ -112,14 +112,14 @@ class _Planner:
 
     # --- selections ---
 
-    def _select(self, node: Select) -> Plan:
+    def _select(self, node: Select) -> CompiledNode:
         named = self.checked.variables.get(node)
         if named is not None:
             return self._variable(named)
         qualifier = Qualifier(node.field, is_optional=node.optional, is_test=node.test)
         return self._qualified(node.operand, qualifier)
 
-    def _index(self, node: Call, *, is_optional: bool) -> Plan:
+    def _index(self, node: Call, *, is_optional: bool) -> CompiledNode:
         index = self.plan(node.args[1])
         if index.is_constant:
             if not is_key(index.value):
@@ -127,14 +127,14 @@ class _Planner:
             return self._qualified(node.args[0], Qualifier(index.value, is_optional=is_optional))
         return self._qualified(node.args[0], Qualifier(code=index.as_part, is_optional=is_optional))
 
-    def _qualified(self, operand: Node, qualifier: Qualifier) -> Plan:
+    def _qualified(self, operand: Node, qualifier: Qualifier) -> CompiledNode:
         holder = self.plan(operand)
         attribute = holder.attribute or Attribute(holder.code)
         return _chain(attribute.qualified(qualifier))
 
     # --- calls ---
 
-    def _call(self, node: Call) -> Plan:
+    def _call(self, node: Call) -> CompiledNode:
         name = node.function
         if node.target is None and (special := self._operator(node)) is not None:
             return special
@@ -143,23 +143,23 @@ class _Planner:
             args.insert(0, self.plan(node.target))
         known = self.checked.calls[node]
         if name in {"or", "orValue"} and len(args) == 2 and known[0].id.startswith("optional_or"):
-            return Plan(logic.first_present(args[0].code, args[1].code, unwraps=name == "orValue"))
+            return CompiledNode(logic.first_present(args[0].code, args[1].code, unwraps=name == "orValue"))
         if name == "@in" and [each.id for each in known] == ["in_list"] and args[1].is_constant:
             if not args[1].value:
                 return _constant(value=False)
             if is_searchable(args[1].value):
-                return Plan(member_of(args[0].code, args[1].value))
+                return CompiledNode(member_of(args[0].code, args[1].value))
         # Upstream compiles a pattern that is a constant text when it makes the program.
         is_pattern = len(args) > 1 and known[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
         if is_pattern:
             self._compiled(args[1].value)
         codes = tuple(each.code for each in args)
-        planned = Plan(call(self.env.functions[known[0].name], known, codes, is_nameless=is_pattern))
+        planned = CompiledNode(call(self.env.functions[known[0].name], known, codes, is_nameless=is_pattern))
         if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
             return self._folded(planned.code)
         return planned
 
-    def _operator(self, node: Call) -> Plan | None:
+    def _operator(self, node: Call) -> CompiledNode | None:
         """Those that are not called like functions."""
         match node.function:
             case "_&&_" | "_||_":
@@ -171,9 +171,9 @@ class _Planner:
             case "_[_]" | "_[?_]":
                 return self._index(node, is_optional=node.function == "_[?_]")
             case "!_":
-                return Plan(logic.negation(self.plan(node.args[0]).code))
+                return CompiledNode(logic.negation(self.plan(node.args[0]).code))
             case "@not_strictly_false":
-                return Plan(logic.not_strictly_false(self.plan(node.args[0]).code))
+                return CompiledNode(logic.not_strictly_false(self.plan(node.args[0]).code))
         return None
 
     @staticmethod
@@ -183,54 +183,54 @@ class _Planner:
         except EvalError as error:
             raise NotInstantiable(str(error)) from None
 
-    def _folded(self, code: Code) -> Plan:
+    def _folded(self, code: Code) -> CompiledNode:
         try:
             return _constant(code(Run({}, 0)))
         except EvalError as error:
             raise NotInstantiable(str(error)) from None
 
-    def _junction(self, node: Call) -> Plan:
+    def _junction(self, node: Call) -> CompiledNode:
         terms = tuple(self.plan(each).code for each in node.args)
-        return Plan(logic.junction(terms, decisive=node.function == "_||_"))
+        return CompiledNode(logic.junction(terms, decisive=node.function == "_||_"))
 
-    def _conditional(self, node: Call) -> Plan:
+    def _conditional(self, node: Call) -> CompiledNode:
         condition, truthy, falsy = map(self.plan, node.args)
         code = logic.conditional(condition.code, truthy.as_part, falsy.as_part)
         return _chain(Attribute(code, charge=0))
 
-    def _equality(self, node: Call) -> Plan:
+    def _equality(self, node: Call) -> CompiledNode:
         left, right = (self.plan(each).code for each in node.args)
-        return Plan(logic.equality(left, right) if node.function == "_==_" else logic.inequality(left, right))
+        return CompiledNode(logic.equality(left, right) if node.function == "_==_" else logic.inequality(left, right))
 
     # --- literals ---
 
-    def _list(self, node: ListExpr) -> Plan:
+    def _list(self, node: ListExpr) -> CompiledNode:
         parts = list(map(self.plan, node.elements))
         code = built_list([each.code for each in parts], node.optional)
-        return self._folded(code) if all(each.is_constant for each in parts) else Plan(code)
+        return self._folded(code) if all(each.is_constant for each in parts) else CompiledNode(code)
 
-    def _map(self, node: MapExpr) -> Plan:
+    def _map(self, node: MapExpr) -> CompiledNode:
         parts = [(self.plan(key), self.plan(value)) for key, value in node.entries]
         code = built_map([(key.code, value.code) for key, value in parts], node.optional)
         is_constant = all(key.is_constant and value.is_constant for key, value in parts)
-        return self._folded(code) if is_constant else Plan(code)
+        return self._folded(code) if is_constant else CompiledNode(code)
 
     # --- macros ---
 
-    def _comprehension(self, node: Comprehension) -> Plan:
+    def _comprehension(self, node: Comprehension) -> CompiledNode:
         accu, *items = self.checked.scopes[node]
         over = self.plan(node.iter_range)
         init = self.plan(node.accu_init)
         slot = len(self.slots)
         self.slots[accu] = accumulator(slot, init.code, grows=node.macro != "bind")
         if node.macro == "bind":
-            return Plan(binding(slot, self.plan(node.result).code))
+            return CompiledNode(binding(slot, self.plan(node.result).code))
         for number, each in enumerate(items, slot + 1):
             self.slots[each] = iteration_variable(number)
         second = slot + 2 if len(items) == 2 else None
         loop = Loop(over.code, slot + 1, second)
         if node.macro in {"all", "exists"} and isinstance(node.loop_step, Call):
             test = self.plan(node.loop_step.args[1]).code
-            return Plan(quantifier(loop, test, decisive=node.macro == "exists"))
+            return CompiledNode(quantifier(loop, test, decisive=node.macro == "exists"))
         parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
-        return Plan(fold(loop, Parts(slot, *parts)))
+        return CompiledNode(fold(loop, LoopParts(slot, *parts)))

@@ -93,7 +93,7 @@ class TooCostly(Exception):
     """The evaluation takes too long for the event loop: call `Program.evaluate` in another thread."""
 
 
-class Outcome(NamedTuple):
+class EvaluationResult(NamedTuple):
     """A value, and what it cost to compute it."""
 
     value: Value
@@ -134,11 +134,11 @@ class Program:
             self.is_costly = True
             raise TooCostly from None
 
-    def measure(self, bindings: Mapping[str, Value]) -> Outcome:
+    def measure(self, bindings: Mapping[str, Value]) -> EvaluationResult:
         """As `evaluate`, with the cost."""
         return self._run(bindings, self._limit, DEADLINE_NANOS)
 
-    def _run(self, bindings: Mapping[str, Value], limit: int, nanos: int) -> Outcome:
+    def _run(self, bindings: Mapping[str, Value], limit: int, nanos: int) -> EvaluationResult:
         run = current.run = Run(bindings, self._slots, limit=limit, nanos=nanos)
         try:
             if self._levels <= _SHALLOW:
@@ -149,7 +149,7 @@ class Program:
         finally:
             current.run = None
         run.settle()
-        return Outcome(value, run.cost)
+        return EvaluationResult(value, run.cost)
 
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:

@@ -81,7 +81,7 @@ Operand: TypeAlias = tuple[Node, int]
 """A node, and how many operators, selections, indexes and calls of members are nested in it at most."""
 
 
-class Kind(enum.Enum):
+class FrameKind(enum.Enum):
     """What a frame is the inside of. A map's is `KEY` and `VALUE` in turn, and `THEN` turns into `ELSE`."""
 
     TOP = enum.auto()
@@ -98,22 +98,22 @@ class Kind(enum.Enum):
 
 
 _ENDS: Final = {
-    Kind.TOP: {END},
-    Kind.GROUP: {")"},
-    Kind.CALL: {")", ","},
-    Kind.MEMBER: {")", ","},
-    Kind.INDEX: {"]"},
-    Kind.LIST: {"]", ","},
-    Kind.KEY: {":"},
-    Kind.VALUE: {"}", ","},
-    Kind.FIELD: {"}", ","},
-    Kind.THEN: {":"},
+    FrameKind.TOP: {END},
+    FrameKind.GROUP: {")"},
+    FrameKind.CALL: {")", ","},
+    FrameKind.MEMBER: {")", ","},
+    FrameKind.INDEX: {"]"},
+    FrameKind.LIST: {"]", ","},
+    FrameKind.KEY: {":"},
+    FrameKind.VALUE: {"}", ","},
+    FrameKind.FIELD: {"}", ","},
+    FrameKind.THEN: {":"},
 }
 
 
 def ends(frames: list[Frame]) -> frozenset[str]:
     """The tokens that can end the expression of the innermost frame."""
-    kinds = (frame.kind for frame in reversed(frames) if frame.kind is not Kind.ELSE)
+    kinds = (frame.kind for frame in reversed(frames) if frame.kind is not FrameKind.ELSE)
     return frozenset(_ENDS[next(kinds)])
 
 
@@ -150,7 +150,7 @@ class Frame:
         "optional",
     )
 
-    def __init__(self, kind: Kind, opener: Token, levels: Levels, *, name: str = "") -> None:
+    def __init__(self, kind: FrameKind, opener: Token, levels: Levels, *, name: str = "") -> None:
         self.kind = kind
         self.opener = opener
         self.levels = levels

@@ -21,7 +21,7 @@ from scheduler.cel.errors import CompileError, Issue
 from scheduler.cel.syntax import lexer, lexer as expectations, literals, macros
 from scheduler.cel.syntax.ast import Call, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.syntax.lexer import AFTER_OPERAND, FIELD, OPERAND, Token
-from scheduler.cel.syntax.parse_stack import OPERATORS, Cursor, Frame, Kind, Levels, Operand, Stop, ends
+from scheduler.cel.syntax.parse_stack import OPERATORS, Cursor, Frame, FrameKind, Levels, Operand, Stop, ends
 
 
 class Brackets:
@@ -29,7 +29,7 @@ class Brackets:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        self.frames = [Frame(Kind.TOP, cursor.token, Levels())]
+        self.frames = [Frame(FrameKind.TOP, cursor.token, Levels())]
         self.expected = OPERAND
         """How the operand that comes now may begin, or what may stand instead of it."""
 
@@ -39,42 +39,42 @@ class Brackets:
 
     # --- what opens -------------------------------------------------------------------------------------------------
 
-    def _open(self, kind: Kind, opener: Token, *, name: str = "") -> bool:
+    def _open(self, kind: FrameKind, opener: Token, *, name: str = "") -> bool:
         self.frames.append(Frame(kind, opener, self.frames[-1].inner(), name=name))
         return True
 
     def open_group(self, opener: Token) -> bool:
         """`(`."""
-        return self._open(Kind.GROUP, opener)
+        return self._open(FrameKind.GROUP, opener)
 
     def open_index(self) -> bool:
-        self._open(Kind.INDEX, self.cursor.take())
+        self._open(FrameKind.INDEX, self.cursor.take())
         return self._element(self.frames[-1], OPERAND)
 
     def open_branches(self, frame: Frame) -> bool:
         """The condition is what the frame holds so far. Its branches are no deeper than itself, see `_end_then`."""
         frame.operands.append(frame.finish())
-        self.frames.append(Frame(Kind.THEN, self.cursor.take(), frame.levels))
+        self.frames.append(Frame(FrameKind.THEN, self.cursor.take(), frame.levels))
         return True
 
     def open_call(self, name: str, *, is_member: bool = False) -> bool:
         """The target, if any, is taken from the frame when the call is complete."""
-        self._open(Kind.MEMBER if is_member else Kind.CALL, self.cursor.take(), name=name)
+        self._open(FrameKind.MEMBER if is_member else FrameKind.CALL, self.cursor.take(), name=name)
         if self.cursor.token.kind == ")":
             return self._end_call(self.frames[-1])
         self.expected = OPERAND | {")"}
         return True
 
     def open_list(self, opener: Token) -> bool:
-        self._open(Kind.LIST, opener)
+        self._open(FrameKind.LIST, opener)
         return self._begin_element(self.frames[-1], "]", OPERAND)
 
     def open_map(self, opener: Token) -> bool:
-        self._open(Kind.KEY, opener)
+        self._open(FrameKind.KEY, opener)
         return self._begin_element(self.frames[-1], "}", OPERAND)
 
     def open_struct(self, name: str) -> bool:
-        self._open(Kind.FIELD, self.cursor.take(), name=name)
+        self._open(FrameKind.FIELD, self.cursor.take(), name=name)
         return self._begin_element(self.frames[-1], "}", FIELD)
 
     def _begin_element(self, frame: Frame, end: str, first: frozenset[str]) -> bool:
@@ -92,7 +92,7 @@ class Brackets:
     def _element(self, frame: Frame, expected: frozenset[str]) -> bool:
         """An element of a list, a key, or a field and its colon; maybe with a question mark."""
         cursor = self.cursor
-        is_field = frame.kind is Kind.FIELD
+        is_field = frame.kind is FrameKind.FIELD
         if cursor.token.kind == "?":
             cursor.take()
             frame.optional.append(len(frame.names if is_field else frame.items))
@@ -142,7 +142,7 @@ class Brackets:
         """What follows the colon is an expression inside the one of `? :`, whose other rules have ended there."""
         self._match(":")
         frame.add(frame.finish())
-        frame.kind = Kind.ELSE
+        frame.kind = FrameKind.ELSE
         frame.levels = frame.levels._replace(expressions=frame.levels.expressions + 1)
         return True
 
@@ -162,7 +162,7 @@ class Brackets:
     def _end_call(self, frame: Frame) -> bool:
         self._match(")")
         target, depth = None, frame.depth
-        if frame.kind is Kind.MEMBER:
+        if frame.kind is FrameKind.MEMBER:
             target, target_depth = self.frames[-2].operands.pop()
             depth = max(depth, target_depth) + 1
         args, at = tuple(frame.items), frame.opener.at
@@ -175,20 +175,23 @@ class Brackets:
     def _end_key(self, frame: Frame) -> bool:
         self._match(":")
         frame.add(frame.finish())
-        frame.kind = Kind.VALUE
+        frame.kind = FrameKind.VALUE
         return True
 
     def _end_element(self, frame: Frame) -> bool:
         """Of a list, the value of an entry or of a field."""
         frame.add(frame.finish())
         cursor = self.cursor
-        end, first = ("]" if frame.kind is Kind.LIST else "}"), (FIELD if frame.kind is Kind.FIELD else OPERAND)
+        end, first = (
+            ("]" if frame.kind is FrameKind.LIST else "}"),
+            (FIELD if frame.kind is FrameKind.FIELD else OPERAND),
+        )
         if cursor.token.kind not in {end, ","}:
             cursor.stop(expectations.no_match(cursor.token, cursor.after(), frozenset((end, ","))))
         if cursor.token.kind == "," and (cursor.after().kind in first or cursor.after().kind == "?"):
             cursor.take()
-            if frame.kind is Kind.VALUE:
-                frame.kind = Kind.KEY
+            if frame.kind is FrameKind.VALUE:
+                frame.kind = FrameKind.KEY
             return self._element(frame, first)
         if cursor.token.kind == ",":
             cursor.take()
@@ -198,26 +201,26 @@ class Brackets:
     def _end_brackets(self, frame: Frame) -> bool:
         at, items = frame.opener.at, tuple(frame.items)
         node: Node
-        if frame.kind is Kind.LIST:
+        if frame.kind is FrameKind.LIST:
             node = ListExpr(items, frozenset(frame.optional), at)
-        elif frame.kind is Kind.FIELD:
+        elif frame.kind is FrameKind.FIELD:
             node = StructExpr(frame.name, tuple(zip(frame.names, items)), at)
         else:
             optional = frozenset(position // 2 for position in frame.optional)
             node = MapExpr(tuple(zip(items[::2], items[1::2])), optional, at)
         return self._close(node, frame.depth)
 
-    _ENDS: ClassVar[dict[Kind, Callable[[Brackets, Frame], bool]]] = {
-        Kind.GROUP: _end_group,
-        Kind.CALL: _end_argument,
-        Kind.MEMBER: _end_argument,
-        Kind.INDEX: _end_index,
-        Kind.LIST: _end_element,
-        Kind.KEY: _end_key,
-        Kind.VALUE: _end_element,
-        Kind.FIELD: _end_element,
-        Kind.THEN: _end_then,
-        Kind.ELSE: _end_else,
+    _ENDS: ClassVar[dict[FrameKind, Callable[[Brackets, Frame], bool]]] = {
+        FrameKind.GROUP: _end_group,
+        FrameKind.CALL: _end_argument,
+        FrameKind.MEMBER: _end_argument,
+        FrameKind.INDEX: _end_index,
+        FrameKind.LIST: _end_element,
+        FrameKind.KEY: _end_key,
+        FrameKind.VALUE: _end_element,
+        FrameKind.FIELD: _end_element,
+        FrameKind.THEN: _end_then,
+        FrameKind.ELSE: _end_else,
     }
 
 
@@ -290,9 +293,9 @@ class _Parser(Brackets):
             elif token.kind in OPERATORS:
                 frame.operator(cursor.take())
                 wants_operand = True
-            elif token.kind == "?" and frame.kind is not Kind.THEN:
+            elif token.kind == "?" and frame.kind is not FrameKind.THEN:
                 wants_operand = self.open_branches(frame)
-            elif frame.kind is Kind.TOP:
+            elif frame.kind is FrameKind.TOP:
                 if token.kind != lexer.END:
                     cursor.stop(expectations.no_match(token, cursor.after(), frozenset((lexer.END,))))
                 return frame.finish()

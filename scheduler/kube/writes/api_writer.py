@@ -35,7 +35,7 @@ from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavaila
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
-from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sending, always, as_seen
+from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
 from scheduler.kube.writes.claim_events import last_told
 from scheduler.kube.writes.resource_claims import ResourceClaimWrites, newest
 
@@ -47,7 +47,7 @@ _MANY_EVENTS: Final = "500"
 """More than a claim has of its own within the hour that Events live; whoever makes up more must not fill our memory."""
 
 
-class Rule(NamedTuple):
+class RbacRule(NamedTuple):
     """A permission: API group ("" is core), resource with subresource, verb."""
 
     group: str
@@ -55,53 +55,53 @@ class Rule(NamedTuple):
     verb: str
 
 
-WRITES: Final[tuple[Rule, ...]] = (
-    Rule("", "pods/binding", "create"),
-    Rule("", "pods/status", "patch"),
-    Rule("events.k8s.io", "events", "create"),
-    Rule("events.k8s.io", "events", "patch"),
+WRITES: Final[tuple[RbacRule, ...]] = (
+    RbacRule("", "pods/binding", "create"),
+    RbacRule("", "pods/status", "patch"),
+    RbacRule("events.k8s.io", "events", "create"),
+    RbacRule("events.k8s.io", "events", "patch"),
 )
 
-EVICTION_RULES: Final[tuple[Rule, ...]] = (Rule("", "pods", "delete"),)
+EVICTION_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "pods", "delete"),)
 """Only with a preemption plugin."""
 
-VOLUME_RULES: Final[tuple[Rule, ...]] = (
-    Rule("", "persistentvolumes", "patch"),
-    Rule("", "persistentvolumes", "get"),
-    Rule("", "persistentvolumeclaims", "patch"),
-    Rule("", "persistentvolumeclaims", "get"),
+VOLUME_RULES: Final[tuple[RbacRule, ...]] = (
+    RbacRule("", "persistentvolumes", "patch"),
+    RbacRule("", "persistentvolumes", "get"),
+    RbacRule("", "persistentvolumeclaims", "patch"),
+    RbacRule("", "persistentvolumeclaims", "get"),
 )
 """Only with the VolumeBinding plugin; the reads settle what became of a write, and what the watch does not show yet."""
 
-DEVICE_RULES: Final[tuple[Rule, ...]] = (
-    Rule("resource.k8s.io", "resourceclaims", "create"),
-    Rule("resource.k8s.io", "resourceclaims", "delete"),
-    Rule("resource.k8s.io", "resourceclaims", "get"),
-    Rule("resource.k8s.io", "resourceclaims", "patch"),
-    Rule("resource.k8s.io", "resourceclaims", "update"),
-    Rule("resource.k8s.io", "resourceclaims/status", "patch"),
-    Rule("resource.k8s.io", "resourceclaims/status", "update"),
-    Rule("resource.k8s.io", "resourceclaims/binding", "patch"),
-    Rule("resource.k8s.io", "resourceclaims/binding", "update"),
+DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
+    RbacRule("resource.k8s.io", "resourceclaims", "create"),
+    RbacRule("resource.k8s.io", "resourceclaims", "delete"),
+    RbacRule("resource.k8s.io", "resourceclaims", "get"),
+    RbacRule("resource.k8s.io", "resourceclaims", "patch"),
+    RbacRule("resource.k8s.io", "resourceclaims", "update"),
+    RbacRule("resource.k8s.io", "resourceclaims/status", "patch"),
+    RbacRule("resource.k8s.io", "resourceclaims/status", "update"),
+    RbacRule("resource.k8s.io", "resourceclaims/binding", "patch"),
+    RbacRule("resource.k8s.io", "resourceclaims/binding", "update"),
 )
 """Only with the DynamicResources plugin. `binding` is no path: from 1.36 on a server asks for it, cluster-wide, beside
 `status` when devices or users of a claim change (docs/spec/dra.md §8.1)."""
 
-CLAIM_EVENT_RULES: Final[tuple[Rule, ...]] = (Rule("", "events", "list"),)
+CLAIM_EVENT_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "events", "list"),)
 """Optional, with the VolumeBinding plugin: what a provisioner said is quoted when its volume takes long."""
 
-PROFILE_RULES: Final[tuple[Rule, ...]] = (Rule("kubestow.dev", "schedulerprofiles/status", "patch"),)
+PROFILE_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("kubestow.dev", "schedulerprofiles/status", "patch"),)
 """Only with `--scheduler-profiles`; beside it `list` and `watch` of schedulerprofiles. All are optional."""
 
-LEASE_RULES: Final[tuple[Rule, ...]] = (
-    Rule("coordination.k8s.io", "leases", "create"),
-    Rule("coordination.k8s.io", "leases", "get"),
-    Rule("coordination.k8s.io", "leases", "patch"),
+LEASE_RULES: Final[tuple[RbacRule, ...]] = (
+    RbacRule("coordination.k8s.io", "leases", "create"),
+    RbacRule("coordination.k8s.io", "leases", "get"),
+    RbacRule("coordination.k8s.io", "leases", "patch"),
 )
 """For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md §8.2)."""
 
 
-OTHER_LEASE_RULES: Final[tuple[Rule, ...]] = (Rule("coordination.k8s.io", "leases", "list"),)
+OTHER_LEASE_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("coordination.k8s.io", "leases", "list"),)
 """Optional, in all namespaces: another installation that serves the same scheduler names is noticed."""
 
 
@@ -126,10 +126,10 @@ class _Binding(msgspec.Struct, rename="camel"):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class ApiWriter(Sending):
+class ApiWriter(Sender):
     """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
 
-    `may_write` is as `Sending` has it, `claims_version` as `ResourceClaimWrites`.
+    `may_write` is as `Sender` has it, `claims_version` as `ResourceClaimWrites`.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Final
 from scheduler.api.meta import Metadata
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Conflict, Fenced, NotFound
-from scheduler.kube.rate_limit import Lane, Throttle
+from scheduler.kube.rate_limit import RequestsInFlight, Throttle
 from scheduler.kube.wire import JSON, MERGE, Query, Transport
 
 
@@ -43,7 +43,7 @@ def always() -> bool:
     return True
 
 
-class Sending:
+class Sender:
     """What writers of all kinds have in common.
 
     `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
@@ -58,13 +58,13 @@ class Sending:
         clock: Clock,
         *,
         may_write: Callable[[], bool] = always,
-        lane: Lane | None = None,
+        lane: RequestsInFlight | None = None,
     ) -> None:
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
         self._may_write = may_write
-        self._lane = lane or Lane()
+        self._lane = lane or RequestsInFlight()
 
     async def _read(self, path: str, accept: str = JSON) -> bytes | None:
         """From the server's storage rather than its cache; None when it is gone."""

@@ -130,17 +130,17 @@ Change: TypeAlias = Callable[[bytes], bytes]
 """From a claim in its envelope to the claim as it is to be. Raises ValueError for what cannot be read."""
 
 
-class Seen(NamedTuple):
+class PreconditionFields(NamedTuple):
     """What a precondition looks at."""
 
     uid: str
     resource_version: str
 
 
-def seen(envelope: bytes) -> Seen:
+def seen(envelope: bytes) -> PreconditionFields:
     """Raises ValueError."""
     metadata = first(opened(envelope), _METADATA)
-    return Seen(first(metadata, _UID).decode(), first(metadata, _RESOURCE_VERSION).decode())
+    return PreconditionFields(first(metadata, _UID).decode(), first(metadata, _RESOURCE_VERSION).decode())
 
 
 def needs_exact_writes(claim: ResourceClaim) -> bool:

@@ -14,13 +14,13 @@ import msgspec
 from scheduler.core.errors import Conflict
 from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.kube.wire import MERGE
-from scheduler.kube.writes.base import FIELD_MANAGER, Sending
+from scheduler.kube.writes.base import FIELD_MANAGER, Sender
 
 PROFILES: Final = f"/apis/{SCHEDULER_PROFILE.group_versions[0]}/{SCHEDULER_PROFILE.plural}"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class ProfileWriter(Sending):
+class ProfileWriter(Sender):
     """Goes behind bindings and evictions: nothing waits for it."""
 
     async def tell_profile(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerRefer
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Conflict, Invalid, NotFound
-from scheduler.kube.rate_limit import Lane, Throttle
+from scheduler.kube.rate_limit import RequestsInFlight, Throttle
 from scheduler.kube.resources import RESOURCE_CLAIM
 from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE, Transport
 from scheduler.kube.writes import claim_bodies as claimbody, claim_protobuf as claimproto, claim_protobuf as protobuf
-from scheduler.kube.writes.base import Sending, always, the_same
+from scheduler.kube.writes.base import Sender, always, the_same
 
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
@@ -42,7 +42,7 @@ def newest() -> str:
     return NEWEST
 
 
-class ResourceClaimWrites(Sending):
+class ResourceClaimWrites(Sender):
     """Implements the `ResourceClaimWrites` port.
 
     `claims_version` is asked for each request: the version of resource.k8s.io in which the server has claims.
@@ -56,7 +56,7 @@ class ResourceClaimWrites(Sending):
         *,
         may_write: Callable[[], bool] = always,
         claims_version: Callable[[], str] = newest,
-        lane: Lane | None = None,
+        lane: RequestsInFlight | None = None,
     ) -> None:
         super().__init__(transport, throttle, clock, may_write=may_write, lane=lane)
         self._claims_version = claims_version

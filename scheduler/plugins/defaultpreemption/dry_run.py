@@ -33,7 +33,7 @@ Cost: TypeAlias = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class VictimRule:
     """Whose pods may be victims (docs/spec/core.md §2.6): everybody's as upstream, or our own only, or ours first."""
 
     own: frozenset[str] = frozenset()
@@ -68,14 +68,14 @@ def importance(pod: PodInfo) -> tuple[float, ...]:
     return (-pod.priority, started_at(pod.pod.status.start_time))
 
 
-def by_importance(pods: Iterable[PodInfo], rule: Rule) -> list[PodInfo]:
+def by_importance(pods: Iterable[PodInfo], rule: VictimRule) -> list[PodInfo]:
     """The most important first; other schedulers' before ours if the rule prefers ours as victims."""
     if not rule.prefers_own:
         return sorted(pods, key=lambda pod: (*importance(pod), pod.key))
     return sorted(pods, key=lambda pod: (rule.is_own(pod), *importance(pod), pod.key))
 
 
-def cost(victims: list[PodInfo], violations: int, rule: Rule) -> Cost:
+def cost(victims: list[PodInfo], violations: int, rule: VictimRule) -> Cost:
     """What evicting these costs; `victims` are not empty."""
     highest = max(victim.priority for victim in victims)
     total = sum(victim.priority + _ABOVE_ALL_NEGATIVE for victim in victims)
@@ -105,7 +105,7 @@ class _Kept:
 class PreemptionDryRun:
     """Node by node. Changes nothing."""
 
-    def __init__(self, cluster: Cluster, rule: Rule) -> None:
+    def __init__(self, cluster: Cluster, rule: VictimRule) -> None:
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._rule = rule

@@ -17,7 +17,14 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint, PostFiltered, Topics
 from scheduler.framework.status import Code, Diagnosis, Groups, Nominate, Rejection
-from scheduler.plugins.defaultpreemption.dry_run import NO_VICTIMS, PLUGIN, Candidate, Cost, PreemptionDryRun, Rule
+from scheduler.plugins.defaultpreemption.dry_run import (
+    NO_VICTIMS,
+    PLUGIN,
+    Candidate,
+    Cost,
+    PreemptionDryRun,
+    VictimRule,
+)
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
@@ -41,7 +48,7 @@ class DefaultPreemption:
         self._chance = handle.chance
         ours = handle.ours
         self._parity = ours.parity
-        self._rule = Rule(
+        self._rule = VictimRule(
             handle.scheduler_names,
             spares_others=ours.victims == "own" and not ours.parity,
             prefers_own=ours.victims == "ownFirst" and not ours.parity,

@@ -18,10 +18,10 @@ from scheduler.api.resource_v1 import (
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
 )
-from scheduler.cache.devices.pools import Published
+from scheduler.cache.devices.pools import PublishedDevice
 from scheduler.plugins.dra.allocator import AllocationError, Picked
 from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import Ask, ClaimDemand, Demand
+from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestData
 
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
@@ -30,7 +30,7 @@ _TERMS_MAX: Final = 64
 
 
 def results(
-    demand: Demand,
+    demand: ClaimsToAllocate,
     picked: Sequence[Picked],
     seats: NodeDevices,
     *,
@@ -73,14 +73,14 @@ def _result(picked: Picked, seats: NodeDevices, chance: random.Random) -> Device
     )
 
 
-def configuration(claim: ClaimDemand, picked: Iterable[Picked]) -> tuple[AllocatedConfiguration, ...]:
+def configuration(claim: ClaimToAllocate, picked: Iterable[Picked]) -> tuple[AllocatedConfiguration, ...]:
     """Of each class once, for all requests that chose it; then the claim's own that concern what was chosen.
 
     A configuration that names several requests comes once for each of them, as upstream's (§4.12).
     """
     alternative = {each.request: each.ask for each in picked}
     chosen = [alternative.get(r, request.asks[0]) for r, request in enumerate(claim.requests)]
-    of_class: dict[str, list[Ask]] = {}
+    of_class: dict[str, list[RequestData]] = {}
     for ask in chosen:
         of_class.setdefault(ask.spec.device_class_name, []).append(ask)
     from_classes = (
@@ -97,7 +97,9 @@ def configuration(claim: ClaimDemand, picked: Iterable[Picked]) -> tuple[Allocat
     return (*from_classes, *from_claim)
 
 
-def node_selector(devices: Sequence[Published], node_name: str, *, merges_terms: bool = False) -> NodeSelector | None:
+def node_selector(
+    devices: Sequence[PublishedDevice], node_name: str, *, merges_terms: bool = False
+) -> NodeSelector | None:
     """Where the allocation can be used; None is anywhere. Raises ValueError for selectors that cannot be merged.
 
     Upstream merges selectors of one term. `merges_terms`: also selectors of several terms, which API servers admit for

@@ -23,12 +23,12 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, TimedOut, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
-from scheduler.plugins.dra.feasibility import Answer
+from scheduler.plugins.dra.feasibility import SolverAnswer
 from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import Ask, Demand
+from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
 from scheduler.plugins.dra.search_state import Position, SearchState, Witness, bits
 
-__all__ = ["CAREFUL_STEPS", "AllocationError", "FailedOnNode", "Order", "Picked", "Search"]
+__all__ = ["CAREFUL_STEPS", "AllocationError", "Allocator", "FailedOnNode", "Order", "Picked"]
 
 _CHOICES, _STEPS = 2, 32
 """A search may rest after so many of one or the other, which is a millisecond at most."""
@@ -45,7 +45,7 @@ class Picked(NamedTuple):
 
     claim: int
     request: int
-    ask: Ask
+    ask: RequestData
     number: int
     amounts: Mapping[str, int] | None
 
@@ -68,7 +68,7 @@ class _Choice:
     position: Position
     order: Sequence[int]
     """Device numbers, or numbers of alternatives."""
-    ask: Ask | None
+    ask: RequestData | None
     needed: int = 0
     must: bool = False
     at: int = 0
@@ -82,14 +82,16 @@ class _Choice:
     """Devices with which all open requests are satisfied, as far as the integer program can say."""
 
 
-Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
+Order: TypeAlias = Callable[[int, RequestData], Sequence[int]]
 """(claim, ask) → the devices that it may have, in the order in which they are to be tried."""
 
 
-class Search:
+class Allocator:
     """One node, once. `steps` counts how often a device was tried."""
 
-    def __init__(self, demand: Demand, seats: NodeDevices, names: Sequence[str], *, order: Order | None = None) -> None:
+    def __init__(
+        self, demand: ClaimsToAllocate, seats: NodeDevices, names: Sequence[str], *, order: Order | None = None
+    ) -> None:
         """`names` are the claims' for messages."""
         self.steps = 0
         self._demand = demand
@@ -191,14 +193,14 @@ class Search:
                 return True
         self._solved += 1
         found = yield from self._bounds.solving(self._now(choice.position.claim))
-        if found is Answer.TIMED_OUT:
+        if found is SolverAnswer.TIMED_OUT:
             raise TimedOut
-        if found is Answer.UNKNOWN:
+        if found is SolverAnswer.UNKNOWN:
             self._is_hard, self._is_solvable = False, False
-        if not isinstance(found, Answer):
+        if not isinstance(found, SolverAnswer):
             choice.witness = found
             self._is_definite = self._bounds.is_definite()
-        return found is not Answer.INFEASIBLE
+        return found is not SolverAnswer.INFEASIBLE
 
     def _may_follow(self, position: Position) -> bool:
         """Whether to take the whole solution of the integer program now; another solution may come first in the order."""
@@ -235,7 +237,7 @@ class Search:
         if len(claims) == 1:
             return True
         demand = replace(self._demand, claims=(claims[c],))
-        alone = Search(demand, self._seats, (self._names[c],))
+        alone = Allocator(demand, self._seats, (self._names[c],))
         alone._lists.update(self._lists)
         found = True
         with contextlib.suppress(AllocationError):  # which says nothing: with the others it may never come to that
@@ -278,7 +280,7 @@ class Search:
             return self._choice(position, ask, needed)
         return _Outcome.DONE
 
-    def _choice(self, position: Position, ask: Ask, needed: int) -> _Choice | _Outcome:
+    def _choice(self, position: Position, ask: RequestData, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._order_of(c, ask)
         is_free, viable = (c, position.request) > self._risk, -1
@@ -292,7 +294,7 @@ class Search:
             return known
         return _Choice(position, order, ask, needed, at=start, state=state, viable=viable)
 
-    def _order_of(self, c: int, ask: Ask) -> Sequence[int]:
+    def _order_of(self, c: int, ask: RequestData) -> Sequence[int]:
         key = (c, id(ask))
         if key not in self._orders:
             if self._order is not None and self._may_reorder:
@@ -302,7 +304,7 @@ class Search:
                 self._orders[key] = [n for n in range(len(self._seats.devices)) if mask >> n & 1]
         return self._orders[key]
 
-    def _rest_of(self, c: int, ask: Ask, start: int) -> int:
+    def _rest_of(self, c: int, ask: RequestData, start: int) -> int:
         """The devices of an order from a place on."""
         rests = self._rests.get((c, id(ask)))
         if rests is None:
@@ -379,7 +381,7 @@ class Search:
 
     # -- one device ----------------------------------------------------------------------------------------------------
 
-    def _take(self, choice: _Choice, ask: Ask, number: int) -> _Undo | None:
+    def _take(self, choice: _Choice, ask: RequestData, number: int) -> _Undo | None:
         """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
         self.steps += 1
         seats, c = self._seats, choice.position.claim
@@ -407,7 +409,7 @@ class Search:
             return None
         return self._book(choice, number, known, shared=shared, draws=draws)
 
-    def _is_free(self, ask: Ask, c: int, number: int) -> bool:
+    def _is_free(self, ask: RequestData, c: int, number: int) -> bool:
         if ask.is_admin:
             return not self._allocating[c] >> number & 1
         return not (self._placed | self._seats.used) >> number & 1

@@ -21,10 +21,10 @@ from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.binding_conditions import ConditionWaiter
-from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, Given
+from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, WrittenAllocation
 from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, names_others, not_owned
 from scheduler.plugins.dra.device_conflicts import DeviceConflicts, Precedence
-from scheduler.plugins.dra.double_check import DoubleCheck
+from scheduler.plugins.dra.double_check import DeviceDoubleCheck
 from scheduler.plugins.dra.extended_resource_claim import ExtendedResourceClaimWriter
 from scheduler.plugins.dra.extended_resources import is_in_memory, own_claims
 from scheduler.plugins.dra.state import DeviceState
@@ -150,7 +150,7 @@ class ClaimBinder:
             clashes=clashes,
         )
         if looks_twice:
-            self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, Given])
+            self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, WrittenAllocation])
         self._maker = ExtendedResourceClaimWriter(
             devices,
             handle.writer.device_claims,
@@ -167,7 +167,7 @@ class ClaimBinder:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
-        self._confirmer = DoubleCheck(
+        self._confirmer = DeviceDoubleCheck(
             devices,
             self._writer,
             Precedence(handle.writer.device_claims, handle.clock),

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, awaited, submitted
-from scheduler.plugins.dra.constraints import Constraint, Known, Values
-from scheduler.plugins.dra.feasibility import Answer, Feasibility, Solution
+from scheduler.plugins.dra.constraints import AllocationConstraint, Known, Values
+from scheduler.plugins.dra.feasibility import Feasibility, Solution, SolverAnswer
 from scheduler.plugins.dra.node_devices import Mask, NodeDevices
-from scheduler.plugins.dra.requests import Ask, ClaimDemand, Demand, RequestDemand
+from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives, RequestData
 from scheduler.plugins.dra.search_state import (
     Need,
     Position,
@@ -38,7 +38,7 @@ Free = Mapping[str, Collection[int]]
 """By full name of an ask: the numbers of the devices that are free for it."""
 
 
-class Counted(NamedTuple):
+class ConstraintCount(NamedTuple):
     """One constraint on one node: how many devices are wanted together, and how many there can be."""
 
     wanted: int
@@ -52,17 +52,21 @@ class _Option(NamedTuple):
     values: Mapping[int, Values]
 
 
-def counted(constraint: Constraint, claim: ClaimDemand, seats: NodeDevices, free: Free) -> Counted:
+def counted(
+    constraint: AllocationConstraint, claim: ClaimToAllocate, seats: NodeDevices, free: Free
+) -> ConstraintCount:
     """Count the devices of all requests that the constraint concerns, whatever alternative they take."""
     requests = list(_options(constraint, claim, seats, free))
     wanted = sum(min(option.wanted for option in options) for options in requests)
     if not constraint.is_match:
-        return Counted(wanted, _distinct(requests))
+        return ConstraintCount(wanted, _distinct(requests))
     values = {value for options in requests for option in options for seen in option.values.values() for value in seen}
-    return Counted(wanted, max((_alike(requests, value) for value in values), default=0))
+    return ConstraintCount(wanted, max((_alike(requests, value) for value in values), default=0))
 
 
-def _options(constraint: Constraint, claim: ClaimDemand, seats: NodeDevices, free: Free) -> Iterator[Sequence[_Option]]:
+def _options(
+    constraint: AllocationConstraint, claim: ClaimToAllocate, seats: NodeDevices, free: Free
+) -> Iterator[Sequence[_Option]]:
     """The alternatives of each request. A request with an alternative that is not concerned can always evade."""
     for request in claim.requests:
         if not all(constraint.concerns(ask.request, ask.full_name) for ask in request.asks):
@@ -99,7 +103,7 @@ def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
 
 
 class _Want(NamedTuple):
-    ask: Ask
+    ask: RequestData
     mask: Mask
     needed: int
 
@@ -107,7 +111,7 @@ class _Want(NamedTuple):
 class Bounds:
     """For one search. `lists` has the devices of each ask for all there are, by its id."""
 
-    def __init__(self, demand: Demand, seats: NodeDevices, lists: dict[int, list[int]]) -> None:
+    def __init__(self, demand: ClaimsToAllocate, seats: NodeDevices, lists: dict[int, list[int]]) -> None:
         self._demand = demand
         self._seats = seats
         self._lists = lists
@@ -128,7 +132,7 @@ class Bounds:
             for r, request in enumerate(claim.requests)
         }
 
-    def _group(self, c: int, request: RequestDemand) -> Hashable:
+    def _group(self, c: int, request: RequestAlternatives) -> Hashable:
         """Equal for requests of a claim that ask alike and are under the same constraints."""
         constraints = self._demand.claims[c].constraints
         return c, tuple(
@@ -142,7 +146,7 @@ class Bounds:
             for ask in request.asks
         )
 
-    def mask(self, ask: Ask) -> Mask:
+    def mask(self, ask: RequestData) -> Mask:
         """Devices that the ask may have while nobody uses them."""
         alike = self._alike[id(ask)]
         known = self._masks.get(alike)
@@ -154,7 +158,7 @@ class Bounds:
             self._masks[alike] = known
         return known
 
-    def _is_possible(self, ask: Ask, number: int) -> bool:
+    def _is_possible(self, ask: RequestData, number: int) -> bool:
         seats = self._seats
         if not seats.is_tolerated(ask, number) or not seats.may_draw(number):
             return False
@@ -204,7 +208,7 @@ class Bounds:
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def buckets(self, constraint: Constraint) -> dict[Values | None, Mask]:
+    def buckets(self, constraint: AllocationConstraint) -> dict[Values | None, Mask]:
         """All devices by their values of the constraint's attribute."""
         known = self._buckets.get(id(constraint))
         if known is None:
@@ -214,7 +218,7 @@ class Bounds:
                 known[values] = known.get(values, 0) | 1 << number
         return known
 
-    def _values_of(self, constraint: Constraint, kind: DeviceKind) -> Values | None:
+    def _values_of(self, constraint: AllocationConstraint, kind: DeviceKind) -> Values | None:
         key = id(constraint), kind
         if key not in self._values:
             self._values[key] = constraint.values(kind)
@@ -249,10 +253,10 @@ class Bounds:
             return False
         return bool(draws or self._seats.shared or any(claim.constraints for claim in self._demand.claims))
 
-    def solving(self, now: SearchState) -> Work[Witness | Answer]:
+    def solving(self, now: SearchState) -> Work[Witness | SolverAnswer]:
         """Solve the state for which `viable` was called last, in the worker thread."""
         found = yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now)))
-        return found if isinstance(found, Answer) else self._deal(found)
+        return found if isinstance(found, SolverAnswer) else self._deal(found)
 
     def _deal(self, solution: Solution) -> Witness:
         """Give each of several identical requests its own devices."""
@@ -360,7 +364,7 @@ class Bounds:
                         return None
         return needs
 
-    def _matching(self, constraint: Constraint, needs: Sequence[Need], seen: Known) -> Mask:
+    def _matching(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
         """Devices with the value that is there already, or with one that enough devices have."""
         buckets = self.buckets(constraint)
         if seen:
@@ -381,7 +385,7 @@ class Bounds:
             return False
         return can_match([(need.free & mask, need.total) for need in whole])
 
-    def _distinct(self, constraint: Constraint, needs: Sequence[Need], seen: Known) -> Mask:
+    def _distinct(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
         """Devices whose values are still to be had, if there are enough different ones."""
         left, kinds = 0, []
         for values, mask in self.buckets(constraint).items():
@@ -392,7 +396,7 @@ class Bounds:
         return left if can_match(by_value) else 0
 
 
-def _likeness_of(ask: Ask) -> Hashable:
+def _likeness_of(ask: RequestData) -> Hashable:
     """Equal for asks that may have the same devices."""
     capacity = ask.spec.capacity
     amounts = frozenset(capacity.requests.items()) if capacity is not None else None

@@ -11,8 +11,8 @@ from typing import Final
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.cache.devices.pools import PoolState
 from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import Ask, Demand, too_many
-from scheduler.plugins.dra.selectors import Fault
+from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData, too_many
+from scheduler.plugins.dra.selectors import SelectorFault
 
 NO_RISK: Final = (-1, -1)
 Lists = dict[int, list[int]]
@@ -31,7 +31,7 @@ class TimedOut(Exception):
     """The search of one node took too long."""
 
 
-def check(demand: Demand, seats: NodeDevices, names: Sequence[str]) -> Lists:
+def check(demand: ClaimsToAllocate, seats: NodeDevices, names: Sequence[str]) -> Lists:
     """What asks for everything get. Raises AllocationError; `names` are the claims' for its text."""
     lists: Lists = {}
     for claim, name in zip(demand.claims, names, strict=True):
@@ -46,7 +46,7 @@ def check(demand: Demand, seats: NodeDevices, names: Sequence[str]) -> Lists:
     return lists
 
 
-def _needed(ask: Ask, seats: NodeDevices, claim: str, lists: Lists) -> int:
+def _needed(ask: RequestData, seats: NodeDevices, claim: str, lists: Lists) -> int:
     about = f"claim {claim}, request {ask.own_name}"
     if ask.problem:
         raise AllocationError(about + ask.problem)
@@ -71,13 +71,13 @@ def _needed(ask: Ask, seats: NodeDevices, claim: str, lists: Lists) -> int:
     return len(found)
 
 
-def fault_error(fault: Fault, claim: str, ask: Ask) -> AllocationError:
+def fault_error(fault: SelectorFault, claim: str, ask: RequestData) -> AllocationError:
     """What to raise when the search comes to a device whose selector fails."""
     owner = f"class {ask.spec.device_class_name}" if fault.of_class else f"claim {claim}"
     return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
 
 
-def risk_of(demand: Demand, seats: NodeDevices, lists: Mapping[int, Sequence[int]]) -> tuple[int, int]:
+def risk_of(demand: ClaimsToAllocate, seats: NodeDevices, lists: Mapping[int, Sequence[int]]) -> tuple[int, int]:
     """The last request (claim, request) at which an error may be waiting: up to there nothing must be cut off."""
     risk, most = NO_RISK, [0] * len(demand.claims)
     for c, claim in enumerate(demand.claims):
@@ -90,7 +90,7 @@ def risk_of(demand: Demand, seats: NodeDevices, lists: Mapping[int, Sequence[int
     return risk
 
 
-def _may_raise(demand: Demand, c: int, ask: Ask, seats: NodeDevices) -> bool:
+def _may_raise(demand: ClaimsToAllocate, c: int, ask: RequestData, seats: NodeDevices) -> bool:
     if ask.is_all:
         return any(each.concerns(ask.request, ask.full_name) for each in demand.claims[c].constraints)
     return any(ask.is_admin or not seats.used >> number & 1 for number in seats.selectable(ask).faults)

@@ -45,7 +45,7 @@ class ClaimError(Exception):
     """The claim cannot be bound to the pod. The message is upstream's where upstream has one."""
 
 
-class Given(NamedTuple):
+class WrittenAllocation(NamedTuple):
     """Devices, and the version of the write that gave them; `precedence.UNKNOWN` if its answer was lost."""
 
     allocation: AllocationResult | None
@@ -74,7 +74,7 @@ class ClaimWriter:
         self._metrics = metrics
         self._stamps = stamps
         self._clashes = clashes
-        self.unconfirmed: dict[str, Given] = {}
+        self.unconfirmed: dict[str, WrittenAllocation] = {}
         """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
         self._room = asyncio.Semaphore(WRITES_IN_FLIGHT)
 
@@ -187,7 +187,7 @@ class ClaimWriter:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
                 there = {each.uid for each in self._devices.claims if each.is_allocated}
                 self.unconfirmed = {uid: at for uid, at in self.unconfirmed.items() if uid in there}
-            self.unconfirmed[claim.uid] = Given(claim.status.allocation, version)
+            self.unconfirmed[claim.uid] = WrittenAllocation(claim.status.allocation, version)
         return claim
 
     def _stamped(self, allocation: AllocationResult) -> AllocationResult:

@@ -21,7 +21,7 @@ _SCALARS: Final = (("bool", "bool_"), ("int", "int_"), ("string", "string"), ("v
 _LISTS: Final = (("bool", "bools"), ("int", "ints"), ("string", "strings"), ("version", "versions"))
 
 
-class Constraint:
+class AllocationConstraint:
     """One entry of `constraints[]`, for devices of the requests that it names."""
 
     __slots__ = ("_lists", "_requests", "attribute", "is_match")

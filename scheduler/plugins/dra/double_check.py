@@ -30,7 +30,7 @@ WATCH_WITHIN_S: Final = 120.0
 """How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`LONGEST_ATTEMPT_S`)."""
 
 
-class DoubleCheck:
+class DeviceDoubleCheck:
     """Looks at what a `ClaimWriter` has allocated."""
 
     def __init__(

@@ -20,8 +20,8 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.plugins.dra.requests import ClaimDemand, Demand, RequestDemand
-from scheduler.plugins.dra.selectors import Fault, Selectors
+from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives
+from scheduler.plugins.dra.selectors import SelectorFault, Selectors
 
 _TRACKED_MAX: Final = 4096
 _DEMANDS_MAX: Final = 1024
@@ -45,9 +45,9 @@ class ErrorNodes:
     def __init__(self, on_nodes: DeviceNodes) -> None:
         self._on_nodes = on_nodes
         self._tracked: BoundedCache[Hashable, _Tracked] = BoundedCache(_TRACKED_MAX)
-        self._of_demand: BoundedCache[Demand, tuple[_Tracked, ...]] = BoundedCache(_DEMANDS_MAX)
+        self._of_demand: BoundedCache[ClaimsToAllocate, tuple[_Tracked, ...]] = BoundedCache(_DEMANDS_MAX)
 
-    def of(self, demand: Demand) -> Work[NodeSet]:
+    def of(self, demand: ClaimsToAllocate) -> Work[NodeSet]:
         """Nodes that must be searched before one is chosen."""
         self._on_nodes.catch_up()
         tracked = self._tracked_for(demand)
@@ -91,13 +91,13 @@ class ErrorNodes:
             counts[sight] = yield from tracked.count(sight.views)
         return counts[content] + counts[sight] > tracked.above
 
-    def _tracked_for(self, demand: Demand) -> tuple[_Tracked, ...] | None:
+    def _tracked_for(self, demand: ClaimsToAllocate) -> tuple[_Tracked, ...] | None:
         """None if something is wrong with the demand itself: then each node is in error."""
         if not demand.form:
             return None
         return self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
 
-    def _conditions(self, demand: Demand) -> Iterator[_Tracked]:
+    def _conditions(self, demand: ClaimsToAllocate) -> Iterator[_Tracked]:
         for _, _, ask in demand.asks:
             if ask.selectors is not None:
                 yield self._where(("faults", ask.selectors), partial(_with_a_fault, ask.selectors), above=0)
@@ -115,7 +115,7 @@ class ErrorNodes:
         return self._tracked.get_or_make(key, lambda: _Tracked(count, above))
 
 
-def _least(requests: Iterable[RequestDemand]) -> tuple[int, int]:
+def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
     """How many devices a claim wants at least, and how many of its requests want all there are beside that (§4.4)."""
     least = lists = 0
     for request in requests:
@@ -125,7 +125,7 @@ def _least(requests: Iterable[RequestDemand]) -> tuple[int, int]:
     return least, lists
 
 
-def _has_constrained_lists(claim: ClaimDemand) -> bool:
+def _has_constrained_lists(claim: ClaimToAllocate) -> bool:
     """Whether a device of a request for all devices may break a constraint, which is an error (§4.7)."""
     lists = [ask for request in claim.requests for ask in request.asks if ask.is_all]
     return any(each.concerns(ask.request, ask.full_name) for ask in lists for each in claim.constraints)
@@ -134,7 +134,7 @@ def _has_constrained_lists(claim: ClaimDemand) -> bool:
 def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
     for kind in dict.fromkeys(each.kind for view in views for each in view.devices):
         yield from selectors.evaluating((kind,))
-        if isinstance(selectors.of(kind), Fault):
+        if isinstance(selectors.of(kind), SelectorFault):
             return 1
         yield
     return 0

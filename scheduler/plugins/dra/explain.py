@@ -22,10 +22,10 @@ from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Recorder
-from scheduler.plugins.dra.bounds import Counted, counted
-from scheduler.plugins.dra.node_devices import NodeDevices, Rules
-from scheduler.plugins.dra.requests import Ask, ClaimDemand
-from scheduler.plugins.dra.selectors import Fault
+from scheduler.plugins.dra.bounds import ConstraintCount, counted
+from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
+from scheduler.plugins.dra.requests import ClaimToAllocate, RequestData
+from scheduler.plugins.dra.selectors import SelectorFault
 from scheduler.plugins.dra.state import Variant
 
 _log = structlog.get_logger(__name__)
@@ -43,10 +43,12 @@ class _Tally:
     """Devices that many nodes see, and that are counted already."""
 
 
-class Explanations:
+class DeviceExplanations:
     """Those of one profile."""
 
-    def __init__(self, devices: SharedDRAManager, recorder: Recorder, rules: Rules, *, scheduler_name: str) -> None:
+    def __init__(
+        self, devices: SharedDRAManager, recorder: Recorder, rules: AllocatorFeatures, *, scheduler_name: str
+    ) -> None:
         self._devices = devices
         self._recorder = recorder
         self._rules = rules
@@ -105,7 +107,7 @@ class Explanations:
                     "nodesWithEnough": sum(nodes for nodes, each in here if each.most >= each.wanted),
                 }
 
-    def _counted(self, claim: ClaimDemand, nodes: NodeSet) -> list[tuple[int, list[Counted]]]:
+    def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
         """Per kind of nodes: how many nodes, and the count of each constraint on one of them."""
         out = []
         for kind in self._devices.on_nodes.kinds():
@@ -124,7 +126,7 @@ class Explanations:
                 out.append((alike.bit_count(), counts))
         return out
 
-    def _row(self, claim: ClaimDemand, name: str, ask: Ask, nodes: NodeSet) -> dict[str, Any]:
+    def _row(self, claim: ClaimToAllocate, name: str, ask: RequestData, nodes: NodeSet) -> dict[str, Any]:
         tally = _Tally()
         for kind in self._devices.on_nodes.kinds():
             alike = kind.nodes & nodes
@@ -149,7 +151,14 @@ class Explanations:
         }
 
     def _count(
-        self, tally: _Tally, claim: ClaimDemand, ask: Ask, *, seats: NodeDevices, shared: set[int], nodes: int
+        self,
+        tally: _Tally,
+        claim: ClaimToAllocate,
+        ask: RequestData,
+        *,
+        seats: NodeDevices,
+        shared: set[int],
+        nodes: int,
     ) -> None:
         """`nodes` nodes have devices like this one's; those of the pools `shared` are the same ones everywhere."""
         free = 0
@@ -167,12 +176,12 @@ class Explanations:
                 tally.out[what] += nodes if id(view) not in shared else 1
         tally.most = max(tally.most, free)
 
-    def _why_not(self, claim: ClaimDemand, ask: Ask, seats: NodeDevices, number: int) -> str:
+    def _why_not(self, claim: ClaimToAllocate, ask: RequestData, seats: NodeDevices, number: int) -> str:
         each = seats.devices[number]
         if not seats.rules.binding and each.device.binding_conditions:
             return "binding conditions"
         selected = ask.selectors.of(each.kind) if ask.selectors is not None else False
-        if isinstance(selected, Fault):
+        if isinstance(selected, SelectorFault):
             return "broken selector"
         if not selected:
             return self._selector(ask, seats, number)
@@ -196,7 +205,7 @@ class Explanations:
         )
         return _FREE if lacking is None else f"constraint on {lacking}"
 
-    def _selector(self, ask: Ask, seats: NodeDevices, number: int) -> str:
+    def _selector(self, ask: RequestData, seats: NodeDevices, number: int) -> str:
         kind = seats.kind(number)
         if ask.device_class is not None:
             for at, each in enumerate(ask.device_class.spec.selectors):

@@ -41,14 +41,14 @@ from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.memo import BySlots
 from scheduler.framework.status import Code, Rejection
-from scheduler.plugins.dra.requests import Demands
+from scheduler.plugins.dra.requests import ClaimParser
 from scheduler.plugins.dra.state import PLUGIN, DeviceState, Variant
 
 _ONE: Final = 10**9
 """In nano units."""
 
 
-class Asked(NamedTuple):
+class MappedRequests(NamedTuple):
     """Both are empty if no container wants anything."""
 
     requests: tuple[DeviceRequest, ...] = ()
@@ -68,7 +68,7 @@ class _Share:
     mappings: list[Mapped] = field(default_factory=list)
 
 
-def asked(pod: Pod, classes: Mapping[str, str]) -> Asked:
+def asked(pod: Pod, classes: Mapping[str, str]) -> MappedRequests:
     """`classes` has the names of the classes by the resources that they are to serve."""
     requests: list[DeviceRequest] = []
     mappings: list[Mapped] = []
@@ -76,7 +76,7 @@ def asked(pod: Pod, classes: Mapping[str, str]) -> Asked:
         found, mapped = _of_resource(pod, resource)
         requests += (DeviceRequest(each.name, _exactly(classes[resource], each.amount)) for each in found)
         mappings += mapped
-    return Asked(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
+    return MappedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
 
 
 def _exactly(device_class: str, count: int) -> ExactDeviceRequest:
@@ -162,7 +162,7 @@ def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
 class ExtendedResources:
     """The deciding half, of one profile."""
 
-    def __init__(self, nodes: Nodes, devices: SharedDRAManager, demands: Demands, *, gates: frozenset[str]) -> None:
+    def __init__(self, nodes: Nodes, devices: SharedDRAManager, demands: ClaimParser, *, gates: frozenset[str]) -> None:
         self._nodes = nodes
         self._devices = devices
         self._demands = demands

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from scheduler.plugins.dra.constraints import Constraint, Values
+from scheduler.plugins.dra.constraints import AllocationConstraint, Values
 from scheduler.plugins.dra.node_devices import Mask, NodeDevices
-from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.search_state import Need, SearchState, bits
 
 Solution: TypeAlias = Sequence[Mapping[int, int]]
@@ -31,7 +31,7 @@ _TERMS_MAX: Final = 500_000
 """Larger programs would take seconds to build."""
 
 
-class Answer(enum.Enum):
+class SolverAnswer(enum.Enum):
     """The outcomes other than a solution."""
 
     INFEASIBLE = enum.auto()
@@ -94,7 +94,7 @@ class _Program:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def solve(self) -> Sequence[float] | Answer:
+    def solve(self) -> Sequence[float] | SolverAnswer:
         """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works."""
         import highspy
         import numpy as np
@@ -118,11 +118,11 @@ class _Program:
         highs.run()
         status = highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
-            return Answer.INFEASIBLE
+            return SolverAnswer.INFEASIBLE
         if status == highspy.HighsModelStatus.kTimeLimit:
-            return Answer.TIMED_OUT
+            return SolverAnswer.TIMED_OUT
         if status != highspy.HighsModelStatus.kOptimal:
-            return Answer.UNKNOWN
+            return SolverAnswer.UNKNOWN
         return list(highs.getSolution().col_value)
 
 
@@ -131,9 +131,9 @@ class Feasibility:
 
     def __init__(
         self,
-        demand: Demand,
+        demand: ClaimsToAllocate,
         seats: NodeDevices,
-        buckets: Callable[[Constraint], Mapping[Values | None, Mask]],
+        buckets: Callable[[AllocationConstraint], Mapping[Values | None, Mask]],
         draws: Callable[[int], Mapping[tuple[str, str], int]],
     ) -> None:
         """`buckets` groups the devices by their values of a constraint; `draws` gives a device's use of counters."""
@@ -142,16 +142,16 @@ class Feasibility:
         self._buckets = buckets
         self._draws = draws
 
-    def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | Answer:
+    def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
-            return Answer.UNKNOWN
+            return SolverAnswer.UNKNOWN
         try:
             return self._solve(needs, now)
         except _TooLarge:
-            return Answer.UNKNOWN
+            return SolverAnswer.UNKNOWN
 
-    def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | Answer:
+    def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
         program = _Program()
         columns = [self._columns(program, need) for need in needs]
         self._count(program, needs, columns)
@@ -160,7 +160,7 @@ class Feasibility:
         self._limit_counters(program, draws, now)
         self._constrain(program, needs, columns)
         found = program.solve()
-        if isinstance(found, Answer):
+        if isinstance(found, SolverAnswer):
             return found
         return [{d: amount for d, x in own.items() if (amount := round(found[x]))} for own in columns]
 
@@ -259,7 +259,7 @@ class Feasibility:
                 judge = self._match if constraint.is_match else self._distinguish
                 judge(program, constraint, [columns[i] for i in scope])
 
-    def _match(self, program: _Program, constraint: Constraint, scope: Sequence[Mapping[int, int]]) -> None:
+    def _match(self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]) -> None:
         """All devices have one value in common."""
         chosen: dict[tuple[str, object], int] = {}
         for values, mask in self._buckets(constraint).items():
@@ -275,7 +275,9 @@ class Feasibility:
         if chosen:
             program.exactly(dict.fromkeys(chosen.values(), 1), 1)
 
-    def _distinguish(self, program: _Program, constraint: Constraint, scope: Sequence[Mapping[int, int]]) -> None:
+    def _distinguish(
+        self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]
+    ) -> None:
         """No two devices have a value in common."""
         having: dict[tuple[str, object], dict[int, int]] = {}
         for values, mask in self._buckets(constraint).items():

@@ -46,7 +46,7 @@ _OFFERED: Final = "devices that can be had for the first time"
 _SLICES: Final = "all that becomes of slices"
 
 
-class Hints:
+class DynamicResourcesHints:
     """Those of one profile: topics of waiting pods and of events; but for claims, a hint says that they meet."""
 
     def __init__(self, handle: Handle) -> None:

@@ -22,12 +22,12 @@ from scheduler.api.resource_v1 import (
     DeviceToleration,
     ExactDeviceRequest,
 )
-from scheduler.cache.devices.allocation_state import Use
+from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import usable
-from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, Published
+from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE, TAINTS
-from scheduler.plugins.dra.requests import Ask
-from scheduler.plugins.dra.selectors import Fault, Selectors
+from scheduler.plugins.dra.requests import RequestData
+from scheduler.plugins.dra.selectors import SelectorFault, Selectors
 
 _NANO: Final = 10**9
 _NOTHING: Final[Mapping[str, Quantity]] = {}
@@ -91,7 +91,7 @@ _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AllocatorFeatures:
     """Which of the allocator's rules are in force: kube-scheduler's feature gates, and two of ours."""
 
     partitionable: bool = True
@@ -104,7 +104,7 @@ class Rules:
     """Whether node selectors of several terms are merged; upstream ends with an error."""
 
     @classmethod
-    def of(cls, gates: frozenset[str], *, old_shares: bool = False, merges_terms: bool = False) -> Rules:
+    def of(cls, gates: frozenset[str], *, old_shares: bool = False, merges_terms: bool = False) -> AllocatorFeatures:
         """Binding conditions need the device status as well."""
         return cls(
             old_shares=old_shares,
@@ -117,27 +117,27 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Candidates:
+class CandidateDevices:
     """What of a node's devices one ask may have. `mask` holds those with a fault, too: the search must come to them."""
 
     mask: Mask = 0
-    faults: dict[int, Fault] = field(default_factory=dict)
+    faults: dict[int, SelectorFault] = field(default_factory=dict)
 
 
 class NodeDevices:
     """One node for one search."""
 
-    def __init__(self, slot: int, pools: Sequence[PoolView], use: Use, *, rules: Rules) -> None:
+    def __init__(self, slot: int, pools: Sequence[PoolView], use: DeviceUse, *, rules: AllocatorFeatures) -> None:
         self.slot = slot
         self.pools = pools
         self.rules = rules
         self._use = use
-        self.devices: list[Published] = []
+        self.devices: list[PublishedDevice] = []
         self.pool_of: list[int] = []
         for number, view in enumerate(pools):
             self.devices.extend(view.devices)
             self.pool_of.extend([number] * len(view.devices))
-        self._candidates: dict[Selectors, Candidates] = {}
+        self._candidates: dict[Selectors, CandidateDevices] = {}
         self._amounts: dict[tuple[int, int], Mapping[str, int] | None] = {}
 
     @property
@@ -192,7 +192,7 @@ class NodeDevices:
 
     # -- what an ask may have ------------------------------------------------------------------------------------------
 
-    def selectable(self, ask: Ask) -> Candidates:
+    def selectable(self, ask: RequestData) -> CandidateDevices:
         """What class, selectors, binding conditions and the node itself let through (§4.6 step 4)."""
         selectors = ask.selectors
         assert selectors is not None
@@ -201,23 +201,23 @@ class NodeDevices:
             known = self._candidates[selectors] = self._select(selectors)
         return known
 
-    def _select(self, selectors: Selectors) -> Candidates:
-        out = Candidates()
-        verdicts: dict[DeviceKind, bool | Fault] = {}
+    def _select(self, selectors: Selectors) -> CandidateDevices:
+        out = CandidateDevices()
+        verdicts: dict[DeviceKind, bool | SelectorFault] = {}
         for number, each in enumerate(self.devices):
             if not self.rules.binding and each.device.binding_conditions:
                 continue
             verdict = verdicts.get(each.kind)
             if verdict is None:
                 verdict = verdicts[each.kind] = selectors.of(each.kind)
-            if isinstance(verdict, Fault):
+            if isinstance(verdict, SelectorFault):
                 out.faults[number] = verdict
             elif not verdict or not usable(each, self.slot):
                 continue
             out.mask |= 1 << number
         return out
 
-    def is_tolerated(self, ask: Ask, number: int) -> bool:
+    def is_tolerated(self, ask: RequestData, number: int) -> bool:
         """Every hard taint of the device is; admin access is no exemption (§4.7)."""
         taints = self.devices[number].device.taints
         if not taints or not self.rules.taints:
@@ -231,7 +231,7 @@ class NodeDevices:
         """Without the rules of partitions, a device that draws on counters cannot be had."""
         return self.rules.partitionable or not self.devices[number].device.consumes_counters
 
-    def amounts(self, ask: Ask, number: int) -> Mapping[str, int] | None:
+    def amounts(self, ask: RequestData, number: int) -> Mapping[str, int] | None:
         """What the ask takes of the device's capacities; None if the device does not offer it (§4.9)."""
         if ask.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
@@ -240,7 +240,7 @@ class NodeDevices:
             self._amounts[key] = consumption(ask.spec, self.devices[number].device)
         return self._amounts[key]
 
-    def fits(self, ask: Ask, number: int, taking: Mapping[str, int]) -> bool:
+    def fits(self, ask: RequestData, number: int, taking: Mapping[str, int]) -> bool:
         """Whether the ask's amounts are left, when `taking` is about to be taken as well."""
         amounts = self.amounts(ask, number)
         if amounts is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from scheduler.api.resource_v1 import AllocationResult
-from scheduler.cache.devices.allocation_state import AllocationState, Use
+from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
 from scheduler.cache.devices.node_kinds import DeviceNodes, NodeKind
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
@@ -25,10 +25,10 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish, metered
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.allocation_result import results
-from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode, Order, Picked, Search
+from scheduler.plugins.dra.allocator import AllocationError, Allocator, FailedOnNode, Order, Picked
 from scheduler.plugins.dra.checking import TimedOut
-from scheduler.plugins.dra.node_devices import Candidates, NodeDevices, Rules
-from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.node_devices import AllocatorFeatures, CandidateDevices, NodeDevices
+from scheduler.plugins.dra.requests import ClaimsToAllocate
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 LATE_S: Final = 60.0
@@ -39,10 +39,10 @@ _MEMO_MAX: Final = 4096
 _HERE_MAX: Final = 64
 
 T = TypeVar("T")
-Orders: TypeAlias = Callable[[Demand, NodeDevices], Order]
+Orders: TypeAlias = Callable[[ClaimsToAllocate, NodeDevices], Order]
 
 
-class Limits(NamedTuple):
+class SearchLimits(NamedTuple):
     """How long the search of one node may take, in seconds of its own; 0 is for ever."""
 
     resting_s: float = 0.0
@@ -57,15 +57,15 @@ LONGEST_HOLD_S: Final = 2.0
 """A search that cannot yield may block the event loop, and the renewal of the lease, for this time."""
 
 
-def limits_of(filter_timeout_s: float, *, parity: bool) -> Limits:
+def limits_of(filter_timeout_s: float, *, parity: bool) -> SearchLimits:
     """Return the limits for a filterTimeout, 0 for none. With parity it is used as it is, also where a search cannot yield."""
     if parity:
-        return Limits(filter_timeout_s, filter_timeout_s)
+        return SearchLimits(filter_timeout_s, filter_timeout_s)
     resting_s = min(filter_timeout_s or LONGEST_ATTEMPT_S, LONGEST_ATTEMPT_S)
-    return Limits(resting_s, min(resting_s, LONGEST_HOLD_S))
+    return SearchLimits(resting_s, min(resting_s, LONGEST_HOLD_S))
 
 
-class Verdict(NamedTuple):
+class SearchVerdict(NamedTuple):
     """What a search found out about a kind of nodes. `refusal` is "" if the claims fit.
 
     `failed` says that the refusal is no ordinary one, but ends the attempt. Claims have placeholders for names in it.
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
     picked: tuple[Picked, ...] = ()
 
 
-NO_DEVICES: Final = Verdict(CANNOT_ALLOCATE, failed=False, stamp=0)
+NO_DEVICES: Final = SearchVerdict(CANNOT_ALLOCATE, failed=False, stamp=0)
 """Of a node that has none at all."""
 
 
@@ -92,10 +92,10 @@ class _Late(NamedTuple):
 
 Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
 """Whose search it is, the form of a demand, and the devices that each of its asks may have."""
-Told: TypeAlias = tuple[Verdict, tuple[int, ...]]
+Told: TypeAlias = tuple[SearchVerdict, tuple[int, ...]]
 
 
-class Searches:
+class NodeSearches:
     """Those of one profile."""
 
     def __init__(  # noqa: PLR0913 (what a search needs)
@@ -103,9 +103,9 @@ class Searches:
         on_nodes: DeviceNodes,
         use: AllocationState,
         clock: Clock,
-        rules: Rules,
+        rules: AllocatorFeatures,
         *,
-        limits: Limits,
+        limits: SearchLimits,
         orders: Orders | None,
         searched: Callable[[int], None] | None,
     ) -> None:
@@ -116,15 +116,17 @@ class Searches:
         self._limits = limits
         self._orders = orders
         self._searched = searched
-        self._here: BoundedCache[tuple[Demand, int], tuple[NodeKind, Hashable, Verdict]] = BoundedCache(_HERE_MAX)
+        self._here: BoundedCache[tuple[ClaimsToAllocate, int], tuple[NodeKind, Hashable, SearchVerdict]] = BoundedCache(
+            _HERE_MAX
+        )
 
-    def seats(self, slot: int, use: Use | None = None) -> NodeDevices:
+    def seats(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
         """A node's devices, in the use that they are in or in another."""
         return NodeDevices(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
 
-    def known(self, demand: Demand, kind: NodeKind) -> Verdict | None:
+    def known(self, demand: ClaimsToAllocate, kind: NodeKind) -> SearchVerdict | None:
         """What was found out on such nodes for this demand, or for one that may have the very same devices."""
-        known: Verdict | None = kind.memo.get(demand)
+        known: SearchVerdict | None = kind.memo.get(demand)
         if known is not None:
             return known if known.stamp == kind.sight.stamp else None
         problem = self._problem(demand, kind)
@@ -136,8 +138,14 @@ class Searches:
         return known
 
     def verdict(
-        self, demand: Demand, kind: NodeKind, slot: int, *, use: Use | None = None, limit_s: float | None = None
-    ) -> Work[Verdict]:
+        self,
+        demand: ClaimsToAllocate,
+        kind: NodeKind,
+        slot: int,
+        *,
+        use: DeviceUse | None = None,
+        limit_s: float | None = None,
+    ) -> Work[SearchVerdict]:
         """For nodes of this kind, this one among them; whatever the shared pools they see. Raises TimedOut.
 
         `limit_s` is `limits.resting_s` unless it is given.
@@ -148,15 +156,21 @@ class Searches:
         return (yield from self._within(self._searching(demand, kind, slot, use), demand, kind, limit_s))
 
     def here(
-        self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None, *, limit_s: float | None = None
-    ) -> Work[Verdict]:
+        self,
+        demand: ClaimsToAllocate,
+        kind: NodeKind,
+        slot: int,
+        use: DeviceUse | None = None,
+        *,
+        limit_s: float | None = None,
+    ) -> Work[SearchVerdict]:
         """For this node, which may see shared pools: those may have other numbers on other nodes. Raises TimedOut."""
         if not kind.sight.views:
             return (yield from self.verdict(demand, kind, slot, use=use, limit_s=limit_s))
         work = self._searching_here(demand, kind, slot, use)
         return (yield from self._within(work, self._asked(demand, slot, use), kind, limit_s))
 
-    def _asked(self, demand: Demand, slot: int, use: Use | None) -> Hashable:
+    def _asked(self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None) -> Hashable:
         """What is not begun again for a while if it takes too long; of shared pools the kind does not tell in which use."""
         return demand if use is None else (demand, slot, self.seats(slot, use).in_use)
 
@@ -196,7 +210,9 @@ class Searches:
 
     # -- searching -----------------------------------------------------------------------------------------------------
 
-    def _searching(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Work[Verdict]:
+    def _searching(
+        self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
+    ) -> Work[SearchVerdict]:
         if kind.sight.views:
             verdict = yield from self._searching_here(demand, kind, slot, use)
             self._remember(kind, demand, verdict)
@@ -213,7 +229,9 @@ class Searches:
             self._remember(kind, problem, told(verdict, demand))
         return verdict
 
-    def _searching_here(self, demand: Demand, kind: NodeKind, slot: int, use: Use | None = None) -> Work[Verdict]:
+    def _searching_here(
+        self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
+    ) -> Work[SearchVerdict]:
         """The last answer holds as long as all that a search reads of this node is in the same use."""
         seats = self.seats(slot, use)
         last = self._here.get((demand, slot))
@@ -224,41 +242,41 @@ class Searches:
         self._here.put((demand, slot), (kind, seats.in_use, verdict))
         return verdict
 
-    def _judging(self, demand: Demand, seats: NodeDevices, stamp: int) -> Work[Verdict]:
+    def _judging(self, demand: ClaimsToAllocate, seats: NodeDevices, stamp: int) -> Work[SearchVerdict]:
         order = self._orders(demand, seats) if self._orders is not None else None
-        search = Search(demand, seats, placeholders(demand), order=order)
+        search = Allocator(demand, seats, placeholders(demand), order=order)
         try:
             picked = yield from search.running()
         except FailedOnNode as error:
-            return Verdict(str(error), failed=False, stamp=stamp)
+            return SearchVerdict(str(error), failed=False, stamp=stamp)
         except AllocationError as error:
-            return Verdict(str(error), failed=True, stamp=stamp)
+            return SearchVerdict(str(error), failed=True, stamp=stamp)
         finally:
             if self._searched is not None:
                 self._searched(search.steps)
         if picked is None:
-            return Verdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
-        return Verdict("", failed=False, stamp=stamp, picked=tuple(picked))
+            return SearchVerdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
+        return SearchVerdict("", failed=False, stamp=stamp, picked=tuple(picked))
 
-    def _remember(self, kind: NodeKind, asked: Hashable, answer: Verdict | Told | _Late) -> None:
+    def _remember(self, kind: NodeKind, asked: Hashable, answer: SearchVerdict | Told | _Late) -> None:
         if len(kind.memo) >= _MEMO_MAX:
             kind.memo.clear()
         kind.memo[asked] = answer
 
-    def _problem(self, demand: Demand, kind: NodeKind) -> Problem | None:
+    def _problem(self, demand: ClaimsToAllocate, kind: NodeKind) -> Problem | None:
         """What a search on such nodes rests on; None where it cannot be said so briefly, or is not known yet."""
         if not demand.form or kind.sight.views:
             return None
         memo = kind.key[0].memo
         masks = []
         for _, _, ask in demand.asks:
-            candidates: Candidates | None = memo.get(ask.selectors)
+            candidates: CandidateDevices | None = memo.get(ask.selectors)
             if candidates is None or candidates.faults:
                 return None
             masks.append(candidates.mask)
         return self, demand.form, tuple(masks)
 
-    def _selecting(self, demand: Demand, kind: NodeKind, slot: int) -> Work[None]:
+    def _selecting(self, demand: ClaimsToAllocate, kind: NodeKind, slot: int) -> Work[None]:
         """What each ask may have on such nodes."""
         if not demand.form:
             return
@@ -274,19 +292,19 @@ class Searches:
             memo[ask.selectors] = seats.selectable(ask)
 
 
-def told(verdict: Verdict, demand: Demand) -> Told:
+def told(verdict: SearchVerdict, demand: ClaimsToAllocate) -> Told:
     """A verdict without the demand: picked devices say by number which alternative they are for."""
     return verdict, tuple(demand.claims[p.claim].requests[p.request].asks.index(p.ask) for p in verdict.picked)
 
 
-def retold(found: Told, demand: Demand) -> Verdict:
+def retold(found: Told, demand: ClaimsToAllocate) -> SearchVerdict:
     """The same for another demand of equal form."""
     verdict, alternatives = found
     asks = (demand.claims[p.claim].requests[p.request].asks[at] for p, at in zip(verdict.picked, alternatives))
     return verdict._replace(picked=tuple(p._replace(ask=ask) for p, ask in zip(verdict.picked, asks)))
 
 
-def placeholders(demand: Demand) -> tuple[str, ...]:
+def placeholders(demand: ClaimsToAllocate) -> tuple[str, ...]:
     """Stand for the claims' names in what is kept for claims of any name."""
     return tuple(f"\0{c}\0" for c in range(len(demand.claims)))
 
@@ -298,7 +316,7 @@ def named(text: str, names: Sequence[str]) -> str:
     return text
 
 
-_NO_LIMITS: Final = Limits()
+_NO_LIMITS: Final = SearchLimits()
 _BUDGET_S: Final = 0.0003
 _AHEAD_S: Final = 0.005
 """What takes longer is put off until Verify, if the node is chosen: some searches take seconds."""
@@ -308,7 +326,7 @@ _BOARDS_MAX: Final = 1024
 
 
 @dataclass(slots=True)
-class DemandVerdicts:
+class ClaimsVerdicts:
     """One demand. The sets are disjoint, and what is in none of them was not looked at."""
 
     position: int
@@ -345,9 +363,9 @@ class NodeVerdicts:
         on_nodes: DeviceNodes,
         use: AllocationState,
         clock: Clock,
-        rules: Rules,
+        rules: AllocatorFeatures,
         *,
-        limits: Limits = _NO_LIMITS,
+        limits: SearchLimits = _NO_LIMITS,
         orders: Orders | None = None,
         searched: Callable[[int], None] | None = None,
     ) -> None:
@@ -355,17 +373,17 @@ class NodeVerdicts:
         self._on_nodes = on_nodes
         self._clock = clock
         self.limits: Final = limits
-        self._searches = Searches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
-        self._boards: BoundedCache[Demand, DemandVerdicts] = BoundedCache(_BOARDS_MAX)
+        self._searches = NodeSearches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
+        self._boards: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_BOARDS_MAX)
 
-    def look(self, demand: Demand, nodes: NodeSet) -> DemandVerdicts:
+    def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> ClaimsVerdicts:
         """The board as of now, after a look at some nodes of which nothing is known."""
         board = self._board(demand)
         if board.kinds_left:
             self._look_at_kinds(demand, board, nodes)
         return board
 
-    def look_at_all(self, demand: Demand, nodes: NodeSet) -> Work[DemandVerdicts]:
+    def look_at_all(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
         """The board after a look at each kind of these nodes. What takes too long is put off all the same."""
         board = self._board(demand)
         seen = board.seen
@@ -380,7 +398,7 @@ class NodeVerdicts:
         board.kinds_left = bool(self._on_nodes.placed & ~(board.seen | board.put_off))
         return board
 
-    def first_error(self, demand: Demand, nodes: NodeSet) -> Work[tuple[int, str] | None]:
+    def first_error(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[tuple[int, str] | None]:
         """The first of these nodes, by slot, whose search ends the attempt, with the error.
 
         A search that takes too long is left to Verify.
@@ -399,19 +417,19 @@ class NodeVerdicts:
             yield
         return None
 
-    def _board(self, demand: Demand) -> DemandVerdicts:
+    def _board(self, demand: ClaimsToAllocate) -> ClaimsVerdicts:
         on_nodes = self._on_nodes
         on_nodes.catch_up()
         board = self._boards.get(demand)
         changed = on_nodes.changed_since(board.position) if board is not None else None
         if board is None or changed is None or board.shared_stamp != on_nodes.shared_stamp:
-            board = DemandVerdicts(on_nodes.position, on_nodes.shared_stamp)
+            board = ClaimsVerdicts(on_nodes.position, on_nodes.shared_stamp)
         else:
             board.position = on_nodes.position
             self._look_again(demand, board, set(changed))
         return self._boards.put(demand, board)
 
-    def verdict(self, demand: Demand, slot: int, *, limit_s: float | None = None) -> Work[Verdict]:
+    def verdict(self, demand: ClaimsToAllocate, slot: int, *, limit_s: float | None = None) -> Work[SearchVerdict]:
         """The exact answer for one node. Raises TimedOut."""
         kind = self._on_nodes.kind(slot)
         if kind is None:
@@ -422,7 +440,9 @@ class NodeVerdicts:
             self._note(board, verdict, board.put_off & kind.nodes)
         return verdict
 
-    def verdict_if(self, demand: Demand, slot: int, use: Use, *, limit_s: float | None = None) -> Work[Verdict]:
+    def verdict_if(
+        self, demand: ClaimsToAllocate, slot: int, use: DeviceUse, *, limit_s: float | None = None
+    ) -> Work[SearchVerdict]:
         """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
         self._on_nodes.catch_up()
         kind = self._on_nodes.kind_if(slot, use)
@@ -430,7 +450,7 @@ class NodeVerdicts:
             return NO_DEVICES
         return (yield from self._searches.here(demand, kind, slot, use, limit_s=limit_s))
 
-    def fit(self, demand: Demand) -> NodeSet:
+    def fit(self, demand: ClaimsToAllocate) -> NodeSet:
         """The nodes that are known to have the devices."""
         board = self._boards.get(demand)
         return board.fit if board is not None else EMPTY
@@ -451,8 +471,8 @@ class NodeVerdicts:
         return out
 
     def picked(
-        self, demand: Demand, slot: int, use: Use | None = None, *, limit_s: float | None = None
-    ) -> Work[Verdict]:
+        self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None = None, *, limit_s: float | None = None
+    ) -> Work[SearchVerdict]:
         """What the claims would get on this node, or why they get nothing. Raises TimedOut. `use`: as `verdict_if`."""
         if use is not None:
             return (yield from self.verdict_if(demand, slot, use, limit_s=limit_s))
@@ -464,15 +484,15 @@ class NodeVerdicts:
 
     def allocate(  # noqa: PLR0913 (what a search needs)
         self,
-        demand: Demand,
+        demand: ClaimsToAllocate,
         slot: int,
         *,
         node_name: str,
         names: Sequence[str],
         chance: random.Random,
-        use: Use | None = None,
+        use: DeviceUse | None = None,
         limit_s: float | None = None,
-    ) -> tuple[AllocationResult, ...] | Verdict:
+    ) -> tuple[AllocationResult, ...] | SearchVerdict:
         """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut.
 
         Blocks the event loop while it searches, for `limit_s` at most (`limits.holding_s` by default), unless `picked` was asked before. `use`: as
@@ -486,7 +506,7 @@ class NodeVerdicts:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _look_again(self, demand: Demand, board: DemandVerdicts, slots: set[int]) -> None:
+    def _look_again(self, demand: ClaimsToAllocate, board: ClaimsVerdicts, slots: set[int]) -> None:
         """At nodes that changed; a few at once, many as if they were new."""
         self._forget(board, nodeset.of(slots))
         if len(slots) > _FEW:
@@ -501,7 +521,7 @@ class NodeVerdicts:
             if kind is not None:
                 self._look_ahead(demand, board, kind, nodes=1 << slot)
 
-    def _look_ahead(self, demand: Demand, board: DemandVerdicts, kind: NodeKind, *, nodes: NodeSet) -> None:
+    def _look_ahead(self, demand: ClaimsToAllocate, board: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet) -> None:
         """At nodes of one kind, if that can be done in time."""
         try:
             verdict = finish(self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S))
@@ -510,7 +530,7 @@ class NodeVerdicts:
         else:
             self._note(board, verdict, nodes)
 
-    def _look_at_kinds(self, demand: Demand, board: DemandVerdicts, nodes: NodeSet) -> None:
+    def _look_at_kinds(self, demand: ClaimsToAllocate, board: ClaimsVerdicts, nodes: NodeSet) -> None:
         """Costs what is new and can be afforded, never a look at all kinds: there may be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
         seen = board.seen | board.put_off
@@ -530,7 +550,9 @@ class NodeVerdicts:
         assert kind is not None
         return kind
 
-    def _look_at(self, demand: Demand, board: DemandVerdicts, kind: NodeKind, *, nodes: NodeSet) -> Work[None]:
+    def _look_at(
+        self, demand: ClaimsToAllocate, board: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet
+    ) -> Work[None]:
         """At nodes of one kind, as long as a search may take."""
         try:
             verdict = yield from self._searches.verdict(demand, kind, (nodes & -nodes).bit_length() - 1)
@@ -539,7 +561,7 @@ class NodeVerdicts:
         else:
             self._note(board, verdict, nodes)
 
-    def _note(self, board: DemandVerdicts, verdict: Verdict, nodes: NodeSet) -> None:
+    def _note(self, board: ClaimsVerdicts, verdict: SearchVerdict, nodes: NodeSet) -> None:
         board.put_off &= ~nodes
         if not verdict.refusal:
             board.fit |= nodes
@@ -547,7 +569,7 @@ class NodeVerdicts:
             into = board.failed if verdict.failed else board.refused
             into[verdict.refusal] = into.get(verdict.refusal, EMPTY) | nodes
 
-    def _forget(self, board: DemandVerdicts, nodes: NodeSet) -> None:
+    def _forget(self, board: ClaimsVerdicts, nodes: NodeSet) -> None:
         board.fit &= ~nodes
         board.put_off &= ~nodes
         board.refused = {text: left for text, some in board.refused.items() if (left := some & ~nodes)}

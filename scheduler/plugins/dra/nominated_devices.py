@@ -45,8 +45,8 @@ from scheduler.plugins.dra.allocator import AllocationError
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.hints import FREED, Frees
-from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S, NodeVerdicts, Verdict
-from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S, NodeVerdicts, SearchVerdict
+from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 
@@ -174,7 +174,7 @@ class NominatedDevices:
         self._holders = holders
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
-        self._reached: WeakKeyDictionary[PoolVisibility, dict[Demand, bool]] = WeakKeyDictionary()
+        self._reached: WeakKeyDictionary[PoolVisibility, dict[ClaimsToAllocate, bool]] = WeakKeyDictionary()
         self._dues: BoundedCache[int, _Dues] = BoundedCache(_REMEMBERED)
         """By slot."""
         self._avoided: dict[str, _Avoided] = {}
@@ -238,7 +238,7 @@ class NominatedDevices:
                 return ()
             finally:
                 known.blocked_s += self._clock.now() - began
-            if not isinstance(found, Verdict):
+            if not isinstance(found, SearchVerdict):
                 return found
         return ()
 

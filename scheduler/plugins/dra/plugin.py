@@ -35,20 +35,20 @@ from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
 from scheduler.plugins.dra.error_nodes import ErrorNodes
-from scheduler.plugins.dra.explain import Explanations
+from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
-from scheduler.plugins.dra.hints import Hints
-from scheduler.plugins.dra.node_devices import Rules
+from scheduler.plugins.dra.hints import DynamicResourcesHints
+from scheduler.plugins.dra.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.node_verdicts import (
     CANNOT_ALLOCATE,
     LONGEST_ATTEMPT_S,
     NodeVerdicts,
-    Verdict,
+    SearchVerdict,
     limits_of,
     named,
 )
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
-from scheduler.plugins.dra.requests import Demand, Demands, request_problem, unreadable
+from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
 from scheduler.plugins.dra.search_order import packing
 from scheduler.plugins.dra.selectors import SelectorSets
@@ -61,7 +61,7 @@ class DynamicResources:
     """PreEnqueue, PreFilter, Filter, Verify, PostFilter, Reserve, PreBind."""
 
     name: Final = PLUGIN
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     pre_bind_parallel: Final = True
     reads: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
@@ -76,20 +76,20 @@ class DynamicResources:
         self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
-        self._demands = Demands(self._devices.classes, sets, gates)
+        self._demands = ClaimParser(self._devices.classes, sets, gates)
         ours = handle.ours
         self.is_brief = not ours.parity
         self._clock = handle.clock
         self._extended = ExtendedResources(self._nodes, self._devices, self._demands, gates=gates)
         self._binder = ClaimBinder(args, handle)
         self._packs = ours.device_scoring == "pack"
-        self._minds_users = not ours.parity
-        self._hints = Hints(handle)
+        self._limits_consumers = not ours.parity
+        self._hints = DynamicResourcesHints(handle)
         self._boards = NodeVerdicts(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
-            rules := Rules.of(gates, old_shares=not ours.parity, merges_terms=not ours.parity),
+            rules := AllocatorFeatures.of(gates, old_shares=not ours.parity, merges_terms=not ours.parity),
             limits=limits_of(args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
@@ -98,7 +98,7 @@ class DynamicResources:
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._boards)
         self._evicting = DevicePreemption(handle, self._boards, self.pre_filter)
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
-        self._accounts = Explanations(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
+        self._accounts = DeviceExplanations(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class DynamicResources:
         worn_out = []
         for at, claim in enumerate(claims):
             if claim.status.allocation is not None:
-                if self._minds_users and is_full(claim, pod.uid):
+                if self._limits_consumers and is_full(claim, pod.uid):
                     return _unresolvable(
                         f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
                     )
@@ -242,7 +242,7 @@ class DynamicResources:
                 groups[_too_few(text)] = out & nodes
         return groups
 
-    def _first_error(self, demand: Demand, nodes: NodeSet) -> Work[tuple[int, str] | None]:
+    def _first_error(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[tuple[int, str] | None]:
         """What ends the attempt: the error that the allocator meets on any of the nodes, of several that of the first slot."""
         nodes &= yield from self._error_nodes.of(demand)
         return (yield from self._boards.first_error(demand, nodes)) if nodes else None
@@ -258,7 +258,7 @@ class DynamicResources:
 
         return metered(work, self._clock, spend)
 
-    def vouches(self, state: CycleState, pod: PodInfo) -> bool:
+    def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Without claims to allocate there is nothing more to ask of a node."""
         known = state.get(STATE) if state.has(STATE) else None
         return known is None or all(variant.demand is None for variant in known.variants)
@@ -287,7 +287,7 @@ class DynamicResources:
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
         """Of equal nodes those with the fewest devices left, so that what asks for many finds them together."""
-        if not self._packs or not state.has(STATE) or self.vouches(state, pod):
+        if not self._packs or not state.has(STATE) or self.filter_is_exact(state, pod):
             return nodes
         known = state.get(STATE)
         fit = sum(self._boards.fit(v.demand) & v.nodes for v in known.variants if v.demand is not None)
@@ -301,9 +301,9 @@ class DynamicResources:
         """Its claims give their devices back, if it was the last to use them."""
         self._evicting.left(state, other, slot)
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Nodes that have too few devices for the pod, but would have enough."""
-        return self._evicting.relents(state, pod, no, nodes=nodes, timed=self._timed)
+        return self._evicting.preemptible_nodes(state, pod, no, nodes=nodes, timed=self._timed)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class DynamicResources:
         best = int(scores[slots].max(initial=0))
         return scores * 100 // best if best > 0 else scores
 
-    def _refusal(self, verdict: Verdict, variant: Variant) -> Rejection | None:
+    def _refusal(self, verdict: SearchVerdict, variant: Variant) -> Rejection | None:
         if not verdict.refusal:
             return None
         text = named(verdict.refusal, variant.names)
@@ -379,7 +379,7 @@ class DynamicResources:
             return self._timed_out(slot)
         except AllocationError as error:
             return Rejection(self.name, Code.ERROR, (named(str(error), variant.names),))
-        if isinstance(found, Verdict):
+        if isinstance(found, SearchVerdict):
             return self._refusal(found, variant) or _unresolvable(CANNOT_ALLOCATE)
         known.special, known.mappings = variant.special, variant.mappings
         for claim, allocation in zip(variant.claims, found):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.cache.devices.allocation_state import Use
+from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import T, Work, finish
@@ -24,7 +24,7 @@ from scheduler.framework.interface import CycleState, DryRun, StateKey
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.hints import Frees
-from scheduler.plugins.dra.node_verdicts import NO_DEVICES, NodeVerdicts, Verdict
+from scheduler.plugins.dra.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
 from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, Kept, Look, NominatedDevices
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 
@@ -39,7 +39,7 @@ _REMEMBERED: Final = 4096
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
-class Timed(Protocol):
+class TimeLimit(Protocol):
     """Limits the time that an attempt may search."""
 
     def __call__(self, known: DeviceState, work: Work[T]) -> Work[T]:
@@ -95,7 +95,7 @@ class DevicePreemption:
         """That of the nodes which this trial is about."""
         return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
 
-    def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Verdict]:
+    def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[SearchVerdict]:
         """The exact answer for one node, in this trial if it is one. Raises TimedOut.
 
         An error that the search meets only because devices are kept for nominated pods, or given back by pods that may be
@@ -110,7 +110,7 @@ class DevicePreemption:
         as_it_is = yield from self._boards.verdict(variant.demand, slot)
         return as_it_is if use is None or as_it_is.failed else NO_DEVICES
 
-    def use(self, state: CycleState, pod: PodInfo, slot: int) -> Use | None:
+    def use(self, state: CycleState, pod: PodInfo, slot: int) -> DeviceUse | None:
         """What is in use there for this pod, in this trial if it is one; None if it is as it is."""
         known, freed = state.get(STATE), _NOTHING
         kept = self._elsewhere(known, pod, slot)
@@ -119,7 +119,7 @@ class DevicePreemption:
             freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
         return self._keeping.as_if(freed, kept) if freed or kept else None
 
-    def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> Use | None:
+    def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> DeviceUse | None:
         """What is in use there for a pod that yields to those nominated; None if it is as it is."""
         kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
         return self._keeping.as_if(_NOTHING, kept) if kept else None
@@ -144,7 +144,9 @@ class DevicePreemption:
 
     # -- would an eviction help ----------------------------------------------------------------------------------------
 
-    def relents(self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet, timed: Timed) -> Work[NodeSet]:
+    def preemptible_nodes(
+        self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet, timed: TimeLimit
+    ) -> Work[NodeSet]:
         """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone.
 
         `timed` counts what it takes. Of what takes too long, or comes after that, nothing is hoped.
@@ -167,7 +169,7 @@ class DevicePreemption:
             yield
         return helped
 
-    def _suffices(self, known: DeviceState, as_if: HypotheticalNode, timed: Timed) -> Work[bool]:
+    def _suffices(self, known: DeviceState, as_if: HypotheticalNode, timed: TimeLimit) -> Work[bool]:
         variant = known.variant(as_if.slot)
         freed = as_if.freed - {claim.uid for claim in known.claims}
         if variant is None or variant.demand is None or not freed:
@@ -178,7 +180,7 @@ class DevicePreemption:
         except (AttemptError, TimedOut):
             return False
 
-    def _fits(self, variant: Variant, slot: int, use: Use) -> bool:
+    def _fits(self, variant: Variant, slot: int, use: DeviceUse) -> bool:
         """Blocks the event loop while it searches."""
         assert variant.demand is not None
         try:

@@ -2,7 +2,7 @@
 
 What the claims of a pod ask for, worked out once and shared by all pods that ask alike (docs/spec/dra.md §4.4).
 
-A demand is free of names: equal specs of claims, of equal classes, are one `Demand`, whatever the claims are called.
+A demand is free of names: equal specs of claims, of equal classes, are one `ClaimsToAllocate`, whatever the claims are called.
 
 Whether a claim's requests can be asked at all, before any node is looked at (docs/spec/dra.md §3.3).
 """
@@ -30,14 +30,14 @@ from scheduler.cache.devices.manager import DeviceClasses, SharedDRAManager
 from scheduler.core.caching import BoundedCache
 from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PRIORITIZED_LIST
 from scheduler.framework.status import Code
-from scheduler.plugins.dra.constraints import Constraint
+from scheduler.plugins.dra.constraints import AllocationConstraint
 from scheduler.plugins.dra.selectors import Selectors, SelectorSets
 
 _DEMANDS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class RequestData:
     """One request, or one alternative of it. `problem` is what is wrong with it, said behind `claim C, request R`."""
 
     request: str
@@ -63,31 +63,31 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RequestDemand:
+class RequestAlternatives:
     """One request with its alternatives, a single one if it has none."""
 
     name: str
-    asks: tuple[Ask, ...]
+    asks: tuple[RequestData, ...]
     is_list: bool
     problem: str = ""
     """What is wrong before any alternative is looked at, with `{claim}` for the claim's name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClaimDemand:
+class ClaimToAllocate:
     """One claim."""
 
-    requests: tuple[RequestDemand, ...]
-    constraints: tuple[Constraint, ...]
+    requests: tuple[RequestAlternatives, ...]
+    constraints: tuple[AllocationConstraint, ...]
     spec: DeviceClaim
     constraint_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class ClaimsToAllocate:
     """All claims of a pod that are to be allocated. Compared by identity."""
 
-    claims: tuple[ClaimDemand, ...]
+    claims: tuple[ClaimToAllocate, ...]
     has_lists: bool
     """Whether any request has alternatives."""
     has_admin: bool
@@ -96,7 +96,7 @@ class Demand:
     """Equal for demands that differ in nothing but their selectors and classes; b"" if something is wrong with it."""
 
     @property
-    def asks(self) -> Sequence[tuple[int, int, Ask]]:
+    def asks(self) -> Sequence[tuple[int, int, RequestData]]:
         """(claim, request, ask) in order."""
         return [
             (c, r, ask)
@@ -114,17 +114,17 @@ def _amount(value: object) -> int:
 _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 
 
-class Demands:
+class ClaimParser:
     """Makes demands, and keeps each as long as the specs of its own classes do not change."""
 
     def __init__(self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str]) -> None:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
-        self._known: BoundedCache[Hashable, tuple[int, Demand]] = BoundedCache(_DEMANDS_MAX)
+        self._known: BoundedCache[Hashable, tuple[int, ClaimsToAllocate]] = BoundedCache(_DEMANDS_MAX)
         """With the generation of the classes for which the demand is known to hold."""
 
-    def of(self, claims: Sequence[ResourceClaim]) -> Demand:
+    def of(self, claims: Sequence[ResourceClaim]) -> ClaimsToAllocate:
         """The demand of these claims together, in this order."""
         key = tuple(_encode(claim.spec.devices) for claim in claims)
         generation = self._classes.generation
@@ -135,33 +135,33 @@ class Demands:
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
         has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
-        demand = Demand(made, has_lists, has_admin, _form(made))
+        demand = ClaimsToAllocate(made, has_lists, has_admin, _form(made))
         self._known.put(key, (generation, demand))
         return demand
 
-    def _holds(self, demand: Demand) -> bool:
+    def _holds(self, demand: ClaimsToAllocate) -> bool:
         """Whether every class that the demand uses is as it was; other classes and their metadata do not matter."""
         return all(
             _spec(self._classes.get(ask.spec.device_class_name)) == _spec(ask.device_class) for *_, ask in demand.asks
         )
 
-    def _claim(self, spec: DeviceClaim) -> ClaimDemand:
+    def _claim(self, spec: DeviceClaim) -> ClaimToAllocate:
         requests = []
         for request in spec.requests:
             alternatives = request.first_available or (request.exactly or ExactDeviceRequest(),)
             is_list = bool(request.first_available)
             asks = tuple(self._ask(request.name, each, is_list=is_list) for each in alternatives)
-            requests.append(RequestDemand(request.name, asks, is_list, self._gated(request.name, asks, is_list)))
+            requests.append(RequestAlternatives(request.name, asks, is_list, self._gated(request.name, asks, is_list)))
         lists = LIST_TYPES in self._gates
         constraints, problem = [], ""
         for at, constraint in enumerate(spec.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 problem = f"constraint #{at}: empty constraint (unsupported constraint type?)"
                 break
-            constraints.append(Constraint(constraint, lists=lists))
-        return ClaimDemand(tuple(requests), tuple(constraints), spec, problem)
+            constraints.append(AllocationConstraint(constraint, lists=lists))
+        return ClaimToAllocate(tuple(requests), tuple(constraints), spec, problem)
 
-    def _gated(self, name: str, asks: Sequence[Ask], is_list: bool) -> str:
+    def _gated(self, name: str, asks: Sequence[RequestData], is_list: bool) -> str:
         if is_list and PRIORITIZED_LIST not in self._gates:
             return f"claim {{claim}}, request {name}: has subrequests, but the DRAPrioritizedList feature is disabled"
         if CONSUMABLE not in self._gates:
@@ -174,7 +174,7 @@ class Demands:
                     )
         return ""
 
-    def _ask(self, request: str, spec: ExactDeviceRequest, *, is_list: bool) -> Ask:
+    def _ask(self, request: str, spec: ExactDeviceRequest, *, is_list: bool) -> RequestData:
         full_name = f"{request}/{spec.name}" if is_list else request
         own_name = spec.name if is_list else request
         device_class = self._classes.get(spec.device_class_name)
@@ -186,7 +186,7 @@ class Demands:
             selectors = self._sets.of(
                 (*((True, at, text) for at, text in enumerate(of_class)), *((False, at, t) for at, t in enumerate(own)))
             )
-        return Ask(request, full_name, own_name, spec, device_class, selectors, problem)
+        return RequestData(request, full_name, own_name, spec, device_class, selectors, problem)
 
     def _problem(self, spec: ExactDeviceRequest, device_class: DeviceClass | None) -> str:
         empty = next((at for at, each in enumerate(spec.selectors) if each.cel is None), None)
@@ -209,7 +209,7 @@ def _spec(device_class: DeviceClass | None) -> DeviceClassSpec | None:
     return device_class.spec if device_class is not None else None
 
 
-def _form(claims: Sequence[ClaimDemand]) -> bytes:
+def _form(claims: Sequence[ClaimToAllocate]) -> bytes:
     """What a search reads of a demand beside which devices may be selected."""
     if any(claim.constraint_problem or any(r.problem for r in claim.requests) for claim in claims):
         return b""

@@ -17,7 +17,7 @@ from scheduler.framework.interface import Scores
 from scheduler.plugins.dra.allocator import Picked
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.node_verdicts import NodeVerdicts
-from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.state import DeviceState
 
 _MOST: Final = 8
@@ -57,7 +57,7 @@ class AlternativesScore:
                     yield
         return out
 
-    def _of_search(self, demand: Demand, alike: NodeSet) -> Work[int]:
+    def _of_search(self, demand: ClaimsToAllocate, alike: NodeSet) -> Work[int]:
         try:
             verdict = yield from self._boards.verdict(demand, alike.bit_length() - 1)
         except TimedOut:
@@ -65,7 +65,7 @@ class AlternativesScore:
         return _of_picked(demand, verdict.picked)
 
 
-def _of_picked(demand: Demand, picked: Sequence[Picked]) -> int:
+def _of_picked(demand: ClaimsToAllocate, picked: Sequence[Picked]) -> int:
     chosen = {(each.claim, each.request): each.ask for each in picked}
     return sum(
         _MOST - demand.claims[c].requests[r].asks.index(ask)

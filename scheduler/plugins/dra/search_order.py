@@ -13,15 +13,15 @@ from typing import TypeAlias
 from scheduler.plugins.dra.allocator import Order
 from scheduler.plugins.dra.constraints import Values
 from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import Ask, Demand
+from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
 
 _Rank: TypeAlias = tuple[float | int, ...]
 
 
-def packing(demand: Demand, seats: NodeDevices) -> Order:
+def packing(demand: ClaimsToAllocate, seats: NodeDevices) -> Order:
     """The order in which a search tries the devices of a node."""
 
-    def order(c: int, ask: Ask) -> Sequence[int]:
+    def order(c: int, ask: RequestData) -> Sequence[int]:
         mask = seats.selectable(ask).mask
         numbers = [n for n in range(len(seats.devices)) if mask >> n & 1]
         if len(numbers) < 2:
@@ -36,7 +36,9 @@ def packing(demand: Demand, seats: NodeDevices) -> Order:
     return order
 
 
-def _group_sizes(demand: Demand, seats: NodeDevices, c: int, ask: Ask, numbers: Sequence[int]) -> dict[int, _Rank]:
+def _group_sizes(
+    demand: ClaimsToAllocate, seats: NodeDevices, c: int, ask: RequestData, numbers: Sequence[int]
+) -> dict[int, _Rank]:
     """Per device: whether its group is too small, and how large it is, for each constraint that wants equal values."""
     claim = demand.claims[c]
     out: dict[int, _Rank] = {}
@@ -78,7 +80,7 @@ def _draw(seats: NodeDevices, number: int, left: dict[int, dict[tuple[str, str],
     return share, spare
 
 
-def _room(seats: NodeDevices, ask: Ask, number: int) -> _Rank:
+def _room(seats: NodeDevices, ask: RequestData, number: int) -> _Rank:
     """What would be left of a shared device, the tightest of its capacities."""
     if not seats.shared >> number & 1:
         return (0.0,)

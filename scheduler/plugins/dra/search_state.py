@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from scheduler.plugins.dra.constraints import Constraint, Known
+from scheduler.plugins.dra.constraints import AllocationConstraint, Known
 from scheduler.plugins.dra.node_devices import Mask
-from scheduler.plugins.dra.requests import Ask
+from scheduler.plugins.dra.requests import RequestData
 
 Left: TypeAlias = Mapping[tuple[str, str], int]
 """(counter set, counter) → amount."""
@@ -52,7 +52,7 @@ class Need(NamedTuple):
     """`needed` devices from `free` are missing, for each of the identical requests `requests` of a claim."""
 
     claim: int
-    asks: tuple[Ask, ...]
+    asks: tuple[RequestData, ...]
     """The request, or its alternatives that are left."""
     free: Mask
     needed: int
@@ -73,7 +73,7 @@ class Need(NamedTuple):
         """Whether devices that other requests have can be used, too."""
         return any(ask.is_admin for ask in self.asks)
 
-    def concerns(self, constraint: Constraint) -> bool:
+    def concerns(self, constraint: AllocationConstraint) -> bool:
         """Whether the constraint holds for every alternative."""
         return all(constraint.concerns(ask.request, ask.full_name) for ask in self.asks)
 

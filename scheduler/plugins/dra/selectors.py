@@ -25,7 +25,7 @@ _ANSWERS_MAX: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SelectorFault:
     """A selector could not be evaluated. `of_class` says whose it is, `at` which of them."""
 
     of_class: bool
@@ -47,9 +47,9 @@ class Selectors:
         self._holding = holding
         self._known = known
 
-    def of(self, kind: DeviceKind) -> bool | Fault:
+    def of(self, kind: DeviceKind) -> bool | SelectorFault:
         """Whether all hold; the first that does not, or that fails, decides."""
-        known: bool | Fault | None = self._known.get(kind.number)
+        known: bool | SelectorFault | None = self._known.get(kind.number)
         if known is None:
             known = self._known[kind.number] = finish(self._evaluating(kind))
         return known
@@ -61,11 +61,11 @@ class Selectors:
                 self._known[kind.number] = yield from self._evaluating(kind)
                 yield
 
-    def _evaluating(self, kind: DeviceKind) -> Work[bool | Fault]:
+    def _evaluating(self, kind: DeviceKind) -> Work[bool | SelectorFault]:
         for of_class, at, expression in self._expressions:
             holds = yield from self._holding(expression, kind)
             if isinstance(holds, str):
-                return Fault(
+                return SelectorFault(
                     of_class,
                     at,
                     holds,

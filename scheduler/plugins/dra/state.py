@@ -10,7 +10,7 @@ from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import StateKey
 from scheduler.framework.status import Groups
-from scheduler.plugins.dra.requests import Demand
+from scheduler.plugins.dra.requests import ClaimsToAllocate
 
 PLUGIN: Final = "DynamicResources"
 
@@ -23,7 +23,7 @@ class Variant(NamedTuple):
 
     nodes: NodeSet
     claims: tuple[ResourceClaim, ...]
-    demand: Demand | None
+    demand: ClaimsToAllocate | None
     special: ResourceClaim | None = None
     mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
     """What its containers get of that claim."""

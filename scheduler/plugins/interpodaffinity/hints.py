@@ -18,7 +18,7 @@ from scheduler.cache.pods.affinity_terms import PodTerm, TermKind, pod_terms
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import NODE_CAME, EventHint, Hint, Topics, by_node_labels, by_pod_labels, label
 from scheduler.framework.memo import queue_itself
-from scheduler.plugins.interpodaffinity.rules import Concerning, RuleBook, selects_all, who
+from scheduler.plugins.interpodaffinity.rules import AffinityRulesCache, MatchingTerms, selects_all, who
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
@@ -39,10 +39,10 @@ class _Keys(NamedTuple):
     """A node without any of the keys may take it."""
 
 
-class Hints:
+class InterPodAffinityHints:
     """What a profile's InterPodAffinity registers."""
 
-    def __init__(self, nodes: Nodes, rules: RuleBook, concerning: Concerning) -> None:
+    def __init__(self, nodes: Nodes, rules: AffinityRulesCache, concerning: MatchingTerms) -> None:
         self._nodes = nodes
         self._rules = rules
         self._concerning = concerning

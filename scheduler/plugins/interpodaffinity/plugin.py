@@ -21,8 +21,8 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Scores, StateKey
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
-from scheduler.plugins.interpodaffinity.hints import Hints
-from scheduler.plugins.interpodaffinity.rules import Concerning, Near, RuleBook, Rules
+from scheduler.plugins.interpodaffinity.hints import InterPodAffinityHints
+from scheduler.plugins.interpodaffinity.rules import AffinityRule, AffinityRules, AffinityRulesCache, MatchingTerms
 
 _Attraction = tuple[int, str, SlotCounts]
 """Weight for each pod counted, topology key, the counts."""
@@ -44,8 +44,8 @@ class InterPodAffinity:
     def __init__(self, args: InterPodAffinityArgs | None, handle: Handle) -> None:
         args = args or InterPodAffinityArgs()
         self._nodes = handle.cluster.nodes
-        self._rules = RuleBook(handle.cluster.namespaces)
-        self._concerning = Concerning(handle.cluster)
+        self._rules = AffinityRulesCache(handle.cluster.namespaces)
+        self._concerning = MatchingTerms(handle.cluster)
         self._hard_weight = args.hard_pod_affinity_weight
         self._ignores_wishes = args.ignore_preferred_terms_of_existing_pods
         self._parity = handle.ours.parity
@@ -78,7 +78,7 @@ class InterPodAffinity:
                 groups[self._kept_away] = out
         return groups
 
-    def minds(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
+    def reads_node_pods(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
         """Whether the pod has rules for others, or any pod has one against it, these newcomers included."""
         rules = self._rules.of(pod)
         if rules.required is not None or rules.required_anti or self._concerning.groups(TermKind.REQUIRED_ANTI, pod):
@@ -120,9 +120,9 @@ class InterPodAffinity:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Pods and nodes that come, change and go, and namespaces whose labels change."""
-        return Hints(self._nodes, self._rules, self._concerning).registered()
+        return InterPodAffinityHints(self._nodes, self._rules, self._concerning).registered()
 
-    def _near_enough(self, pod: PodInfo, rules: Rules) -> NodeSet:
+    def _near_enough(self, pod: PodInfo, rules: AffinityRules) -> NodeSet:
         """Nodes where each required term has a pod in its domain; all that have the keys for the first of a group."""
         assert rules.required is not None
         counts = self._nodes.population.tally(rules.required)
@@ -135,7 +135,7 @@ class InterPodAffinity:
             is_first &= not near.per_domain
         return having if is_first and rules.matches_itself(pod) else admitted
 
-    def _hated(self, rules: Rules) -> NodeSet:
+    def _hated(self, rules: AffinityRules) -> NodeSet:
         out = EMPTY
         for near in rules.required_anti:
             out |= self._domains(self._tally(near), near.topology_key).occupied
@@ -147,8 +147,8 @@ class InterPodAffinity:
             out |= self._domains(group, group.term.topology_key).occupied
         return out
 
-    def _tally(self, near: Near) -> SlotCounts:
+    def _tally(self, near: AffinityRule) -> SlotCounts:
         return self._nodes.population.tally(near.pods)
 
-    def _domains(self, counts: SlotCounts, key: str) -> domains.Domains:
+    def _domains(self, counts: SlotCounts, key: str) -> domains.DomainCounts:
         return domains.of(counts, self._nodes.topologies.of(key))

@@ -25,7 +25,7 @@ _KEPT_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Near:
+class AffinityRule:
     """Pods to be near to, or away from, and over which topology."""
 
     topology_key: str
@@ -33,14 +33,14 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rules:
+class AffinityRules:
     """The four lists, worked out."""
 
     required: Selection | None
     """Pods that match *all* required affinity terms; None when there is no such term."""
     required_keys: tuple[str, ...]
-    required_anti: tuple[Near, ...]
-    preferred: tuple[tuple[int, Near], ...]
+    required_anti: tuple[AffinityRule, ...]
+    preferred: tuple[tuple[int, AffinityRule], ...]
     """With weights: negative for anti-affinity."""
     terms: tuple[PodTerm, ...]
 
@@ -50,19 +50,19 @@ class Rules:
         return self.required is not None and self.required.finds(metadata.namespace, metadata.labels)
 
 
-NO_RULES: Final = Rules(None, (), (), (), ())
+NO_RULES: Final = AffinityRules(None, (), (), (), ())
 _Shape: TypeAlias = tuple[str, bytes]
 
 
-class RuleBook:
+class AffinityRulesCache:
     """Rules by shape, worked out once while no namespace changes."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._seen = -1
-        self._known: BoundedCache[_Shape, Rules] = BoundedCache(_KEPT_MAX)
+        self._known: BoundedCache[_Shape, AffinityRules] = BoundedCache(_KEPT_MAX)
 
-    def of(self, pod: PodInfo) -> Rules:
+    def of(self, pod: PodInfo) -> AffinityRules:
         """The pod's rules. A look-up for the second pod of a shape."""
         terms = pod_terms(pod)
         if not terms:
@@ -76,10 +76,10 @@ class RuleBook:
             known = self._known.put(shape, self._worked_out(terms))
         return known
 
-    def _worked_out(self, terms: tuple[PodTerm, ...]) -> Rules:
+    def _worked_out(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
         required = [term for term in terms if term.kind is TermKind.REQUIRED]
         signs = {TermKind.PREFERRED: 1, TermKind.PREFERRED_ANTI: -1}
-        return Rules(
+        return AffinityRules(
             required=selection(map(self._resolved, required), counts_terminating=True) if required else None,
             required_keys=tuple(dict.fromkeys(term.topology_key for term in required)),
             required_anti=tuple(self._near(term) for term in terms if term.kind is TermKind.REQUIRED_ANTI),
@@ -87,8 +87,8 @@ class RuleBook:
             terms=terms,
         )
 
-    def _near(self, term: PodTerm) -> Near:
-        return Near(term.topology_key, selection((self._resolved(term),), counts_terminating=True))
+    def _near(self, term: PodTerm) -> AffinityRule:
+        return AffinityRule(term.topology_key, selection((self._resolved(term),), counts_terminating=True))
 
     def _resolved(self, term: PodTerm) -> Term:
         wanted = term.namespace_selector
@@ -118,7 +118,7 @@ def who(pod: PodInfo) -> Who:
     return metadata.namespace, frozenset(metadata.labels.items())
 
 
-class Concerning:
+class MatchingTerms:
     """Groups of terms by kind. Forgets everything when a term appears or vanishes, or a namespace changes."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -33,7 +33,7 @@ Size: TypeAlias = tuple[str, int]
 """A resource, and how many binary digits the amount has: a node of fewer digits is too small for the pod."""
 
 
-class Hints:
+class NodeResourcesFitHints:
     """The hints of one profile."""
 
     def __init__(self, ignored: Ignored, served: ServedResources) -> None:

@@ -25,8 +25,16 @@ from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint,
 from scheduler.framework.memo import BySlots, Index, ScoreColumn
 from scheduler.framework.scoring import Demand, ScoredDevices, broken_line, demands
 from scheduler.framework.status import Groups
-from scheduler.plugins.noderesourcesfit.hints import Hints
-from scheduler.plugins.noderesourcesfit.shortage import PLUGIN, Ignored, Room, Shortage, checked, number, rejection
+from scheduler.plugins.noderesourcesfit.hints import NodeResourcesFitHints
+from scheduler.plugins.noderesourcesfit.shortage import (
+    PLUGIN,
+    Ignored,
+    RemainingResources,
+    Shortage,
+    checked,
+    number,
+    rejection,
+)
 
 _EXACT: Final = 2**53 // MAX_NODE_SCORE
 Curve: TypeAlias = npt.NDArray[np.float64]
@@ -144,7 +152,9 @@ class NodeResourcesFit:
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
         """Room on this node."""
-        return Room(self._nodes, checked(pod.requests, self._ignored), slot, self._served.among(pod.requests))
+        return RemainingResources(
+            self._nodes, checked(pod.requests, self._ignored), slot, self._served.among(pod.requests)
+        )
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
         """The requested amounts, and which of them devices may stand in for."""
@@ -168,7 +178,7 @@ class NodeResourcesFit:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""
-        return Hints(self._ignored, self._served).events()
+        return NodeResourcesFitHints(self._ignored, self._served).events()
 
     def _one_by_one(self, pod: PodInfo, nodes: NodeSet) -> Groups:
         wanted, served = checked(pod.requests, self._ignored), self._served.among(pod.requests)

@@ -185,7 +185,7 @@ def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, N
     return {value: slots for value, slots in parts if slots}
 
 
-class Room:
+class RemainingResources:
     """What is left on one node of what a request asks for, as pods leave it and come back."""
 
     __slots__ = ("_left", "_no", "_places", "_value", "_wanted", "_whole")

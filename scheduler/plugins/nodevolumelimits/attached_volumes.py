@@ -22,7 +22,7 @@ PLUGIN: Final = "NodeVolumeLimits"
 _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
-class Wanted(NamedTuple):
+class WantedVolumes(NamedTuple):
     """Good for as long as `Attached.version` stays. Equal ones get equal answers."""
 
     names: tuple[CSISource, ...]
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
         return out
 
 
-def wanted_by(pod: PodInfo, volumes: Volumes) -> Wanted:
+def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
     """In the order of the volumes; the first that is wrong decides."""
     names: dict[CSISource, bool] = {}
     own: set[CSISource] = set()
@@ -57,7 +57,7 @@ def wanted_by(pod: PodInfo, volumes: Volumes) -> Wanted:
             claim = volumes.claims.get_api(use.key)
             problem = _problem(pod, use, claim, volumes)
             if problem is not None or claim is None:
-                return Wanted((), problem=problem, problem_with_csi_node=translation)
+                return WantedVolumes((), problem=problem, problem_with_csi_node=translation)
             named = volumes.attached.names.of(claim)
             if named.name is not None:
                 names[named.name] = named.is_in_tree and names.get(named.name, True)
@@ -72,7 +72,7 @@ def wanted_by(pod: PodInfo, volumes: Volumes) -> Wanted:
         if disk is not None:
             names.setdefault(disk, True)
     in_tree = frozenset(name for name, is_in_tree in names.items() if is_in_tree)
-    return Wanted(tuple(names), in_tree, frozenset(own), None, translation)
+    return WantedVolumes(tuple(names), in_tree, frozenset(own), None, translation)
 
 
 def _problem(pod: PodInfo, use: ClaimUse, claim: PersistentVolumeClaim | None, volumes: Volumes) -> Rejection | None:
@@ -92,7 +92,7 @@ def _error(text: str) -> Rejection:
 MAX_VOLUMES: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
 
 
-class Room:
+class RemainingAttachments:
     """Of the drivers that a pod wants volumes of and that have a limit on the node.
 
     A volume is free again when nobody uses it any more; what is wanted and in use already costs nothing.
@@ -121,9 +121,9 @@ class Room:
             is_held = attached.uses(name, slot) > 0 or (not twice and attached.is_attached(name, slot))
             self._needs[name.driver] = self._needs.get(name.driver, 0) + (not is_held)
 
-    def clone(self) -> Room:
+    def clone(self) -> RemainingAttachments:
         """As it is now."""
-        other = object.__new__(Room)
+        other = object.__new__(RemainingAttachments)
         other._cluster, other._slot, other._wanted = self._cluster, self._slot, self._wanted
         other._is_charged_twice = self._is_charged_twice
         other._left, other._needs = self._left.copy(), self._needs.copy()
@@ -172,15 +172,15 @@ class Room:
             self._needs[name.driver] -= by
 
 
-class Seats:
+class AttachCheck:
     """The verdict on one node. The pod must fit beside those that are to come, and without them (docs/spec/core.md §3.5)."""
 
     __slots__ = ("_fixed", "_here", "_room", "_with")
 
-    def __init__(self, room: Room, *, here: Container[str], fixed: Rejection | None) -> None:
+    def __init__(self, room: RemainingAttachments, *, here: Container[str], fixed: Rejection | None) -> None:
         """`fixed` holds whatever pods are there; `here` are the uids of those that are."""
         self._room = room
-        self._with: Room | None = None
+        self._with: RemainingAttachments | None = None
         self._here = here
         self._fixed = fixed
 

@@ -27,7 +27,7 @@ _DETACHED: Final = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
 _CLAIMS: Final = "pods with claims"
 
 
-class Hints:
+class NodeVolumeLimitsHints:
     """The hints of one profile."""
 
     def __init__(self, *, is_scaling: bool, as_upstream: bool) -> None:

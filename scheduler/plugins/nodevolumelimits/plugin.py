@@ -13,10 +13,17 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, StateKey, Tally
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
-from scheduler.plugins.nodevolumelimits.attached_volumes import MAX_VOLUMES, PLUGIN, Room, Seats, Wanted, wanted_by
-from scheduler.plugins.nodevolumelimits.hints import Hints
+from scheduler.plugins.nodevolumelimits.attached_volumes import (
+    MAX_VOLUMES,
+    PLUGIN,
+    AttachCheck,
+    RemainingAttachments,
+    WantedVolumes,
+    wanted_by,
+)
+from scheduler.plugins.nodevolumelimits.hints import NodeVolumeLimitsHints
 
-_WANTED: Final[StateKey[tuple[int, Wanted]]] = StateKey("nodevolumelimits.wanted")
+_WANTED: Final[StateKey[tuple[int, WantedVolumes]]] = StateKey("nodevolumelimits.wanted")
 
 
 class NodeVolumeLimits:
@@ -34,7 +41,7 @@ class NodeVolumeLimits:
         self._is_charged_twice = handle.ours.count_attached_twice
         self._required = frozenset(handle.ours.require_csi_node_drivers)
         self._is_scaling = VOLUME_LIMIT_SCALING in handle.feature_gates
-        self._hints = Hints(is_scaling=self._is_scaling, as_upstream=handle.ours.parity)
+        self._hints = NodeVolumeLimitsHints(is_scaling=self._is_scaling, as_upstream=handle.ours.parity)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip for pods that have nothing attached."""
@@ -58,8 +65,10 @@ class NodeVolumeLimits:
         wanted = self._wanted(state, pod)
         fixed = next(iter(self._fixed(wanted, 1 << slot)), None)
         names = wanted.names if fixed is None else ()
-        room = Room(self._cluster, slot, names, shared=self._shared(wanted), twice=self._is_charged_twice)
-        return Seats(room, here=self._cluster.nodes.pods(slot).keys(), fixed=fixed)
+        room = RemainingAttachments(
+            self._cluster, slot, names, shared=self._shared(wanted), twice=self._is_charged_twice
+        )
+        return AttachCheck(room, here=self._cluster.nodes.pods(slot).keys(), fixed=fixed)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
         """What it wants: by name where somebody shares it or may come to, else how many of which driver."""
@@ -74,7 +83,7 @@ class NodeVolumeLimits:
         """Volumes are detached, limits grow, drivers and the pod's own claims turn up."""
         return self._hints.events()
 
-    def _wanted(self, state: CycleState, pod: PodInfo) -> Wanted:
+    def _wanted(self, state: CycleState, pod: PodInfo) -> WantedVolumes:
         """As the caches are now: between an attempt and the second look before Bind a claim may be bound."""
         version = self._attached.version
         if state.has(_WANTED):
@@ -85,7 +94,7 @@ class NodeVolumeLimits:
         state.set(_WANTED, (version, wanted))
         return wanted
 
-    def _shared(self, wanted: Wanted) -> frozenset[CSISource]:
+    def _shared(self, wanted: WantedVolumes) -> frozenset[CSISource]:
         """Those that pods beside this one may use: in use or attached somewhere, or for many nodes.
 
         All others are alike, so that the pods of a StatefulSet share answers; that somebody nominated to the same node
@@ -94,7 +103,7 @@ class NodeVolumeLimits:
         users, holders = self._attached.users, self._attached.holders
         return frozenset(name for name in wanted.names if name not in wanted.own or users(name) or holders(name))
 
-    def _fixed(self, wanted: Wanted, nodes: NodeSet) -> Groups:
+    def _fixed(self, wanted: WantedVolumes, nodes: NodeSet) -> Groups:
         """Refusals that no pod on a node makes or mends."""
         groups: Groups = {}
         if wanted.problem_with_csi_node is not None:
@@ -114,7 +123,7 @@ class NodeVolumeLimits:
                 groups[Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,))] = out
         return groups
 
-    def _must_be_there(self, wanted: Wanted) -> Iterator[tuple[str, NodeSet]]:
+    def _must_be_there(self, wanted: WantedVolumes) -> Iterator[tuple[str, NodeSet]]:
         """Drivers without which a node does not do, and the nodes that this is asked of."""
         if not self._required and not self._is_scaling:
             return
@@ -125,7 +134,7 @@ class NodeVolumeLimits:
             elif self._is_scaling and known is not None and known.spec.prevent_pod_scheduling_if_missing:
                 yield driver, ~EMPTY if is_everywhere else self._attached.with_csi_node
 
-    def _full(self, wanted: Wanted, nodes: NodeSet) -> NodeSet:
+    def _full(self, wanted: WantedVolumes, nodes: NodeSet) -> NodeSet:
         """Nodes where some driver cannot attach what it has not attached yet."""
         full = EMPTY
         for driver in wanted.drivers if nodes else ():

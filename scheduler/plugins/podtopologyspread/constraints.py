@@ -71,14 +71,14 @@ class Constraints:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rules:
+class SpreadRules:
     """All that holds for a shape of pods."""
 
     hard: Constraints
     soft: Constraints
 
 
-class Rulebook:
+class SpreadRulesCache:
     """Pod → its rules, for one profile."""
 
     def __init__(self, args: PodTopologySpreadArgs, workloads: Workloads) -> None:
@@ -100,14 +100,14 @@ class Rulebook:
         self._workloads = workloads
         self._generation = workloads.generation
         self._labels_read: Interner[bytes, tuple[str, ...]] = Interner(_KNOWN_MAX)
-        self._own: Interner[Hashable, Rules] = Interner(_KNOWN_MAX)
-        self._by_default: Interner[Hashable, Rules] = Interner(_KNOWN_MAX)
+        self._own: Interner[Hashable, SpreadRules] = Interner(_KNOWN_MAX)
+        self._by_default: Interner[Hashable, SpreadRules] = Interner(_KNOWN_MAX)
 
     def has_hard(self, pod: PodInfo) -> bool:
         """Whether any constraint can refuse nodes. A look-up; for most pods not even that."""
         return bool(pod.spread_shape or self.has_hard_defaults) and bool(self.of(pod).hard.each)
 
-    def of(self, pod: PodInfo) -> Rules:
+    def of(self, pod: PodInfo) -> SpreadRules:
         """What holds for the pod, as its Services and its owner are now. A look-up for a shape that is known."""
         if not pod.spread_shape and not self._defaults:
             return NONE
@@ -131,7 +131,7 @@ class Rulebook:
         who = (owner.api_version, owner.kind, owner.name) if owner is not None else None
         return metadata.namespace, frozenset(labels.items()), who
 
-    def _fresh_defaults(self) -> Interner[Hashable, Rules]:
+    def _fresh_defaults(self) -> Interner[Hashable, SpreadRules]:
         if self._generation != self._workloads.generation:
             self._generation = self._workloads.generation
             self._by_default.clear()
@@ -145,7 +145,7 @@ class Rulebook:
             names.update(requirement.key for requirement in selector.match_expressions)
         return self._labels_read.share(pod.spread_shape, tuple(sorted(names)))
 
-    def _own_of(self, pod: PodInfo) -> Rules:
+    def _own_of(self, pod: PodInfo) -> SpreadRules:
         labels = pod.pod.metadata.labels
         return _rules(
             pod,
@@ -153,7 +153,7 @@ class Rulebook:
             soft_requires_all=True,
         )
 
-    def _defaults_of(self, pod: PodInfo) -> Rules:
+    def _defaults_of(self, pod: PodInfo) -> SpreadRules:
         selector = self._workloads.default_selector(pod.pod)
         if selector is None:
             return NONE
@@ -165,7 +165,7 @@ def _rules(
     constraints: Iterable[tuple[TopologySpreadConstraint, LabelSelector | None]],
     *,
     soft_requires_all: bool,
-) -> Rules:
+) -> SpreadRules:
     hard: list[Constraint] = []
     soft: list[Constraint] = []
     for constraint, selector in constraints:
@@ -173,7 +173,7 @@ def _rules(
             hard.append(_constraint(pod, constraint, selector))
         elif constraint.when_unsatisfiable == "ScheduleAnyway":
             soft.append(_constraint(pod, constraint, selector))
-    return Rules(_together(hard, requires_all=True), _together(soft, requires_all=soft_requires_all))
+    return SpreadRules(_together(hard, requires_all=True), _together(soft, requires_all=soft_requires_all))
 
 
 def _together(constraints: list[Constraint], *, requires_all: bool) -> Constraints:
@@ -212,11 +212,11 @@ def _narrowed(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -
     return LabelSelector(selector.match_labels, (*selector.match_expressions, *own))
 
 
-NONE: Final = Rules(_together([], requires_all=True), _together([], requires_all=True))
+NONE: Final = SpreadRules(_together([], requires_all=True), _together([], requires_all=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Eligible:
+class EligibleNodes:
     """Where the pods of one constraint count."""
 
     nodes: NodeSet | None
@@ -225,20 +225,20 @@ class Eligible:
     """Nodes without the key whose pods count for the value "", if some node really has that value."""
 
 
-class Eligibility:
+class EligibleNodesCache:
     """Constraints of a pod → where each of them counts. Kept while no node object changes."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._known: ByObjects[tuple[Eligible, ...]] = ByObjects(nodes)
+        self._known: ByObjects[tuple[EligibleNodes, ...]] = ByObjects(nodes)
 
-    def of(self, pod: PodInfo, constraints: Constraints) -> tuple[Eligible, ...]:
+    def of(self, pod: PodInfo, constraints: Constraints) -> tuple[EligibleNodes, ...]:
         """One for each constraint, in order."""
         affinity = pod.placement_shape if constraints.honors_affinity else b""
         tolerations = pod.pod.spec.tolerations if constraints.honors_taints else ()
         return self._known.get((constraints, affinity, tolerations), lambda: self._made(pod, constraints))
 
-    def _made(self, pod: PodInfo, constraints: Constraints) -> tuple[Eligible, ...]:
+    def _made(self, pod: PodInfo, constraints: Constraints) -> tuple[EligibleNodes, ...]:
         nodes = self._nodes
         everywhere = nodes.present
         if constraints.requires_all:
@@ -256,12 +256,12 @@ class Eligibility:
             made.append(self._eligible(constraint, included))
         return tuple(made)
 
-    def _eligible(self, constraint: Constraint, included: NodeSet) -> Eligible:
+    def _eligible(self, constraint: Constraint, included: NodeSet) -> EligibleNodes:
         labels, key = self._nodes.labels, constraint.topology_key
         having = labels.having(key)
         counting = included & having
         keyless = included & ~having if labels.equal(key, "") else EMPTY
-        return Eligible(None if counting == having else counting, keyless)
+        return EligibleNodes(None if counting == having else counting, keyless)
 
     def _admitting(self, pod: PodInfo) -> NodeSet:
         spec = pod.pod.spec

@@ -14,7 +14,7 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.nodes.topology import Topology
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.status import Code, Groups, Rejection
-from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, Eligibility
+from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, EligibleNodesCache
 
 PLUGIN: Final = "PodTopologySpread"
 _NO: Final = "node(s) didn't match pod topology spread constraints"
@@ -22,10 +22,10 @@ SKEWED: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, (_NO,))
 KEYLESS: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, (f"{_NO} (missing required label)",))
 
 
-class Hard:
+class HardConstraints:
     """The sets behind Filter. Cost grows with constraints and the number of different counts, not with nodes."""
 
-    def __init__(self, nodes: Nodes, eligibility: Eligibility) -> None:
+    def __init__(self, nodes: Nodes, eligibility: EligibleNodesCache) -> None:
         self._nodes = nodes
         self._eligibility = eligibility
 

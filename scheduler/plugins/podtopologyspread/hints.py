@@ -20,7 +20,7 @@ from scheduler.api.selectors import Anchor, LabelSelector, anchors, probes
 from scheduler.cache.workloads import Controller, selecting_owner
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint, Topics, by_node_labels, by_pod_labels, label
-from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, Rulebook
+from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, SpreadRulesCache
 
 _NEIGHBOUR: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
@@ -33,10 +33,10 @@ _SELECTING: Final = (ClusterEvent(Resource.SERVICE, _CHANGED), ClusterEvent(Reso
 Selecting: TypeAlias = Service | Controller
 
 
-class Hints:
+class PodTopologySpreadHints:
     """The hints of one profile."""
 
-    def __init__(self, rulebook: Rulebook) -> None:
+    def __init__(self, rulebook: SpreadRulesCache) -> None:
         self._rulebook = rulebook
 
     def events(self) -> Sequence[EventHint]:

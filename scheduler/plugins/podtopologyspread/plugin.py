@@ -11,12 +11,12 @@ from scheduler.core.nodeset import NodeSet, Slots
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
 from scheduler.framework.status import SKIP, Groups, Skip
-from scheduler.plugins.podtopologyspread.constraints import Eligibility, Rulebook
-from scheduler.plugins.podtopologyspread.filtering import PLUGIN, Hard
-from scheduler.plugins.podtopologyspread.hints import Hints
-from scheduler.plugins.podtopologyspread.scoring import Frame, Soft
+from scheduler.plugins.podtopologyspread.constraints import EligibleNodesCache, SpreadRulesCache
+from scheduler.plugins.podtopologyspread.filtering import PLUGIN, HardConstraints
+from scheduler.plugins.podtopologyspread.hints import PodTopologySpreadHints
+from scheduler.plugins.podtopologyspread.scoring import CandidateDomains, SoftConstraints
 
-_FRAME: Final[StateKey[Frame]] = StateKey("podtopologyspread.frame")
+_FRAME: Final[StateKey[CandidateDomains]] = StateKey("podtopologyspread.frame")
 _SELECTING_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
 
 
@@ -27,10 +27,12 @@ class PodTopologySpread:
 
     def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
         nodes = handle.cluster.nodes
-        eligibility = Eligibility(nodes)
-        self._rulebook = Rulebook(args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads)
-        self._hard = Hard(nodes, eligibility)
-        self._soft = Soft(nodes, eligibility)
+        eligibility = EligibleNodesCache(nodes)
+        self._rulebook = SpreadRulesCache(
+            args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads
+        )
+        self._hard = HardConstraints(nodes, eligibility)
+        self._soft = SoftConstraints(nodes, eligibility)
         self.reads: tuple[str, ...] = _SELECTING_KINDS if self._rulebook.has_defaults else ()
         """Default constraints count the pods that these select."""
 
@@ -60,4 +62,4 @@ class PodTopologySpread:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Whatever changes the counts or the domains of its hard constraints; see `hints`."""
-        return Hints(self._rulebook).events()
+        return PodTopologySpreadHints(self._rulebook).events()

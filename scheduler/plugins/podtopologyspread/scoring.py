@@ -21,7 +21,13 @@ from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet, Slots
 from scheduler.framework.interface import MAX_NODE_SCORE, Scores
 from scheduler.framework.memo import FEW, ByObjects, BySlots
-from scheduler.plugins.podtopologyspread.constraints import HOSTNAME, Constraint, Constraints, Eligibility, Eligible
+from scheduler.plugins.podtopologyspread.constraints import (
+    HOSTNAME,
+    Constraint,
+    Constraints,
+    EligibleNodes,
+    EligibleNodesCache,
+)
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _TABLE_MAX: Final = 64
@@ -29,7 +35,7 @@ _TABLE_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class CandidateDomains:
     """What a set of candidates means for some constraints."""
 
     constraints: Constraints
@@ -39,20 +45,20 @@ class Frame:
     """One per constraint: the more domains, the more a pod in one of them counts."""
 
 
-class Soft:
+class SoftConstraints:
     """PreScore, Score and NormalizeScore as a dozen vector operations."""
 
-    def __init__(self, nodes: Nodes, eligibility: Eligibility) -> None:
+    def __init__(self, nodes: Nodes, eligibility: EligibleNodesCache) -> None:
         self._nodes = nodes
         self._eligibility = eligibility
-        self._frames: ByObjects[Frame] = ByObjects(nodes, size=256)
+        self._frames: ByObjects[CandidateDomains] = ByObjects(nodes, size=256)
         self._by_node: BySlots[_NodeCounts] = BySlots(nodes)
 
-    def frame(self, constraints: Constraints, candidates: NodeSet) -> Frame:
+    def frame(self, constraints: Constraints, candidates: NodeSet) -> CandidateDomains:
         """Kept while the same pods find the same candidates, as in a row of equal pods they mostly do."""
         return self._frames.get((constraints, candidates), lambda: self._framed(constraints, candidates))
 
-    def raw(self, pod: PodInfo, frame: Frame) -> Scores:
+    def raw(self, pod: PodInfo, frame: CandidateDomains) -> Scores:
         """Matching pods in the node's domains, weighted and rounded: fewest are best."""
         nodes, constraints = self._nodes, frame.constraints
         top = nodes.present.bit_length()
@@ -73,7 +79,7 @@ class Soft:
             scores[nodeset.slots(frame.ignored, nodes.capacity)] = 0
         return scores
 
-    def normalized(self, frame: Frame, scores: Scores, slots: Slots) -> Scores:
+    def normalized(self, frame: CandidateDomains, scores: Scores, slots: Slots) -> Scores:
         """0..100, the fewest pods best; 100 for all if no pod counts anywhere."""
         capacity = self._nodes.capacity
         ignored = nodeset.to_mask(frame.ignored, capacity) if frame.ignored else None
@@ -96,13 +102,13 @@ class Soft:
             out[ignored] = 0
         return out
 
-    def _framed(self, constraints: Constraints, candidates: NodeSet) -> Frame:
+    def _framed(self, constraints: Constraints, candidates: NodeSet) -> CandidateDomains:
         scored = candidates
         if constraints.requires_all:
             for constraint in constraints.each:
                 scored &= self._nodes.labels.having(constraint.topology_key)
         weights = tuple(math.log(self._size(c.topology_key, scored) + 2) for c in constraints.each)
-        return Frame(constraints, candidates & ~scored, weights)
+        return CandidateDomains(constraints, candidates & ~scored, weights)
 
     def _size(self, key: str, scored: NodeSet) -> int:
         """How many domains these nodes are in. Those that lack the key are in one together, the one of the value ""."""
@@ -121,7 +127,7 @@ class Soft:
             part += float(constraint.max_skew - 1)
         return self._without_keyless(part, nodes.labels.having(HOSTNAME))
 
-    def _in_each_domain(self, constraint: Constraint, weight: float, eligible: Eligible, *, top: int) -> _Floats:
+    def _in_each_domain(self, constraint: Constraint, weight: float, eligible: EligibleNodes, *, top: int) -> _Floats:
         topology = self._nodes.topologies.of(constraint.topology_key)
         tally = self._nodes.population.tally(constraint.counted)
         counts = domains.of(tally, topology, eligible.nodes)

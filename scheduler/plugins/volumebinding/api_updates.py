@@ -28,7 +28,7 @@ from scheduler.framework.handle import VolumeMetrics, Writer
 from scheduler.framework.wait import settle
 from scheduler.plugins.volumebinding.assume import pre_bound
 from scheduler.plugins.volumebinding.find import first_miss
-from scheduler.plugins.volumebinding.pod_volumes import DynamicStep, Plan, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, StaticStep, VolumeError
 
 
 def problem_of(decided: PersistentVolumeClaim, now: PersistentVolumeClaim | Broken | None) -> str:
@@ -52,7 +52,7 @@ _DELETE: Final = "Delete"
 """Reclaim policy of volumes that the PV controller deletes with their claim."""
 
 
-class Patience(NamedTuple):
+class WriteDeadline(NamedTuple):
     """How long failures are answered by another try, and whom to tell when that takes its time."""
 
     deadline: float
@@ -71,7 +71,7 @@ class VolumeWriter:
         clock: Clock,
         chance: random.Random,
         metrics: VolumeMetrics,
-        check: Callable[[Plan], object],
+        check: Callable[[BindingPlan], object],
         is_led: Callable[[str, str], bool],
         retries: int,
         checks_live: bool,
@@ -93,7 +93,7 @@ class VolumeWriter:
         self._checks_live = checks_live
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
-    async def write(self, plan: Plan, patience: Patience) -> None:
+    async def write(self, plan: BindingPlan, patience: WriteDeadline) -> None:
         """All volumes, then all claims that are not written yet. Raises what the first failure was.
 
         What is written shows in the plan.
@@ -107,7 +107,7 @@ class VolumeWriter:
                 if not dynamic.is_left:
                     await self._select(dynamic, plan, patience)
 
-    def _is_to_write(self, step: StaticStep, plan: Plan) -> bool:
+    def _is_to_write(self, step: StaticStep, plan: BindingPlan) -> bool:
         """Not if the server has it already, or another pod has assumed it for the claim of both and is writing it."""
         step.is_left = False
         now = self._volumes.volumes.get_api(step.volume.key)
@@ -121,7 +121,7 @@ class VolumeWriter:
             step.volume, step.marks = changed, marks
         return not step.is_left
 
-    def _is_selected(self, step: DynamicStep, plan: Plan) -> bool:
+    def _is_selected(self, step: DynamicStep, plan: BindingPlan) -> bool:
         """Whether the server has it already: another pod shares the claim, or it is a second attempt."""
         known = self._volumes.claims.get_api(step.claim.key)
         return (
@@ -130,7 +130,7 @@ class VolumeWriter:
             and known.selected_node == plan.node_name
         )
 
-    def _check_wanted(self, plan: Plan) -> None:
+    def _check_wanted(self, plan: BindingPlan) -> None:
         """Before each write that leaves: a server may have been busy for long."""
         try:
             self._check(plan)
@@ -152,7 +152,7 @@ class VolumeWriter:
         if problem:
             raise VolumeError(f"binding volumes: {problem}")
 
-    async def _pre_bind(self, step: StaticStep, plan: Plan, patience: Patience) -> None:
+    async def _pre_bind(self, step: StaticStep, plan: BindingPlan, patience: WriteDeadline) -> None:
         if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
             await self._confirm(step.claim, patience)
         name = step.volume.key
@@ -181,7 +181,7 @@ class VolumeWriter:
             is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
         )
 
-    async def _select(self, step: DynamicStep, plan: Plan, patience: Patience) -> None:
+    async def _select(self, step: DynamicStep, plan: BindingPlan, patience: WriteDeadline) -> None:
         metadata = step.claim.metadata
 
         async def read() -> PersistentVolumeClaim | Broken | None:
@@ -209,7 +209,7 @@ class VolumeWriter:
     async def _persist(
         self,
         wanted: T,
-        patience: Patience,
+        patience: WriteDeadline,
         *,
         write: Callable[[T], Awaitable[T | Broken]],
         read: Callable[[], Awaitable[T | Broken | None]],
@@ -246,7 +246,7 @@ class VolumeWriter:
                 failed.add_note(str(problem))
                 raise failed from problem
 
-    def _retry(self, patience: Patience) -> Retry:
+    def _retry(self, patience: WriteDeadline) -> Retry:
         return Retry(
             self._clock,
             first_s=_FIRST_PAUSE_S,
@@ -255,7 +255,7 @@ class VolumeWriter:
             on_longest=patience.takes_long,
         )
 
-    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], patience: Patience) -> T | None:
+    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], patience: WriteDeadline) -> T | None:
         retry = self._retry(patience)
         while True:
             try:
@@ -267,7 +267,7 @@ class VolumeWriter:
             else:
                 return None if found is None else _readable(found)
 
-    async def _confirm(self, claim: PersistentVolumeClaim, patience: Patience) -> None:
+    async def _confirm(self, claim: PersistentVolumeClaim, patience: WriteDeadline) -> None:
         """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
         if self._clock.wall() - _created(claim) >= _YOUNG_S:
             return

@@ -21,12 +21,12 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
-from scheduler.plugins.volumebinding.pod_volumes import DynamicStep, Plan, PodVolumes, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, PodVolumes, StaticStep, VolumeError
 
 Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
 
 
-class Assumptions:
+class AssumedVolumes:
     """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on."""
 
     def __init__(self, volumes: Volumes) -> None:
@@ -34,11 +34,11 @@ class Assumptions:
         self._holders = volumes.holders
         self.under_way = volumes.under_way
 
-    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
+    def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> BindingPlan | None:
         """As `VolumeBinder.assume_pod_volumes`."""
         if self._all_bound(pod):
             return None
-        plan = Plan(pod, node_name, followed=list(volumes.followed))
+        plan = BindingPlan(pod, node_name, followed=list(volumes.followed))
         try:
             for binding in volumes.static:
                 plan.static.append(self._pre_bind(plan, binding.claim, binding.volume))
@@ -51,7 +51,7 @@ class Assumptions:
             self.under_way.setdefault(claim.key, {})[pod.uid] = None
         return plan
 
-    def revert(self, plan: Plan) -> None:
+    def revert(self, plan: BindingPlan) -> None:
         """As `VolumeBinder.revert_assumed_pod_volumes`. What was written keeps its assumption until the watch shows it (B-17)."""
         uid = plan.pod.uid
         for static in plan.static:
@@ -64,7 +64,7 @@ class Assumptions:
                 self._volumes.given_back[CLAIM, dynamic.claim.key] = None
         self.done(plan)
 
-    def done(self, plan: Plan) -> None:
+    def done(self, plan: BindingPlan) -> None:
         """The plan is carried out, or given up: others need not wait for it."""
         for dynamic in plan.dynamic:
             self._volumes.ledger.end_promise(dynamic.claim, plan.pod.uid)
@@ -73,7 +73,7 @@ class Assumptions:
             if _remove(self.under_way, claim.key, plan.pod.uid):
                 self._volumes.tell(CLAIM, claim.key)
 
-    def finish(self, plan: Plan) -> None:
+    def finish(self, plan: BindingPlan) -> None:
         """Everything is bound: what was held is real now."""
         for static in plan.static:
             self._let_go(VOLUME, static.volume, plan.pod.uid, is_written=True)
@@ -81,7 +81,7 @@ class Assumptions:
             self._let_go(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
         self.done(plan)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: BindingPlan) -> None:
         """The plan is carried out from now on: it writes the claims that no other plan is writing yet."""
         for claim in plan.claims():
             self._volumes.binding.setdefault(claim.key, {})[plan.pod.uid] = None
@@ -97,7 +97,7 @@ class Assumptions:
             (claim := self._volumes.claims.get(use.key)) is not None and claim.is_fully_bound for use in pod.claims
         )
 
-    def _pre_bind(self, plan: Plan, claim: PersistentVolumeClaim, volume: PersistentVolume) -> StaticStep:
+    def _pre_bind(self, plan: BindingPlan, claim: PersistentVolumeClaim, volume: PersistentVolume) -> StaticStep:
         changed, marks = pre_bound(volume, claim)
         is_dirty = changed is not volume
         if is_dirty:
@@ -106,7 +106,7 @@ class Assumptions:
             self._hold(VOLUME, changed, plan.pod.uid)
         return StaticStep(claim, changed, is_dirty, marks)
 
-    def _select(self, plan: Plan, claim: PersistentVolumeClaim) -> DynamicStep:
+    def _select(self, plan: BindingPlan, claim: PersistentVolumeClaim) -> DynamicStep:
         changed = with_selected_node(claim, plan.node_name)
         self._volumes.claims.assume(changed)
         self._hold(CLAIM, changed, plan.pod.uid)

@@ -23,15 +23,15 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.plugins.volumebinding.api_updates import Patience, VolumeWriter
-from scheduler.plugins.volumebinding.assume import Assumptions
+from scheduler.plugins.volumebinding.api_updates import VolumeWriter, WriteDeadline
+from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.plugins.volumebinding.check_bindings import BindingChecker
 from scheduler.plugins.volumebinding.diagnostics import SlowBindingReports
 from scheduler.plugins.volumebinding.find import VolumeFinder, account_of
 from scheduler.plugins.volumebinding.pod_volumes import (
+    BindingPlan,
     Conflicts,
     NotWritten,
-    Plan,
     PodVolumeClaims,
     PodVolumes,
     Reasons,
@@ -42,7 +42,7 @@ from scheduler.plugins.volumebinding.pod_volumes import (
 UNFINISHED: Final = 64
 
 
-class Pace:
+class UnfinishedPods:
     """First come, first served. Cancelling while waiting for one's turn leaves nothing behind."""
 
     def __init__(self, most: int = UNFINISHED) -> None:
@@ -85,8 +85,8 @@ class VolumeBinder:
         self._metrics = handle.volume_metrics
         self._bind_timeout_s = bind_timeout_s
         self._follows_others = not ours.treat_binding_as_unbound
-        self._assumptions = Assumptions(cluster.volumes)
-        self._pace = handle.kept("VolumeBinding.pace", Pace)
+        self._assumptions = AssumedVolumes(cluster.volumes)
+        self._pace = handle.kept("VolumeBinding.pace", UnfinishedPods)
         together = ours.storage_capacity_reservation == _LEDGER
         self._finder = VolumeFinder(cluster.nodes, cluster.volumes, together=together)
         self._waiter = BindingChecker(
@@ -129,15 +129,15 @@ class VolumeBinder:
         """Return what this node would do for the pod, or why it cannot. Exact."""
         return self._counted("predicate", lambda: self._finder.find(claims, slot))
 
-    def assume_pod_volumes(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> Plan | None:
+    def assume_pod_volumes(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> BindingPlan | None:
         """Count all of it as done before it is written, or nothing; None if every claim is bound by now (§5.2)."""
         return self._counted("assume", lambda: self._assumptions.assume(pod, node_name, volumes))
 
-    def revert_assumed_pod_volumes(self, plan: Plan) -> None:
+    def revert_assumed_pod_volumes(self, plan: BindingPlan) -> None:
         """Undo `assume_pod_volumes`, but for what others assumed as well and what is written. Safe to repeat (§5.4)."""
         self._assumptions.revert(plan)
 
-    async def bind_pod_volumes(self, plan: Plan) -> None:
+    async def bind_pod_volumes(self, plan: BindingPlan) -> None:
         """Write the plan, and return when every claim is bound (§6). Cancelling acts between writes.
 
         What is written shows in the plan, also if this raises. The error of a failed write is raised as it is; an error
@@ -146,7 +146,7 @@ class VolumeBinder:
         async with self._pace.begun() as takes_long:
             await self._bind(plan, takes_long)
 
-    async def _bind(self, plan: Plan, takes_long: Callable[[], None]) -> None:
+    async def _bind(self, plan: BindingPlan, takes_long: Callable[[], None]) -> None:
         began = self._clock.now()
         deadline = began + self._bind_timeout_s
         try:
@@ -161,9 +161,9 @@ class VolumeBinder:
             self._metrics.bind_wait(kind, self._clock.now() - began)
         self._assumptions.finish(plan)
 
-    async def _written_and_waited(self, plan: Plan, deadline: float, takes_long: Callable[[], None]) -> bool:
+    async def _written_and_waited(self, plan: BindingPlan, deadline: float, takes_long: Callable[[], None]) -> bool:
         """False if something is left to write, because the plan of another pod that was to write it has ended."""
-        await self._writer.write(plan, Patience(deadline, takes_long))
+        await self._writer.write(plan, WriteDeadline(deadline, takes_long))
         try:
             await self._waiter.wait(plan, deadline, takes_long=takes_long)
         except VolumeError as error:

@@ -26,12 +26,12 @@ from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.wait import wait_until
-from scheduler.plugins.volumebinding.assume import Assumptions
+from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.plugins.volumebinding.diagnostics import MARKS_S, SlowBindingReports
-from scheduler.plugins.volumebinding.pod_volumes import DynamicStep, NotWritten, Plan, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, NotWritten, StaticStep, VolumeError
 
 
-class Reach:
+class VolumeReachability:
     """Answers for all nodes at once, or for one and with words."""
 
     def __init__(self, nodes: Nodes, volumes: Volumes) -> None:
@@ -77,7 +77,7 @@ class BindingChecker:
     def __init__(
         self,
         cluster: Cluster,
-        assumptions: Assumptions,
+        assumptions: AssumedVolumes,
         *,
         clock: Clock,
         slowness: SlowBindingReports,
@@ -87,12 +87,12 @@ class BindingChecker:
         self._cluster = cluster
         self._volumes = cluster.volumes
         self._assumptions = assumptions
-        self._reach = Reach(cluster.nodes, cluster.volumes)
+        self._reach = VolumeReachability(cluster.nodes, cluster.volumes)
         self._clock = clock
         self._slowness = slowness
         self._follows_events = follows_events
 
-    async def wait(self, plan: Plan, deadline: float, *, takes_long: Callable[[], None] | None = None) -> None:
+    async def wait(self, plan: BindingPlan, deadline: float, *, takes_long: Callable[[], None] | None = None) -> None:
         """Raises VolumeError when it cannot come to pass any more, or at the deadline.
 
         `takes_long` is called every second that it waits.
@@ -125,11 +125,11 @@ class BindingChecker:
         if not is_bound:
             raise VolumeError("context deadline exceeded")
 
-    def is_bound(self, plan: Plan) -> bool:
+    def is_bound(self, plan: BindingPlan) -> bool:
         """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""
         return all(list(self._verdicts(plan, self.check(plan))))
 
-    def check(self, plan: Plan) -> int:
+    def check(self, plan: BindingPlan) -> int:
         """The node's slot; raises VolumeError if the node has gone, or the pod has, or to another node."""
         slot = self._cluster.nodes.present_slot(plan.node_name)
         if slot is None:
@@ -141,7 +141,7 @@ class BindingChecker:
             raise VolumeError(f'pod "{name}" was bound to node "{held.node_name}"')
         return slot
 
-    def _verdicts(self, plan: Plan, slot: int) -> Iterator[bool]:
+    def _verdicts(self, plan: BindingPlan, slot: int) -> Iterator[bool]:
         for static in plan.static:
             yield self._static(plan, static, slot)
         for dynamic in plan.dynamic:
@@ -149,7 +149,7 @@ class BindingChecker:
         for claim in plan.followed:
             yield self._followed(plan, claim, slot)
 
-    def _static(self, plan: Plan, step: StaticStep, slot: int) -> bool:
+    def _static(self, plan: BindingPlan, step: StaticStep, slot: int) -> bool:
         volume = self._volumes.volumes.get_api(step.volume.key)
         if volume is None:
             raise VolumeError(f"failed to check binding: {self._volumes.volumes.absence(step.volume.key)}")
@@ -168,7 +168,7 @@ class BindingChecker:
         # Another scheduler, or a user, may have meant another volume for the claim at the same time.
         return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
 
-    def _dynamic(self, plan: Plan, step: DynamicStep, slot: int) -> bool:
+    def _dynamic(self, plan: BindingPlan, step: DynamicStep, slot: int) -> bool:
         claim = self._claim(step.claim, "failed to check provisioning pvc")
         if _is_behind(claim, step.written):
             return False
@@ -183,11 +183,11 @@ class BindingChecker:
         step.is_left = False
         return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
 
-    def _followed(self, plan: Plan, claim: PersistentVolumeClaim, slot: int) -> bool:
+    def _followed(self, plan: BindingPlan, claim: PersistentVolumeClaim, slot: int) -> bool:
         now = self._claim(claim, "failed to check binding")
         return self._is_in_reach(plan, now, slot) and now.is_fully_bound
 
-    def _is_in_reach(self, plan: Plan, claim: PersistentVolumeClaim, slot: int) -> bool:
+    def _is_in_reach(self, plan: BindingPlan, claim: PersistentVolumeClaim, slot: int) -> bool:
         if not claim.spec.volume_name:
             return True
         volume = self._volumes.volumes.get_api(claim.spec.volume_name)
@@ -212,7 +212,7 @@ class BindingChecker:
             raise VolumeError(f'pv "{volume.key}" node affinity doesn\'t match node "{node_name}": {missed}')
 
 
-def _topics(plan: Plan) -> list[tuple[str, str]]:
+def _topics(plan: BindingPlan) -> list[tuple[str, str]]:
     topics = [("Pod", plan.pod.uid), ("Node", plan.node_name), ("CSINode", plan.node_name)]
     topics += [(VOLUME, step.volume.key) for step in plan.static]
     topics += [(CLAIM, claim.key) for claim in plan.claims()]

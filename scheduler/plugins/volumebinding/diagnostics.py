@@ -16,7 +16,7 @@ from scheduler.api.storage_v1 import STORAGE_PROVISIONERS, PersistentVolumeClaim
 from scheduler.core.clock import done_within
 from scheduler.core.errors import ApiError
 from scheduler.framework.handle import Handle
-from scheduler.plugins.volumebinding.pod_volumes import Plan
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class SlowBindingReports:
         self._has_failed = False
         self._errors = handle.errors
 
-    def tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
+    def tell(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
         """The plan is not carried out after so long; nothing is said if it is by now. Raises nothing.
 
         Said at once, or when the task that is returned has ended. Whoever waits no longer cancels it: then it is said
@@ -62,7 +62,7 @@ class SlowBindingReports:
             self._failed(plan, error)
             return None
 
-    def _tell(self, plan: Plan, after_s: int) -> asyncio.Task[None] | None:
+    def _tell(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
         waits = list(self._waits(plan))
         if not waits:
             return None
@@ -78,17 +78,17 @@ class SlowBindingReports:
         task.add_done_callback(lambda _: self._say_later(plan, after_s, waits, quotes))
         return task
 
-    def _say_later(self, plan: Plan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
+    def _say_later(self, plan: BindingPlan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
         try:
             self._say(plan, after_s, waits, quotes=quotes)
         except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
             self._failed(plan, error)
 
-    def _failed(self, plan: Plan, error: Exception) -> None:
+    def _failed(self, plan: BindingPlan, error: Exception) -> None:
         what = "the message that volumes are not bound yet failed"
         self._errors.record("binding", error, what, pod=plan.pod.key)
 
-    def _say(self, plan: Plan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
+    def _say(self, plan: BindingPlan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
         parts = []
         for wait in waits:
             quote = quotes.get(wait.claim.key)
@@ -105,13 +105,13 @@ class SlowBindingReports:
 
     # -- what is waited for --------------------------------------------------------------------------------------------
 
-    def _waits(self, plan: Plan) -> Iterator[_Wait]:
+    def _waits(self, plan: BindingPlan) -> Iterator[_Wait]:
         for claim in plan.claims():
             now = self._volumes.claims.get_api(claim.key) or claim
             if not now.is_fully_bound:
                 yield self._wait(plan, now)
 
-    def _wait(self, plan: Plan, claim: PersistentVolumeClaim) -> _Wait:
+    def _wait(self, plan: BindingPlan, claim: PersistentVolumeClaim) -> _Wait:
         meant = next((step.volume.key for step in plan.static if step.claim.key == claim.key), claim.spec.volume_name)
         if meant:
             return _Wait(claim, f'the PV controller to bind it to volume "{meant}"', "")

@@ -27,12 +27,12 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity import Drawing
+from scheduler.cache.storage.capacity import CapacityCheck
 from scheduler.cache.storage.persistent_volumes import (
     AVAILABLE,
-    ClassShelves,
-    Fits,
-    Wish,
+    ClassVolumes,
+    FittingVolumes,
+    VolumeRequirements,
     selector_of,
     together,
     wish_of,
@@ -42,7 +42,7 @@ from scheduler.core import nodeset
 from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Recorder
-from scheduler.plugins.volumebinding.check_bindings import Reach
+from scheduler.plugins.volumebinding.check_bindings import VolumeReachability
 from scheduler.plugins.volumebinding.pod_volumes import (
     BIND_CONFLICT,
     NODE_CONFLICT,
@@ -58,7 +58,7 @@ from scheduler.plugins.volumebinding.pod_volumes import (
 )
 
 
-class Miss(enum.Enum):
+class VolumeMismatch(enum.Enum):
     """What is in the way, in the order of the gates; `value` is the rest of a sentence about the volume."""
 
     TAKEN = "belongs to another claim"
@@ -72,32 +72,32 @@ class Miss(enum.Enum):
     ACCESS_MODES = "lacks an access mode"
 
 
-def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Miss | None:
+def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
     """None for a volume that will do. One that is meant for the claim need not pass the last three gates."""
     spec, wish, request = volume.spec, wish_of(claim), claim.request
     is_meant = is_for(volume, claim)
     if spec.claim_ref is not None and not is_meant:
-        return Miss.TAKEN
+        return VolumeMismatch.TAKEN
     if volume.capacity.nano < (request.nano if request is not None else 0):
-        return Miss.SIZE
+        return VolumeMismatch.SIZE
     if (spec.volume_mode or FILESYSTEM) != wish.volume_mode:
-        return Miss.MODE
+        return VolumeMismatch.MODE
     if (spec.volume_attributes_class_name or "") != wish.attributes_class:
-        return Miss.ATTRIBUTES
+        return VolumeMismatch.ATTRIBUTES
     if volume.metadata.deletion_timestamp is not None:
-        return Miss.DELETING
+        return VolumeMismatch.DELETING
     if volume.storage_class != claim.storage_class:
-        return Miss.STORAGE_CLASS
+        return VolumeMismatch.STORAGE_CLASS
     return None if is_meant else _miss_of_any(volume, claim)
 
 
-def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Miss | None:
+def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
     wish = wish_of(claim)
     if volume.status.phase != AVAILABLE:
-        return Miss.PHASE
+        return VolumeMismatch.PHASE
     if wish.selector and not selector_of(wish).matches(volume.metadata.labels):
-        return Miss.SELECTOR
-    return None if wish.access_modes <= frozenset(volume.spec.access_modes) else Miss.ACCESS_MODES
+        return VolumeMismatch.SELECTOR
+    return None if wish.access_modes <= frozenset(volume.spec.access_modes) else VolumeMismatch.ACCESS_MODES
 
 
 _SUBSETS: Final = 3
@@ -113,7 +113,7 @@ class VolumeFinder:
         """`together`: claims of one pod share the room that they find, and what is in flight is not there (B-1)."""
         self._nodes = nodes
         self._volumes = volumes
-        self._reach = Reach(nodes, volumes)
+        self._reach = VolumeReachability(nodes, volumes)
         self._together = together
 
     # -- all nodes -----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class VolumeFinder:
     ) -> tuple[NodeSet, NodeSet]:
         """Where provisioning fails for want of a provisioner or topology, and where for want of space (§3.4)."""
         conflict, full, alive = EMPTY, EMPTY, nodes
-        drawings: dict[str, Drawing] = {}
+        drawings: dict[str, CapacityCheck] = {}
         for claim, where in wanted:
             here = where & alive
             if not here:
@@ -218,7 +218,7 @@ class VolumeFinder:
         That does not say that they find one each elsewhere, but mostly they do: few nodes are left to be tried.
         """
         out = EMPTY
-        by_class: dict[str, list[Fits]] = {}
+        by_class: dict[str, list[FittingVolumes]] = {}
         for claim in claims:
             shelves = self._volumes.volumes.shelves(claim.storage_class)
             known = self._volumes.classes.get(claim.storage_class)
@@ -247,7 +247,7 @@ class VolumeFinder:
         return conflict, full
 
     def _with_room(
-        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, Drawing]
+        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, CapacityCheck]
     ) -> NodeSet:
         size = self._room_for(claim, known)
         if size is None:
@@ -261,14 +261,14 @@ class VolumeFinder:
         is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
         return request.value if request is not None and is_tracked else None
 
-    def _drawing(self, storage_class: str, drawings: dict[str, Drawing]) -> Drawing | None:
+    def _drawing(self, storage_class: str, drawings: dict[str, CapacityCheck]) -> CapacityCheck | None:
         drawing = drawings.get(storage_class)
         if drawing is None:
             pools = self._volumes.capacities.of(storage_class)
             if pools is None:
                 return None
             pools.catch_up()
-            drawing = Drawing(pools, together=self._together)
+            drawing = CapacityCheck(pools, together=self._together)
             sharing = self._volumes.capacities.sharing
             for other, beside in drawings.items() if sharing.is_any else ():
                 if sharing.shares(storage_class, other):
@@ -324,8 +324,8 @@ class VolumeFinder:
 
     def _provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
         bit = 1 << slot
-        drawings: dict[str, Drawing] = {}
-        drawn: list[tuple[PersistentVolumeClaim, Drawing | None]] = []
+        drawings: dict[str, CapacityCheck] = {}
+        drawn: list[tuple[PersistentVolumeClaim, CapacityCheck | None]] = []
         for claim in wanted:
             known = self._class_of(claim)
             if known.is_static or not known.allowed.nodes & bit:
@@ -368,12 +368,12 @@ class VolumeFinder:
 class _Queue:
     """Claims of one class and one wish that are served smallest first: how many of the volumes are taken already."""
 
-    def __init__(self, shelves: ClassShelves) -> None:
+    def __init__(self, shelves: ClassVolumes) -> None:
         self._shelves = shelves
         self._before: npt.NDArray[np.int32] | None = None
         self._taken: npt.NDArray[np.int32] | None = None
 
-    def served(self, wish: Wish, size: int, *, alone: bool) -> NodeSet:
+    def served(self, wish: VolumeRequirements, size: int, *, alone: bool) -> NodeSet:
         """The nodes that still have a volume of at least this size. Sizes must not fall."""
         fits = self._shelves.fits(wish, size)
         if alone:
@@ -404,7 +404,7 @@ def _size(claim: PersistentVolumeClaim) -> int:
     return request.nano if request is not None else 0
 
 
-def _check_selector(claim: PersistentVolumeClaim, wish: Wish) -> None:
+def _check_selector(claim: PersistentVolumeClaim, wish: VolumeRequirements) -> None:
     if wish.selector:
         try:
             selector_of(wish)
@@ -430,7 +430,7 @@ def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
     return dict(parts)
 
 
-class Misfits:
+class VolumeMismatches:
     """Warns once for each claim; a look-up for each claim that waits for its pod."""
 
     def __init__(self, volumes: Volumes, recorder: Recorder, *, scheduler_name: str) -> None:
@@ -496,13 +496,13 @@ def _verdict(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
 
 
 _WORDS: Final = {
-    Miss.TAKEN: "taken",
-    Miss.SIZE: "too small",
-    Miss.MODE: "other mode",
-    Miss.ATTRIBUTES: "other attributes",
-    Miss.DELETING: "deleting",
-    Miss.PHASE: "not available",
-    Miss.SELECTOR: "not selected",
-    Miss.ACCESS_MODES: "lacking an access mode",
+    VolumeMismatch.TAKEN: "taken",
+    VolumeMismatch.SIZE: "too small",
+    VolumeMismatch.MODE: "other mode",
+    VolumeMismatch.ATTRIBUTES: "other attributes",
+    VolumeMismatch.DELETING: "deleting",
+    VolumeMismatch.PHASE: "not available",
+    VolumeMismatch.SELECTOR: "not selected",
+    VolumeMismatch.ACCESS_MODES: "lacking an access mode",
 }
 """Only volumes of the claim's class are looked at."""

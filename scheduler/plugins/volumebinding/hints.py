@@ -28,7 +28,7 @@ from scheduler.framework.interface import EventHint, Hint, Topics
 _IN_TREE: Final = "volumes that CSINodes say how to read"
 
 
-class Hints:
+class VolumeBindingHints:
     """Topics of waiting pods and of events; a hint says that they meet."""
 
     def __init__(self, handle: Handle) -> None:

@@ -19,11 +19,11 @@ from scheduler.framework.interface import CycleState, EventHint, Scores, StateKe
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 from scheduler.plugins.volumebinding.api_updates import problem_of
 from scheduler.plugins.volumebinding.binder import VolumeBinder
-from scheduler.plugins.volumebinding.find import Misfits, account_of
-from scheduler.plugins.volumebinding.hints import Hints
+from scheduler.plugins.volumebinding.find import VolumeMismatches, account_of
+from scheduler.plugins.volumebinding.hints import VolumeBindingHints
 from scheduler.plugins.volumebinding.pod_volumes import (
     UNBOUND_IMMEDIATE,
-    Plan,
+    BindingPlan,
     PodVolumeClaims,
     PodVolumes,
     VolumeError,
@@ -41,7 +41,7 @@ class VolumeState:
 
     claims: PodVolumeClaims
     all_bound: bool = False
-    plan: Plan | None = None
+    plan: BindingPlan | None = None
     is_reserved: bool = False
 
 
@@ -52,7 +52,7 @@ class VolumeBinding:
     """PreFilter, Filter, Verify, Score, Reserve, PreBind."""
 
     name: Final = PLUGIN
-    heeds_pods: Final = False
+    depends_on_pods: Final = False
     pre_bind_parallel: Final = True
     reads: Final = (
         "PersistentVolumeClaim",
@@ -72,8 +72,8 @@ class VolumeBinding:
         self._writer = handle.writer
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self.is_brief = not handle.ours.parity
-        self._hints = Hints(handle)
-        self._misfits = Misfits(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
+        self._hints = VolumeBindingHints(handle)
+        self._misfits = VolumeMismatches(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
         self._score = CapacityScore(args.shape) if args.shape else None
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -112,14 +112,14 @@ class VolumeBinding:
             return {_failed(error): nodes}
         return {Rejection(self.name, Code.UNRESOLVABLE, reasons): out for reasons, out in conflicts.items()}
 
-    def vouches(self, state: CycleState, pod: PodInfo) -> bool:
+    def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Filter is exact but for claims that wish for different volumes of one class; also when PreFilter has refused."""
         known = state.get(STATE) if state.has(STATE) else None
         return known is None or not known.claims.is_entangled or known.is_reserved
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
         """Claims that wish for different volumes of one class are tried node by node."""
-        if self.vouches(state, pod):
+        if self.filter_is_exact(state, pod):
             return None
         try:
             found = self._binder.find_pod_volumes(state.get(STATE).claims, slot)

@@ -17,7 +17,7 @@ from scheduler.api.storage_v1 import (
     PersistentVolumeClaim,
     not_owned,
 )
-from scheduler.cache.storage.capacity import Pool
+from scheduler.cache.storage.capacity import CapacityPool
 from scheduler.cache.storage.persistent_volumes import wish_of
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes, absent_claim
 from scheduler.core.nodeset import NodeSet
@@ -69,7 +69,7 @@ class Provision(NamedTuple):
     """A claim that is to be provisioned for the node, and where the room comes from, if anybody knows."""
 
     claim: PersistentVolumeClaim
-    pool: Pool | None
+    pool: CapacityPool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class DynamicStep:
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class BindingPlan:
     """What is to be written for a pod on its node, all of it assumed. Known by its pod's uid."""
 
     pod: PodInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.testing.apiserver import reviews
-from scheduler.testing.apiserver.resources import VERBS, Resource, Served
+from scheduler.testing.apiserver.resources import VERBS, ApiResource, Served
 
 VERSION = {
     "major": "1",
@@ -57,7 +57,7 @@ def _resources(served: Served, group: str, version: str) -> dict[str, Any]:
     return head | {"groupVersion": group_version, "resources": rows}
 
 
-def _rows(resource: Resource) -> list[dict[str, Any]]:
+def _rows(resource: ApiResource) -> list[dict[str, Any]]:
     kind, namespaced = resource.kind, resource.namespaced
     rows = [_row(resource.name, kind, namespaced=namespaced, verbs=list(VERBS))]
     if resource.has_status:

@@ -23,7 +23,7 @@ from scheduler.testing.apiserver.kinds import claim_protobuf as claimproto, opaq
 from scheduler.testing.apiserver.reads import Stream, list_body, open_stream
 from scheduler.testing.apiserver.registry import Registry
 from scheduler.testing.apiserver.requests import UNKNOWN, Caller, Target, denied, target
-from scheduler.testing.apiserver.resources import Resource, Served
+from scheduler.testing.apiserver.resources import ApiResource, Served
 from scheduler.testing.apiserver.status import Refused, bad_request, expired
 from scheduler.testing.apiserver.storage import Entry, Storage
 
@@ -315,14 +315,14 @@ def _client(request: web.BaseRequest) -> str:
     return request.headers.get("User-Agent", "").partition("/")[0]
 
 
-def _shown(request: web.BaseRequest, resource: Resource, entry: Entry) -> web.Response:
+def _shown(request: web.BaseRequest, resource: ApiResource, entry: Entry) -> web.Response:
     if request.headers.get("Accept") != CONTENT_TYPE or not claimproto.has_protobuf(resource):
         return _json(entry.full(resource))
     body = claimproto.encoded(resource, faces.shown(resource, entry.obj))
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
-def _replacement(request: web.BaseRequest, resource: Resource, body: bytes) -> dict[str, Any]:
+def _replacement(request: web.BaseRequest, resource: ApiResource, body: bytes) -> dict[str, Any]:
     if request.content_type == CONTENT_TYPE and claimproto.has_protobuf(resource):
         return claimproto.decoded(body)
     return _decoded_as(resource, body)
@@ -339,7 +339,7 @@ def _refusal(refused: Refused) -> web.Response:
     return response
 
 
-def _decoded(body: bytes, resource: Resource | None = None) -> dict[str, Any]:
+def _decoded(body: bytes, resource: ApiResource | None = None) -> dict[str, Any]:
     try:
         decoded = _read(body, resource)
     except msgspec.DecodeError as error:
@@ -349,18 +349,18 @@ def _decoded(body: bytes, resource: Resource | None = None) -> dict[str, Any]:
     return decoded
 
 
-def _read(body: bytes, resource: Resource | None) -> Any:
+def _read(body: bytes, resource: ApiResource | None) -> Any:
     return opaque.decoded(body) if resource is not None and opaque.has_opaque(resource) else msgspec.json.decode(body)
 
 
-def _operations(body: bytes, resource: Resource) -> list[Any]:
+def _operations(body: bytes, resource: ApiResource) -> list[Any]:
     try:
         return msgspec.convert(_read(body, resource), list[Any])
     except (msgspec.DecodeError, ValueError) as error:
         raise bad_request(f"error decoding patch: {error}") from None
 
 
-def _decoded_as(resource: Resource, body: bytes) -> dict[str, Any]:
+def _decoded_as(resource: ApiResource, body: bytes) -> dict[str, Any]:
     """An object that is of this group and version, or says nothing of it."""
     decoded = _decoded(body, resource)
     given = decoded.get("apiVersion") or resource.group_version

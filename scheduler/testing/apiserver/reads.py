@@ -21,9 +21,9 @@ import msgspec
 
 from scheduler.testing.apiserver.kinds import events
 from scheduler.testing.apiserver.kinds.defaults import NODE_INFO
-from scheduler.testing.apiserver.resources import CORE_FIELDS, DEVICES, Resource
+from scheduler.testing.apiserver.resources import CORE_FIELDS, DEVICES, ApiResource
 from scheduler.testing.apiserver.status import Refused, bad_request, expired
-from scheduler.testing.apiserver.storage import Bucket, Entry, Event, Storage, head, too_large
+from scheduler.testing.apiserver.storage import Bucket, Entry, Storage, StorageEvent, head, too_large
 
 Predicate = Callable[[dict[str, Any]], bool]
 _Labels = dict[str, str]
@@ -44,7 +44,7 @@ _OLD_EVENT_FIELDS: Final = {
 """What can be selected under core/v1, and where it is stored: the first that is not empty counts."""
 
 
-def compile_selectors(resource: Resource, labels: str, fields: str) -> Predicate | None:
+def compile_selectors(resource: ApiResource, labels: str, fields: str) -> Predicate | None:
     """None when both are empty. Raises `Refused` (400) in the server's words."""
     tests = [*_label_tests(labels), *_field_tests(resource, fields)]
     if not tests:
@@ -138,11 +138,11 @@ def _is_beyond(label: str, bound: str, *, greater: bool) -> bool:
 # -- fields ------------------------------------------------------------------------------------------------------------
 
 
-def _field_tests(resource: Resource, text: str) -> list[Predicate]:
+def _field_tests(resource: ApiResource, text: str) -> list[Predicate]:
     return [_field_test(resource, term, text) for term in _FIELD_TERM.findall(text)]
 
 
-def _field_test(resource: Resource, term: str, text: str) -> Predicate:
+def _field_test(resource: ApiResource, term: str, text: str) -> Predicate:
     operator = _FIELD_OPERATOR.search(term)
     if operator is None:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
@@ -162,7 +162,7 @@ def _unescaped(found: re.Match[str]) -> str:
     return sign[1:]
 
 
-def _stored_paths(resource: Resource, path: str) -> tuple[str, ...]:
+def _stored_paths(resource: ApiResource, path: str) -> tuple[str, ...]:
     if path in CORE_FIELDS:
         return (path,)
     if resource.is_core_event and path in _OLD_EVENT_FIELDS:
@@ -211,7 +211,7 @@ def list_options_invalid(field: str, why: str) -> Refused:
     return Refused(422, "Invalid", message, details=details)
 
 
-def list_body(storage: Storage, resource: Resource, namespace: str, query: Mapping[str, str]) -> bytes:
+def list_body(storage: Storage, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> bytes:
     """The whole answer as JSON. Raises `Refused` as a real server."""
     _check_options(query)
     predicate = compile_selectors(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
@@ -348,7 +348,7 @@ _ZEROS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def zero(resource: Resource) -> dict[str, Any]:
+def zero(resource: ApiResource) -> dict[str, Any]:
     """The fields besides kind, apiVersion and metadata."""
     if not resource.is_core_event:
         return _ZEROS.get(resource.name, {})
@@ -362,7 +362,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class Stream:
     """The lines of one watch that wait to be sent. `ready` is set while there are some, or when it has ended."""
 
-    def __init__(self, resource: Resource, namespace: str, predicate: Predicate | None, *, after: int = 0) -> None:
+    def __init__(self, resource: ApiResource, namespace: str, predicate: Predicate | None, *, after: int = 0) -> None:
         """Shows only what is newer than `after`, of which a server that was restored from a backup knows nothing yet."""
         self.resource = resource
         self.ready = asyncio.Event()
@@ -375,7 +375,7 @@ class Stream:
         self._predicate = predicate
         self._lines: list[bytes] = []
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: StorageEvent) -> None:
         """Queue the line for one write, if this watch is to see it."""
         if event.rv <= self._after or (self._namespace and event.entry.namespace != self._namespace):
             return
@@ -423,7 +423,7 @@ class Stream:
     def _matches(self, entry: Entry) -> bool:
         return self._predicate is None or self._predicate(entry.obj)
 
-    def _last(self, event: Event) -> Entry:
+    def _last(self, event: StorageEvent) -> Entry:
         """A deleted object as it was; one that left the selector as it was before, at the new resourceVersion."""
         if event.type == "DELETED" or event.before is None:
             return event.entry
@@ -437,7 +437,7 @@ class Stream:
 
 
 def open_stream(
-    storage: Storage, resource: Resource, namespace: str, query: Mapping[str, str], *, watch_list: bool
+    storage: Storage, resource: ApiResource, namespace: str, query: Mapping[str, str], *, watch_list: bool
 ) -> Stream:
     """A stream with everything queued that precedes the present. The caller registers it in the same breath."""
     initial = query.get("sendInitialEvents") == "true"

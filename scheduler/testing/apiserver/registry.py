@@ -31,7 +31,7 @@ from scheduler.testing.apiserver.kinds.devices import Devices
 from scheduler.testing.apiserver.kinds.pods import pod_claims, pod_status
 from scheduler.testing.apiserver.kinds.volumes import with_changes, with_transition_time
 from scheduler.testing.apiserver.requests import Caller, with_owners
-from scheduler.testing.apiserver.resources import DEVICES, Resource, Served
+from scheduler.testing.apiserver.resources import DEVICES, ApiResource, Served
 from scheduler.testing.apiserver.status import (
     IS_FIXED,
     MODIFIED,
@@ -75,7 +75,7 @@ _COUNTED_LATE: Final = frozenset({"csidrivers"})
 _FIXED_SPEC: Final = frozenset({"volumeattachments"})
 
 
-def updated(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
+def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
     """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
     result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
     if resource.has_status:
@@ -112,14 +112,14 @@ def _spec(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
 
 
-def check_version(resource: Resource, old: Object, new: Object) -> None:
+def check_version(resource: ApiResource, old: Object, new: Object) -> None:
     """Raises 409 for what was meant for another state of the object."""
     version = new["metadata"].get("resourceVersion")
     if version and version != old["metadata"]["resourceVersion"]:
         raise conflict(resource, old["metadata"]["name"], MODIFIED)
 
 
-def check_metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> None:
+def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> None:
     """Raises 422 for another object's uid, and for new finalizers of an object that is being deleted."""
     before, after = old["metadata"], new["metadata"]
     found: Problems = []
@@ -135,7 +135,7 @@ def check_metadata(resource: Resource, old: Object, new: Object, *, subresource:
     refuse(resource, before["name"], found * (2 if is_checked_twice else 1))
 
 
-def _metadata(resource: Resource, old: Object, new: Object, *, subresource: str) -> Object:
+def _metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
     before, after = old["metadata"], new["metadata"]
     if subresource and resource.name in _STATUS_KEEPS_METADATA:
         return dict(before)
@@ -158,7 +158,7 @@ def _without_empty(value: Any) -> Any:
     return value
 
 
-def _check_nomination(resource: Resource, old: Object, new: Object) -> None:
+def _check_nomination(resource: ApiResource, old: Object, new: Object) -> None:
     nominated = new["status"].get("nominatedNodeName", "")
     if nominated and old["spec"].get("nodeName") and nominated != old["status"].get("nominatedNodeName", ""):
         why = "Forbidden: may not be set on pods that are already bound to a node"
@@ -166,7 +166,7 @@ def _check_nomination(resource: Resource, old: Object, new: Object) -> None:
         raise invalid(resource, name, "status.nominatedNodeName", why, cause="FieldValueForbidden")
 
 
-def _check_spec(resource: Resource, old: Object, new: Object) -> None:
+def _check_spec(resource: ApiResource, old: Object, new: Object) -> None:
     name = old["metadata"]["name"]
     if resource.name == "pods":
         _check_pod(resource, old["spec"], new.get("spec") or {}, name)
@@ -174,7 +174,7 @@ def _check_spec(resource: Resource, old: Object, new: Object) -> None:
         raise invalid(resource, name, "spec", "Invalid value: field is immutable")
 
 
-def _check_pod(resource: Resource, old: Object, new: Object, name: str) -> None:
+def _check_pod(resource: ApiResource, old: Object, new: Object, name: str) -> None:
     gates = {gate["name"] for gate in old.get("schedulingGates") or []}
     for i, gate in enumerate(new.get("schedulingGates") or []):
         if gate["name"] not in gates:
@@ -241,7 +241,7 @@ class Registry:
         moment = dt.datetime.fromtimestamp(self._clock.wall() + later_s, dt.UTC)
         return moment.strftime(_TIME)
 
-    def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
+    def entry(self, resource: ApiResource, namespace: str, name: str) -> Entry:
         """Raises 404."""
         entry = self._storage.bucket(resource).entries.get(resource.key(namespace, name))
         if entry is None:
@@ -250,7 +250,7 @@ class Registry:
 
     # -- create --------------------------------------------------------------------------------------------------------
 
-    def create(self, resource: Resource, namespace: str, obj: Object) -> Entry:
+    def create(self, resource: ApiResource, namespace: str, obj: Object) -> Entry:
         """POST. Raises 400, 403, 404 (namespace), 409, 422."""
         obj = self._received(resource, obj)
         metadata = obj["metadata"]
@@ -277,7 +277,7 @@ class Registry:
         with_owners(resource, None, obj, manager=self.caller.manager)
         return self._storage.put(resource, key, obj)
 
-    def _received(self, resource: Resource, obj: Object) -> Object:
+    def _received(self, resource: ApiResource, obj: Object) -> Object:
         """The object in its stored form; it may leave out kind and apiVersion."""
         kind = obj.get("kind") or resource.kind
         if kind != resource.kind:
@@ -290,7 +290,7 @@ class Registry:
         rest = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
         return {"kind": stored.kind, "apiVersion": stored.group_version, **rest}
 
-    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+    def _check_namespace(self, resource: ApiResource, namespace: str, name: str) -> None:
         spaces = self._served.named("namespaces")
         found = self._storage.bucket(spaces).entries.get(namespace)
         if found is None:
@@ -302,7 +302,7 @@ class Registry:
             (refusal.details or {})["causes"] = [cause | {"field": "metadata.namespace"}]
             raise refusal
 
-    def _name(self, resource: Resource, metadata: Object) -> None:
+    def _name(self, resource: ApiResource, metadata: Object) -> None:
         prefix = metadata.get("generateName")
         if not metadata.get("name"):
             if not prefix:
@@ -327,7 +327,7 @@ class Registry:
     # -- update --------------------------------------------------------------------------------------------------------
 
     def replace(
-        self, resource: Resource, namespace: str, name: str, obj: Object, *, subresource: str = ""
+        self, resource: ApiResource, namespace: str, name: str, obj: Object, *, subresource: str = ""
     ) -> tuple[Entry, bool]:
         """PUT. The flag tells that it created the object. Raises 400, 404, 409, 422."""
         obj = self._received(resource, obj)
@@ -352,7 +352,7 @@ class Registry:
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         patch: Object | list[Any],
@@ -379,7 +379,7 @@ class Registry:
         except Unreadable as unreadable:
             raise unreadable.in_patch() from None
 
-    def bind(self, resource: Resource, namespace: str, name: str, binding: Object) -> Object:
+    def bind(self, resource: ApiResource, namespace: str, name: str, binding: Object) -> Object:
         """POST pods/<name>/binding. Raises 400, 404, 409 and, as a real server does, 500."""
         pods.check_binding(name, binding)
         entry = self.entry(resource, namespace, name)
@@ -390,7 +390,7 @@ class Registry:
         self._storage.put(resource, entry.key, pod)
         return success(201)
 
-    def _store(self, resource: Resource, entry: Entry, new: Object, subresource: str) -> Entry:
+    def _store(self, resource: ApiResource, entry: Entry, new: Object, subresource: str) -> Entry:
         check_version(resource, entry.obj, new)
         check_metadata(resource, entry.obj, new, subresource=subresource)
         if not subresource:
@@ -411,7 +411,7 @@ class Registry:
 
     # -- delete --------------------------------------------------------------------------------------------------------
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: Object | None = None) -> Entry | Object:
+    def delete(self, resource: ApiResource, namespace: str, name: str, options: Object | None = None) -> Entry | Object:
         """DELETE with DeleteOptions. The object if it lives on, or was a pod or of devices, else a `Status`. Raises 404, 409."""
         entry = self.entry(resource, namespace, name)
         options = options or {}
@@ -431,14 +431,14 @@ class Registry:
         group = {"group": resource.group} if resource.group else {}
         return success(details={"name": name, **group, "kind": resource.name, "uid": metadata["uid"]})
 
-    def _check_preconditions(self, resource: Resource, entry: Entry, wanted: Object) -> None:
+    def _check_preconditions(self, resource: ApiResource, entry: Entry, wanted: Object) -> None:
         for field, is_uid in (("uid", True), ("resourceVersion", False)):
             actual = entry.obj["metadata"][field]
             if wanted.get(field) and wanted[field] != actual:
                 name = entry.obj["metadata"]["name"]
                 raise delete_precondition(resource, name, uid=is_uid, wanted=wanted[field], actual=actual)
 
-    def _delete_pod(self, resource: Resource, entry: Entry, asked_s: int | None) -> Entry:
+    def _delete_pod(self, resource: ApiResource, entry: Entry, asked_s: int | None) -> Entry:
         """A real server writes the deletion first and removes the pod with a second write."""
         grace = pods.grace_s(entry.obj, asked_s)
         metadata = entry.obj["metadata"]
@@ -450,7 +450,7 @@ class Registry:
         last = marked.obj | {"metadata": dict(marked.obj["metadata"])}
         return self._storage.remove(resource, entry.key, last)
 
-    def _marked(self, resource: Resource, obj: Object, grace: int) -> Object:
+    def _marked(self, resource: ApiResource, obj: Object, grace: int) -> Object:
         metadata = obj["metadata"]
         if resource.has_generation and not metadata.get("deletionTimestamp"):
             metadata = metadata | {"generation": metadata.get("generation", 0) + 1}
@@ -464,7 +464,7 @@ class Registry:
         deletion = {"deletionTimestamp": end or self.now_text(grace), "deletionGracePeriodSeconds": grace}
         return obj | {"metadata": metadata | deletion}
 
-    def _terminate(self, resource: Resource, entry: Entry) -> Entry:
+    def _terminate(self, resource: ApiResource, entry: Entry) -> Entry:
         """A namespace waits for its controller, which this server does not have."""
         if entry.obj["metadata"].get("deletionTimestamp"):
             return entry

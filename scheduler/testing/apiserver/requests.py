@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduler.testing.apiserver.faults import Request
-from scheduler.testing.apiserver.resources import Resource, Served
+from scheduler.testing.apiserver.resources import ApiResource, Served
 from scheduler.testing.apiserver.status import Refused, method_not_allowed, no_such_resource
 
 _ON_COLLECTION: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -28,7 +28,7 @@ _ON_BINDING: Final = {"POST": "create"}
 class Target:
     """What a path names. `namespace` is empty for all namespaces and for cluster-scoped kinds."""
 
-    resource: Resource
+    resource: ApiResource
     namespace: str
     name: str
     subresource: str
@@ -79,11 +79,11 @@ def _inside(served: Served, group: str, version: str, rest: list[str]) -> Target
     return Target(resource, namespace, name, subresource)
 
 
-def _has(resource: Resource, subresource: str) -> bool:
+def _has(resource: ApiResource, subresource: str) -> bool:
     return (subresource == "status" and resource.has_status) or (subresource == "binding" and resource.name == "pods")
 
 
-def denied(request: Request, resource: Resource) -> Refused:
+def denied(request: Request, resource: ApiResource) -> Refused:
     """403 as RBAC words it."""
     where = f'in the namespace "{request.namespace}"' if request.namespace else "at the cluster scope"
     what = request.resource + (f"/{request.subresource}" if request.subresource else "")
@@ -104,7 +104,7 @@ _KEPT_FOR: Final = "persistentvolumeclaims"
 _PATH: Final = ("f:metadata", "f:annotations")
 
 
-def with_owners(resource: Resource, old: Object | None, new: Object, *, manager: str, subresource: str = "") -> None:
+def with_owners(resource: ApiResource, old: Object | None, new: Object, *, manager: str, subresource: str = "") -> None:
     """Write into `new`, which is about to be stored over `old`, whose its annotations are from now on."""
     if resource.name != _KEPT_FOR:
         return
@@ -141,7 +141,7 @@ def _taken_out(entries: list[Object], manager: str, subresource: str) -> Object 
     return None
 
 
-def _entry(resource: Resource, manager: str, subresource: str) -> Object:
+def _entry(resource: ApiResource, manager: str, subresource: str) -> Object:
     entry = {
         "manager": manager,
         "operation": "Update",
@@ -168,7 +168,7 @@ class Caller:
     forbidden: AbstractSet[tuple[str, str]] = frozenset()
     """(verb, resource/subresource) pairs."""
 
-    def denied(self, resource: Resource, subresource: str, *, verb: str, namespace: str = "", name: str = "") -> str:
+    def denied(self, resource: ApiResource, subresource: str, *, verb: str, namespace: str = "", name: str = "") -> str:
         """Why a subresource without a path of its own may not be written; empty if it may."""
         if (verb, f"{resource.name}/{subresource}") not in self.forbidden:
             return ""

@@ -36,7 +36,7 @@ _EVENT_FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """One kind under one group and version. `name` alone decides where objects are stored: versions share them."""
 
     group: str
@@ -92,10 +92,10 @@ class Resource:
         return f"{namespace}/{name}" if self.namespaced else name
 
 
-def _several(group: str, versions: Sequence[str], **rest: tuple[str, bool, str]) -> list[Resource]:
+def _several(group: str, versions: Sequence[str], **rest: tuple[str, bool, str]) -> list[ApiResource]:
     """Rows `resource=(kind, namespaced, flags)`; flags: s status, g generation, c conditional PUT only, p PUT creates."""
     return [
-        Resource(
+        ApiResource(
             group,
             version,
             name,
@@ -225,21 +225,21 @@ class Served:
         self._stored = stored | {"events": next(r for r in ALL if r.group == "events.k8s.io")}
         self._by_kind = {r.kind: r for r in self._stored.values()}
 
-    def at(self, group: str, version: str, name: str) -> Resource | None:
+    def at(self, group: str, version: str, name: str) -> ApiResource | None:
         """The resource under this path, None when it is not served."""
         return self._by_path.get((group, version, name))
 
-    def named(self, kind_or_resource: str) -> Resource:
+    def named(self, kind_or_resource: str) -> ApiResource:
         """For in-process callers: `Pod` or `pods`; served or not."""
         found = self._stored.get(kind_or_resource) or self._by_kind.get(kind_or_resource)
         if found is None:
             raise KeyError(f"no kind or resource named {kind_or_resource!r}")
         return found
 
-    def stored(self) -> Iterable[Resource]:
+    def stored(self) -> Iterable[ApiResource]:
         """One resource per place where objects are stored."""
         return self._stored.values()
 
-    def of(self, group: str, version: str) -> list[Resource]:
+    def of(self, group: str, version: str) -> list[ApiResource]:
         """What discovery lists for one group and version."""
         return [r for (g, v, _), r in self._by_path.items() if (g, v) == (group, version)]

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 
 Object = dict[str, Any]
 
@@ -37,10 +37,10 @@ def group_version(path: str) -> str:
     return "/".join(path.split("/")[2:4])
 
 
-def resource(path: str) -> Resource:
+def resource(path: str) -> ApiResource:
     """How messages and the log name one of `PATHS`."""
     group, _, version = group_version(path).partition("/")
-    return Resource(group, version, path.rpartition("/")[2], KINDS[path], namespaced=False)
+    return ApiResource(group, version, path.rpartition("/")[2], KINDS[path], namespaced=False)
 
 
 def answer(path: str, review: Object, people: People, forbidden: AbstractSet[tuple[str, str]]) -> Object:

@@ -21,7 +21,7 @@ from scheduler.testing.apiserver.kinds.device_versions import from_v1beta1
 from scheduler.testing.apiserver.reads import list_body
 from scheduler.testing.apiserver.registry import Registry
 from scheduler.testing.apiserver.requests import UNKNOWN, Caller
-from scheduler.testing.apiserver.resources import DEVICES, LIKE_1_36, Resource, Served
+from scheduler.testing.apiserver.resources import DEVICES, LIKE_1_36, ApiResource, Served
 from scheduler.testing.apiserver.reviews import People
 from scheduler.testing.apiserver.storage import Backup, Entry, Storage, Subscriber
 
@@ -309,7 +309,7 @@ def _caller(manager: str) -> Caller:
     return Caller(manager or UNKNOWN)
 
 
-def _manifest(resource: Resource, obj: Object) -> Object:
+def _manifest(resource: ApiResource, obj: Object) -> Object:
     fresh: Object = opaque.decoded(msgspec.json.encode(obj))
     return from_v1beta1(resource.name, fresh) if fresh.get("apiVersion") == f"{DEVICES}/v1beta1" else fresh
 

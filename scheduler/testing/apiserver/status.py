@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 
 
 class Refused(Exception):
@@ -48,7 +48,7 @@ class Refused(Exception):
 class Unreadable(Refused):
     """400 for an object with a value that is none of its type."""
 
-    def __init__(self, resource: Resource, why: str) -> None:
+    def __init__(self, resource: ApiResource, why: str) -> None:
         kind = resource.kind
         what = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {why}'
         super().__init__(400, "BadRequest", what)
@@ -71,12 +71,12 @@ def success(code: int = 0, details: dict[str, Any] | None = None) -> dict[str, A
     return status
 
 
-def _details(resource: Resource, name: str) -> dict[str, Any]:
+def _details(resource: ApiResource, name: str) -> dict[str, Any]:
     group = {"group": resource.group} if resource.group else {}
     return {"name": name} | group | {"kind": resource.name}
 
 
-def not_found(resource: Resource, name: str) -> Refused:
+def not_found(resource: ApiResource, name: str) -> Refused:
     """404 for an object."""
     return Refused(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_details(resource, name))
 
@@ -93,13 +93,13 @@ def method_not_allowed() -> Refused:
     )
 
 
-def already_exists(resource: Resource, name: str, *, is_going: bool) -> Refused:
+def already_exists(resource: ApiResource, name: str, *, is_going: bool) -> Refused:
     """409 for a name that is taken, be it by an object on its way out."""
     message = f'{"object is being deleted: " if is_going else ""}{resource.qualified} "{name}" already exists'
     return Refused(409, "AlreadyExists", message, details=_details(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str, *, subresource: str = "") -> Refused:
+def conflict(resource: ApiResource, name: str, why: str, *, subresource: str = "") -> Refused:
     """409 with the sentence every client knows."""
     suffix = f"/{subresource}" if subresource else ""
     details = _details(resource, name)
@@ -111,7 +111,7 @@ def conflict(resource: Resource, name: str, why: str, *, subresource: str = "") 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def precondition_failed(resource: Resource, key: str, field: str, wanted: str, actual: str) -> Refused:
+def precondition_failed(resource: ApiResource, key: str, field: str, wanted: str, actual: str) -> Refused:
     """409 as storage words it for an update or a binding whose `UID` or `ResourceVersion` is not the object's."""
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{resource.name}/{key}, ResourceVersion: 0, "
@@ -120,7 +120,7 @@ def precondition_failed(resource: Resource, key: str, field: str, wanted: str, a
     return conflict(resource, key.rpartition("/")[2], why)
 
 
-def delete_precondition(resource: Resource, name: str, *, uid: bool, wanted: str, actual: str) -> Refused:
+def delete_precondition(resource: ApiResource, name: str, *, uid: bool, wanted: str, actual: str) -> Refused:
     """409 for a DELETE whose precondition does not hold; names the kind, not the resource."""
     field, what = ("UID", "deleted and then recreated") if uid else ("ResourceVersion", "modified")
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
@@ -137,13 +137,13 @@ def bad_request(message: str) -> Refused:
     return Refused(400, "BadRequest", message)
 
 
-def forbidden(resource: Resource, name: str, why: str) -> Refused:
+def forbidden(resource: ApiResource, name: str, why: str) -> Refused:
     """403 of an admission plugin."""
     message = f'{resource.qualified} "{name}" is forbidden: {why}'
     return Refused(403, "Forbidden", message, details=_details(resource, name))
 
 
-def invalid(resource: Resource, name: str, field: str, why: str, *, cause: str = "FieldValueInvalid") -> Refused:
+def invalid(resource: ApiResource, name: str, field: str, why: str, *, cause: str = "FieldValueInvalid") -> Refused:
     """422 with one cause; `why` starts as the server's (`Invalid value: …`, `Forbidden: …`, `Required value`)."""
     group = {"group": resource.group} if resource.group else {}
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
@@ -156,7 +156,7 @@ def invalid(resource: Resource, name: str, field: str, why: str, *, cause: str =
     return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {field}: {why}', details=details)
 
 
-def version_required(resource: Resource, name: str) -> Refused:
+def version_required(resource: ApiResource, name: str) -> Refused:
     """422 for a PUT that does not say what it is meant to replace."""
     message = "Invalid value: 0: must be specified for an update"
     field = "metadata.resourceVersion"
@@ -190,7 +190,7 @@ class Problem(NamedTuple):
 Problems = list[Problem]
 
 
-def refuse(resource: Resource, name: str, problems: Iterable[Problem]) -> None:
+def refuse(resource: ApiResource, name: str, problems: Iterable[Problem]) -> None:
     """Raises 422 when there are some. What is found twice counts twice and is said once."""
     found = list(problems)
     if not found:

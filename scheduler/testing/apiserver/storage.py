@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from scheduler.testing.apiserver.kinds import opaque, versions as faces
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 from scheduler.testing.apiserver.status import Refused, expired
 
 Object = dict[str, Any]
@@ -36,7 +36,7 @@ class Entry:
         self._body: bytes | None = None
         self._other_body: bytes | None = None
 
-    def body(self, resource: Resource) -> bytes:
+    def body(self, resource: ApiResource) -> bytes:
         """JSON without kind and apiVersion, as items of a list are."""
         if resource.has_other_face:
             if self._other_body is None:
@@ -50,12 +50,12 @@ class Entry:
         """Answer these bytes, whatever the object is."""
         self._body = self._other_body = body
 
-    def full(self, resource: Resource) -> bytes:
+    def full(self, resource: ApiResource) -> bytes:
         """JSON as GET answers it, under the group and version that was asked."""
         return head(resource) + self.body(resource)[1:]
 
 
-def _answered(resource: Resource, obj: Object) -> Object:
+def _answered(resource: ApiResource, obj: Object) -> Object:
     answered: Object = opaque.each(obj, opaque.as_answered) if opaque.has_opaque(resource) else obj
     return answered
 
@@ -67,7 +67,7 @@ def _bare(obj: Object) -> Object:
 _heads: dict[tuple[str, str], bytes] = {}
 
 
-def head(resource: Resource) -> bytes:
+def head(resource: ApiResource) -> bytes:
     """`{"kind":"Pod","apiVersion":"v1",`."""
     at = (resource.kind, resource.group_version)
     known = _heads.get(at)
@@ -77,7 +77,7 @@ def head(resource: Resource) -> bytes:
 
 
 @dataclass(slots=True)
-class Event:
+class StorageEvent:
     """One write. `entry` is the object after it (for a deletion: its last state), `before` the one it replaced."""
 
     rv: int
@@ -89,24 +89,24 @@ class Event:
 class Watcher(Protocol):
     """Somebody who is told of every write to one bucket, in order and at once."""
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: StorageEvent) -> None:
         """Take note of it; must not wait and must not write."""
 
 
 class Bucket:
     """All objects of one kind, in the order of their keys, and the last `history` writes to them."""
 
-    def __init__(self, resource: Resource, history: int) -> None:
+    def __init__(self, resource: ApiResource, history: int) -> None:
         self.resource = resource
         self.entries: dict[str, Entry] = {}
         self.watchers: set[Watcher] = set()
-        self.events: deque[Event] = deque(maxlen=history)
+        self.events: deque[StorageEvent] = deque(maxlen=history)
         self.compacted = 0
         """The newest resourceVersion whose successor event is gone."""
         self._keys: list[str] = []
         self._pictures: dict[int, list[Entry]] = {}
 
-    def record(self, event: Event) -> None:
+    def record(self, event: StorageEvent) -> None:
         """Apply one write and tell the watchers."""
         key = event.entry.key
         if event.type == "DELETED":
@@ -126,11 +126,11 @@ class Bucket:
         """Everything there is, by key."""
         return [self.entries[key] for key in self._keys]
 
-    def since(self, rv: int, now: int) -> list[Event]:
+    def since(self, rv: int, now: int) -> list[StorageEvent]:
         """The writes after `rv`; raises 410 when some of them are forgotten."""
         if rv < self.compacted:
             raise expired(f"too old resource version: {rv} ({now})")
-        newer: list[Event] = []
+        newer: list[StorageEvent] = []
         for event in reversed(self.events):
             if event.rv <= rv:
                 break
@@ -189,7 +189,7 @@ class Storage:
         self._news: deque[tuple[str, str, Object]] = deque()
         self._is_telling = False
 
-    def bucket(self, resource: Resource) -> Bucket:
+    def bucket(self, resource: ApiResource) -> Bucket:
         """Where objects of this kind live, whatever the version."""
         found = self._buckets.get(resource.name)
         if found is None:
@@ -213,7 +213,7 @@ class Storage:
         for name, bucket in self._buckets.items():
             bucket.restore(backup.entries.get(name, {}), backup.rv)
 
-    def put(self, resource: Resource, key: str, obj: Object, *, body: Callable[[int], bytes] | None = None) -> Entry:
+    def put(self, resource: ApiResource, key: str, obj: Object, *, body: Callable[[int], bytes] | None = None) -> Entry:
         """Create or replace; `obj` must be new down to its metadata, which gets the resourceVersion.
 
         `body` makes the bytes that are answered for that version, if they are not to be those of `obj`.
@@ -223,15 +223,15 @@ class Storage:
         entry = self._next(key, obj)
         if body is not None:
             entry.has_body(body(self.rv))
-        self._commit(bucket, Event(self.rv, "ADDED" if before is None else "MODIFIED", entry, before))
+        self._commit(bucket, StorageEvent(self.rv, "ADDED" if before is None else "MODIFIED", entry, before))
         return entry
 
-    def remove(self, resource: Resource, key: str, last: Object) -> Entry:
+    def remove(self, resource: ApiResource, key: str, last: Object) -> Entry:
         """Delete; `last` is the object's final state, which gets the resourceVersion of the deletion."""
         bucket = self.bucket(resource)
         before = bucket.entries[key]
         entry = self._next(key, last)
-        self._commit(bucket, Event(self.rv, "DELETED", entry, before))
+        self._commit(bucket, StorageEvent(self.rv, "DELETED", entry, before))
         return entry
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
@@ -244,7 +244,7 @@ class Storage:
         obj["metadata"]["resourceVersion"] = str(self.rv)
         return Entry(key, obj, self.rv)
 
-    def _commit(self, bucket: Bucket, event: Event) -> None:
+    def _commit(self, bucket: Bucket, event: StorageEvent) -> None:
         bucket.record(event)
         self._news.append((event.type, bucket.resource.name, event.entry.obj))
         if self._is_telling:

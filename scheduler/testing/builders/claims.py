@@ -16,7 +16,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 _STATUS_DEVICES: Final = "status.devices"
 
 
-class Asked(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     """What a request may say beside its class."""
 
     count: int
@@ -28,7 +28,7 @@ class Asked(TypedDict, total=False):
     tolerations: list[Manifest]
 
 
-class Given(TypedDict, total=False):
+class ResultOptions(TypedDict, total=False):
     """What a result may say beside its device."""
 
     admin: bool
@@ -44,7 +44,7 @@ class _RequestsBuilder(Builder[_T_co]):
 
     _AT: ClassVar = "spec.devices"
 
-    def request(self, name: str, device_class: str, **asked: Unpack[Asked]) -> Self:
+    def request(self, name: str, device_class: str, **asked: Unpack[RequestOptions]) -> Self:
         """One more request, for one device unless told."""
         return self._append(f"{self._AT}.requests", {"name": name, "exactly": _asked(device_class, asked)})
 
@@ -170,12 +170,12 @@ def a_claim_template(name: str, *, ns: str = "default") -> ClaimTemplateBuilder:
     return ClaimTemplateBuilder(manifest | {"spec": {"spec": {"devices": {}}}}, dict)
 
 
-def an_option(name: str, device_class: str, **asked: Unpack[Asked]) -> Manifest:
+def an_option(name: str, device_class: str, **asked: Unpack[RequestOptions]) -> Manifest:
     """One choice of a request that takes the first that can be had."""
     return {"name": name} | _asked(device_class, asked)
 
 
-def a_result(request: str, device: str, **given: Unpack[Given]) -> Manifest:
+def a_result(request: str, device: str, **given: Unpack[ResultOptions]) -> Manifest:
     """A device that was allocated for a request (`request` or `request/option`)."""
     told: Manifest = {"request": request} | _device(device)
     if given.get("admin"):
@@ -199,7 +199,7 @@ def a_toleration(key: str = "", *, value: str = "", effect: str = "", seconds: i
     return told if seconds is None else told | {"tolerationSeconds": seconds}
 
 
-def _asked(device_class: str, asked: Asked) -> Manifest:
+def _asked(device_class: str, asked: RequestOptions) -> Manifest:
     told: Manifest = {"deviceClassName": device_class}
     if asked.get("every"):
         told["allocationMode"] = "All"

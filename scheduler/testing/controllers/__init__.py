@@ -8,19 +8,19 @@ from scheduler.testing.controllers.attach_detach import AttachDetachController
 from scheduler.testing.controllers.controller import Actor
 from scheduler.testing.controllers.dra_driver import DRADriver, Preparation
 from scheduler.testing.controllers.persistent_volume import PersistentVolumeController
-from scheduler.testing.controllers.provisioner import Call, ExternalProvisioner
+from scheduler.testing.controllers.provisioner import ExternalProvisioner, ProvisionCall
 from scheduler.testing.controllers.resource_claim import ResourceClaimController
 from scheduler.testing.controllers.volume_claims import EphemeralVolumeController, ProtectionController
 
 __all__ = [
     "Actor",
     "AttachDetachController",
-    "Call",
     "DRADriver",
     "EphemeralVolumeController",
     "ExternalProvisioner",
     "PersistentVolumeController",
     "Preparation",
     "ProtectionController",
+    "ProvisionCall",
     "ResourceClaimController",
 ]

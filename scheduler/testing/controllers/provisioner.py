@@ -69,7 +69,7 @@ class Space:
 _CAPACITIES: Final = "csistoragecapacities"
 
 
-class Published:
+class CapacityPublisher:
     """Objects that are there already, under whatever name, are taken over. Segments are values of one node label.
 
     Without a label there is one segment, "", which is everywhere.
@@ -119,7 +119,7 @@ _EXHAUSTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProvisionCall:
     """One request to make a volume. `number` counts from 1."""
 
     number: int
@@ -129,7 +129,7 @@ class Call:
     """"" where no node was chosen: the claim is of an Immediate class."""
 
 
-Fault: TypeAlias = Callable[[Call], str]
+Fault: TypeAlias = Callable[[ProvisionCall], str]
 """The words with which a call is to fail; "" if it is not to. It may also kill the provisioner in the middle of it."""
 
 
@@ -163,7 +163,7 @@ class ExternalProvisioner(Actor):
     ) -> None:
         self.driver = driver
         self.space = None if space is None else Space(space)
-        self.calls: list[Call] = []
+        self.calls: list[ProvisionCall] = []
         self.provisioned = 0
         self.failures = 0
         self.rescheduled = 0
@@ -176,7 +176,7 @@ class ExternalProvisioner(Actor):
         self._topology_key = topology_key
         self._publishes_every_s = publishes_every_s
         self._namespace = namespace
-        self._published: Published | None = None
+        self._published: CapacityPublisher | None = None
         super().__init__(server, clock=clock)
         if publishes_every_s is not None:
             self._note(_PUBLISH)
@@ -250,7 +250,7 @@ class ExternalProvisioner(Actor):
             return
         waits = storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
         node = (typed.selected_node or "") if waits else ""
-        call = Call(len(self.calls) + 1, typed.key, node)
+        call = ProvisionCall(len(self.calls) + 1, typed.key, node)
         self.calls.append(call)
         fault = self.fault(call) if self.fault is not None else ""
         if self.is_dead:
@@ -339,7 +339,7 @@ class ExternalProvisioner(Actor):
         """What is free now, per class, in this segment or in all; the objects are this old until the next time."""
         if self.space is not None:
             if self._published is None:
-                self._published = Published(self._server, self._topology_key, namespace=self._namespace)
+                self._published = CapacityPublisher(self._server, self._topology_key, namespace=self._namespace)
             segments = [segment] if segment else sorted(self.space.size_bytes)
             for storage_class in self._server.objects("storageclasses"):
                 if provisioner_of(storage_class) == self.driver:

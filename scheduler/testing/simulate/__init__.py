@@ -16,21 +16,21 @@ from scheduler.testing.simulate.complete import complete
 from scheduler.testing.simulate.manifests import InputError, load
 from scheduler.testing.simulate.outcome import Outcome
 from scheduler.testing.simulate.report import as_json, as_table
-from scheduler.testing.simulate.run import Daemon, Rules, simulate
+from scheduler.testing.simulate.run import ReadOptions, SimulatedDaemon, simulate
 
-__all__ = ["Asked", "Daemon", "Rules", "main"]
+__all__ = ["ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SimulateArguments:
     """One call of the command."""
 
     files: tuple[str, ...]
     output: Literal["table", "json"]
-    rules: Rules
+    rules: ReadOptions
 
 
-def main(asked: Asked, daemon_for: Callable[[str], Daemon]) -> int:
+def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
     """Simulate and print. 0: as expected; 1: a pod was not, or the daemon failed; 2: the input cannot be used.
 
     `daemon_for` makes the scheduler for an API server's URL.
@@ -48,7 +48,7 @@ def main(asked: Asked, daemon_for: Callable[[str], Daemon]) -> int:
     return 0 if outcome.is_good else 1
 
 
-async def _run(asked: Asked, daemon_for: Callable[[str], Daemon], errors: Console) -> Outcome:
+async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon], errors: Console) -> Outcome:
     objects = complete(load(asked.files))
     bar = Progress(
         TextColumn("scheduling"),

@@ -42,7 +42,7 @@ Progress: TypeAlias = Callable[[int, int, int], None]
 """Told how many pods have their answer, how many have not, and how many of the former are placed."""
 
 
-class Daemon(Protocol):
+class SimulatedDaemon(Protocol):
     """What a simulation needs of the scheduler."""
 
     async def start(self) -> None: ...
@@ -52,7 +52,7 @@ class Daemon(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReadOptions:
     """How the input is read. The first of `scheduler_names` is given to pods that name the default scheduler or none."""
 
     scheduler_names: tuple[str, ...]
@@ -64,7 +64,7 @@ class Rules:
 class World:
     """The simulated cluster, filled from manifests. Raises InputError for what the API server refuses."""
 
-    def __init__(self, server: ApiServer, objects: Sequence[Found], rules: Rules) -> None:
+    def __init__(self, server: ApiServer, objects: Sequence[Found], rules: ReadOptions) -> None:
         self._server = server
         self._rules = rules
         self._served = dict.fromkeys(_NEVER, False)
@@ -143,8 +143,8 @@ class World:
 
 async def simulate(
     objects: Sequence[Found],
-    daemon_for: Callable[[str], Daemon],
-    rules: Rules,
+    daemon_for: Callable[[str], SimulatedDaemon],
+    rules: ReadOptions,
     *,
     clock: Clock,
     progress: Progress = lambda *_: None,
@@ -174,7 +174,7 @@ async def simulate(
 
 
 async def _settle(
-    daemon: Daemon,
+    daemon: SimulatedDaemon,
     tracker: Tracker,
     rests: Callable[[], bool],
     *,

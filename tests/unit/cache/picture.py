@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.node_multiset import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.nodes.topology import Domains, SlotCounts
+from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 
@@ -73,7 +73,7 @@ def check_sums(seen: Cluster) -> None:
 def _check_domains(counts: SlotCounts) -> None:
     for sums in counts.domains.values():
         sums.refresh()
-        anew = Domains(counts, sums.topology, sums.eligible)
+        anew = DomainCounts(counts, sums.topology, sums.eligible)
         assert (sums.per_domain, sums.occupied, sums.existing) == (anew.per_domain, anew.occupied, anew.existing)
         assert {n: (level.nodes, level.domains) for n, level in sums.levels().items()} == {
             n: (level.nodes, level.domains) for n, level in anew.levels().items()

@@ -1,4 +1,4 @@
-"""`Attached`: after any history the columns are what the objects say, trials included (docs/spec/volumes.md §9.1)."""
+"""`AttachedVolumes`: after any history the columns are what the objects say, trials included (docs/spec/volumes.md §9.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSINode, CSISource
 from scheduler.cache.change_log import ChangeLog
-from scheduler.cache.storage.attach_limits import Attached
+from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.core import nodeset
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
@@ -95,7 +95,7 @@ def bound(at: int) -> list[Any]:
     return [a_pv(f"v{at}").csi(EBS), a_claim(f"c{at}").bound_to(f"v{at}")]
 
 
-def read(world: World) -> Attached:
+def read(world: World) -> AttachedVolumes:
     world.cluster.volumes.attached.catch_up()
     return world.cluster.volumes.attached
 

@@ -15,7 +15,7 @@ from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.pods.affinity_terms import TermKind, pod_terms
-from scheduler.cache.pods.selector_counts import Population, Selection, selection
+from scheduler.cache.pods.selector_counts import Selection, SelectorCounts, selection
 from tests.examples import examples
 
 ZONE = "topology.kubernetes.io/zone"
@@ -252,7 +252,7 @@ def test_a_term_that_names_a_value_twice_leaves_with_its_pod():
 
 
 def test_a_selection_that_names_a_value_twice_is_counted_once_and_forgotten():
-    population, labelled = Population(), pod("p0", "n0", "a", {"app": "x"}, deleting=False, anti="")
+    population, labelled = SelectorCounts(), pod("p0", "n0", "a", {"app": "x"}, deleting=False, anti="")
     population.add(0, labelled)
     wanted = selection(((frozenset({"a"}), TWICE),), counts_terminating=True)
 

@@ -16,7 +16,7 @@ from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import capacity as capacities_module
-from scheduler.cache.storage.capacity import Capacities, ClassPools, Drawing
+from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 from tests.support.volumebuilders import a_capacity
@@ -117,14 +117,14 @@ class World:
             assert not any(obj.storage_class_name == storage_class for obj in self.objects.values())
             return
         pools.catch_up()
-        drawing = Drawing(pools, together=together)
+        drawing = CapacityCheck(pools, together=together)
         taken = [drawing.next(size, nodes & self.nodes.present) for size, nodes in wanted]
         for slot in nodeset.each(self.nodes.present):
             asked = [at for at, (_, nodes) in enumerate(wanted) if nodes >> slot & 1]
             sizes = [wanted[at][0] for at in asked]
             literal = self.literal(storage_class, slot, sizes, together=together)
             assert [key is not None for key in literal] == [bool(taken[at] >> slot & 1) for at in asked]
-            one = Drawing(pools, together=together)
+            one = CapacityCheck(pools, together=together)
             takes = [one.at(slot, size) for size in sizes]
             placed = iter(one.pools_at(slot))
             assert literal == [next(placed).key if is_taken else None for is_taken in takes]
@@ -167,7 +167,7 @@ def at(capacity: str | None, *, name: str = "o", storage_class: str = "D", ns: s
 def taking(pools: ClassPools, sizes: Sequence[int], nodes: NodeSet, *, together: bool) -> list[NodeSet]:
     """For each size in order, which of the nodes take it: together with those before it, or each judged alone."""
     pools.catch_up()
-    drawing = Drawing(pools, together=together)
+    drawing = CapacityCheck(pools, together=together)
     return [drawing.next(size, nodes) for size in sizes]
 
 

@@ -34,10 +34,10 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
-from scheduler.plugins.dra.allocator import AllocationError, FailedOnNode, Search
-from scheduler.plugins.dra.node_devices import NodeDevices, Rules
+from scheduler.plugins.dra.allocator import AllocationError, Allocator, FailedOnNode
+from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.node_verdicts import NodeVerdicts, placeholders
-from scheduler.plugins.dra.requests import Demand, Demands
+from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate
 from scheduler.plugins.dra.selectors import SelectorSets
 from tests.examples import examples
 from tests.support.clock import VirtualClock
@@ -59,12 +59,12 @@ class Caches:
         self.use = AllocationState()
         self.claims = ClaimTracker(self.use)
         self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
-        self.rules = Rules.of(gates)
+        self.rules = AllocatorFeatures.of(gates)
         self.boards = NodeVerdicts(self.on_nodes, self.use, VirtualClock(), self.rules)
         classes = DeviceClasses()
         for name, device_class in Maker(random.Random(0)).classes().items():
             classes.put(name, device_class)
-        made = Demands(classes, SelectorSets(_holding), gates)
+        made = ClaimParser(classes, SelectorSets(_holding), gates)
         self.demands = [made.of(claims) for claims in demands]
 
     # -- what can be seen, in words that do not depend on where a node's number comes from ------------------------------
@@ -90,7 +90,7 @@ class Caches:
     def kinds(self) -> Counter[tuple[frozenset[str], int]]:
         return Counter((self.names(kind.nodes), kind.free) for kind in self.on_nodes.kinds())
 
-    def verdicts(self, demand: Demand) -> dict[str, str]:
+    def verdicts(self, demand: ClaimsToAllocate) -> dict[str, str]:
         """Node → what the board says."""
         board = finish(self.boards.look_at_all(demand, self.nodes.present))
         said = dict.fromkeys(self.names(board.fit), "fits")
@@ -100,14 +100,14 @@ class Caches:
                 said |= dict.fromkeys(self.names(nodes), _without_pools(text))
         return said
 
-    def searched(self, demand: Demand) -> dict[str, str]:
+    def searched(self, demand: ClaimsToAllocate) -> dict[str, str]:
         """Node → what a search of that very node says."""
         return {self.nodes.name(slot): self._searched_at(demand, slot) for slot in nodeset.each(self.nodes.present)}
 
-    def _searched_at(self, demand: Demand, slot: int) -> str:
+    def _searched_at(self, demand: ClaimsToAllocate, slot: int) -> str:
         seats = NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
         try:
-            picked = Search(demand, seats, placeholders(demand)).run()
+            picked = Allocator(demand, seats, placeholders(demand)).run()
         except (AllocationError, FailedOnNode) as error:
             return _without_pools(str(error))
         return "cannot allocate all claims" if picked is None else "fits"

@@ -26,7 +26,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity_reservations import HOLD_S, SETTLE_S, Entry
+from scheduler.cache.storage.capacity_reservations import HOLD_S, SETTLE_S, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.core.nodeset import NodeSet
 from tests.support.clock import VirtualClock
@@ -214,7 +214,7 @@ class World:
         """Whenever pools are about to be read."""
         self.ledger.catch_up()
         self.check_sums()
-        by_state: dict[str, dict[str, Entry]] = {"flying": {}, "settling": {}, "stranded": {}}
+        by_state: dict[str, dict[str, Reservation]] = {"flying": {}, "settling": {}, "stranded": {}}
         for uid, entry in self.ledger._entries.items():
             by_state[entry.state][uid] = entry
         now = self.clock.now()

@@ -16,7 +16,7 @@ from hypothesis import example, given, strategies as st
 
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity_reservations import HOLD_S, CapacityReservations, Entry
+from scheduler.cache.storage.capacity_reservations import HOLD_S, CapacityReservations, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.testing.builders.core import node
 from tests.support.clock import VirtualClock
@@ -193,7 +193,7 @@ class History:
         assert before + others <= self.free(zone) * GI
         return True
 
-    def booked(self, zone: str) -> list[Entry]:
+    def booked(self, zone: str) -> list[Reservation]:
         """What is promised there and not made."""
         return [e for e in self.ledger if e.pool is not None and e.pool.key[-1] == zone and e.state != "settling"]
 

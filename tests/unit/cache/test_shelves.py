@@ -13,7 +13,7 @@ from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import NodeGroups
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import persistent_volumes as shelves_module
-from scheduler.cache.storage.persistent_volumes import ClassShelves, PersistentVolumes, selector_of, wish_of
+from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_claim, a_pv
@@ -222,14 +222,14 @@ def test_counts_are_as_good_as_looking_at_every_volume(
 ) -> None:
     """Whatever came, was taken, freed, changed and went, on whatever nodes; also where nothing can be remembered."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ClassShelves, "log_max", log_max)
+        patched.setattr(ClassVolumes, "log_max", log_max)
         patched.setattr(ChangeLog, "log_max", log_max)
         patched.setattr(shelves_module, "_FEW", few)
         patched.setattr(shelves_module, "_SHAPES", shapes)
         if is_cramped:
             patched.setattr(shelves_module, "_SPARE_GROUPS", -1000)
             patched.setattr(shelves_module, "_SPARE_SIZES", -1000)
-            patched.setattr(ClassShelves.__init__, "__kwdefaults__", {"capacity": 1})
+            patched.setattr(ClassVolumes.__init__, "__kwdefaults__", {"capacity": 1})
         world = World()
         for name in NAMES[:2]:
             take(world.nodes, (name, {}))

@@ -73,7 +73,7 @@ def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) 
                     assert inside == picture(seen)
                 case "aside":
                     inside = picture(seen)
-                    with trial.aside():
+                    with trial.suspended():
                         assert before == picture(seen)
                     assert inside == picture(seen)
             check_sums(seen)

@@ -11,7 +11,7 @@ from scheduler.config.dump import changes
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import DEFAULT_PLUGINS, POINTS, Resolved, resolve
 from scheduler.config.read_profiles import read_changes
-from scheduler.config.types import PluginRef, PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from tests.unit.config.documents import profile, read
 
 FILE: dict[str, Any] = {
@@ -24,12 +24,12 @@ FILE: dict[str, Any] = {
 }
 
 
-def file() -> Profile:
+def file() -> KubeSchedulerProfile:
     (only,) = read(profile(**FILE)).profiles
     return only
 
 
-def changed(spec: Any) -> Profile:
+def changed(spec: Any) -> KubeSchedulerProfile:
     return read_changes(spec, file(), path="spec")
 
 
@@ -98,7 +98,7 @@ def test_mistakes_have_paths_in_the_object(spec: Any, said: list[str]) -> None:
     assert [str(error) for error in wrong.value.errors] == said
 
 
-def resolved(config: Profile) -> Resolved:
+def resolved(config: KubeSchedulerProfile) -> Resolved:
     implements = {ref.name: set(POINTS) - {"queueSort", "bind"} for ref in DEFAULT_PLUGINS} | {
         "Mine": {"filter", "score"},
         "PrioritySort": {"queueSort"},

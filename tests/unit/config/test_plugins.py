@@ -12,7 +12,7 @@ from scheduler.config.plugins import (
     check_common_queue_sort,
     resolve,
 )
-from scheduler.config.types import PluginRef, PluginSet, Profile
+from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.profile import served_points
 from scheduler.plugins import BUILT_IN
 
@@ -266,7 +266,9 @@ def test_defaults_that_are_not_built_are_left_out_and_named() -> None:
 
 def test_arguments_for_nobody() -> None:
     """Upstream skips the arguments of a plugin that does not exist; a typo there would go unseen."""
-    profile = Profile("a", args={"Foo": RawArgs(), "Mine": RawArgs(), "VolumeZone": RawArgs(), **default_args()})
+    profile = KubeSchedulerProfile(
+        "a", args={"Foo": RawArgs(), "Mine": RawArgs(), "VolumeZone": RawArgs(), **default_args()}
+    )
 
     with pytest.raises(ConfigErrors) as broken:
         check_args_have_plugins(profile, {"Mine": {"filter"}})
@@ -277,8 +279,10 @@ def test_arguments_for_nobody() -> None:
 def test_one_queue_is_sorted_one_way() -> None:
     """Scenario 212, when the difference comes by multiPoint; and the plugin's arguments count."""
 
-    def sorted_by(name: str, path: str, args: object) -> tuple[Profile, Resolved]:
-        return Profile("x", args={name: RawArgs(args)}, path=path), Resolved({"queueSort": (PluginRef(name),)})
+    def sorted_by(name: str, path: str, args: object) -> tuple[KubeSchedulerProfile, Resolved]:
+        return KubeSchedulerProfile("x", args={name: RawArgs(args)}, path=path), Resolved(
+            {"queueSort": (PluginRef(name),)}
+        )
 
     first = sorted_by("S", "profiles[0]", 1)
     check_common_queue_sort([first, sorted_by("S", "profiles[1]", 1)])

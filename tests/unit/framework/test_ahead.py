@@ -65,7 +65,7 @@ def test_a_pod_that_a_nominated_pod_keeps_away_gets_its_own_answer(turn: int) ->
 class FailsFlat(Refuses):
     """Does not look at pods, and fails on the nodes of its table."""
 
-    heeds_pods = False
+    depends_on_pods = False
 
 
 def test_a_filter_that_fails_ends_the_attempt() -> None:

@@ -33,7 +33,7 @@ class Soft(Toy):
     def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
         return {}
 
-    def relents(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         self.asked.append(nodes)
         helped = nodeset.EMPTY
         for slot in nodeset.each(nodes):
@@ -83,7 +83,7 @@ def test_a_turn_can_be_given_after_each_rejection() -> None:
 class SoftOnAll(Soft):
     """Names nodes that it was not asked for."""
 
-    def relents(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, incoming: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         yield
         return 0b1111
 

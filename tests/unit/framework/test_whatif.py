@@ -27,7 +27,7 @@ class Flat(Toy):
     """Refuses by the table `names`, whoever is there."""
 
     name: str = "Flat"
-    heeds_pods: bool = False
+    depends_on_pods: bool = False
     names: tuple[str, ...] = ()
     code: Code = Code.UNRESOLVABLE
     asked: list[NodeSet] = field(default_factory=list)
@@ -89,14 +89,14 @@ class Counted:
 
 @dataclass
 class Minds(Toy):
-    """Looks at pods called `noise`, and minds them only if there are any."""
+    """Looks at pods called `noise`, and reads_node_pods them only if there are any."""
 
     name: str = "Minds"
 
     def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
         return {}
 
-    def minds(self, state: CycleState, incoming: PodInfo, others: Iterable[PodInfo]) -> bool:
+    def reads_node_pods(self, state: CycleState, incoming: PodInfo, others: Iterable[PodInfo]) -> bool:
         return any(other.pod.metadata.name == "noise" for other in (*self.world.cluster.pods(), *others))
 
 
@@ -154,7 +154,7 @@ WISH = {
         pytest.param({}, {}, (Counts(),), True, id="a filter that counts aside"),
         pytest.param({}, {}, (CountsButExact(),), False, id="a filter that counts aside and has to verify"),
         pytest.param({}, {}, (Minds(),), True, id="a filter that does not mind those there"),
-        pytest.param({}, {"name": "noise"}, (Minds(),), False, id="a filter that minds those there"),
+        pytest.param({}, {"name": "noise"}, (Minds(),), False, id="a filter that depends on the pods there"),
         pytest.param({}, {}, (Flat(), Refuses("Other")), False, id="one of two says nothing"),
     ],
 )
@@ -179,8 +179,8 @@ def test_counted_or_tried(
         pytest.param({}, (), True, id="a plain newcomer"),
         pytest.param({"affinity": near_to("x")}, (), True, id="one that wants to be near somebody"),
         pytest.param({"affinity": away_from("x")}, (), False, id="one that keeps somebody away"),
-        pytest.param({"name": "noise"}, (Minds(),), False, id="one that a filter minds"),
-        pytest.param({"name": "noise"}, (), True, id="one that no filter minds"),
+        pytest.param({"name": "noise"}, (Minds(),), False, id="one that a filter depends on"),
+        pytest.param({"name": "noise"}, (), True, id="one that no filter depends on"),
     ],
 )
 def test_newcomers_may_have_to_be_tried(newcomer: dict[str, Any], plugins: tuple[Any, ...], counted: bool) -> None:

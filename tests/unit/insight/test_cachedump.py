@@ -17,8 +17,8 @@ from scheduler.api.storage_v1 import (
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import SystemClock
 from scheduler.core.cluster_events import ClusterEvent
-from scheduler.eventhandlers.devices import DeviceIntake
-from scheduler.eventhandlers.storage import CAPACITY_FREED, Storage
+from scheduler.eventhandlers.devices import DeviceHandlers
+from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
 from scheduler.server import cache_dump as cachedump
 from scheduler.server.cache_dump import cache_page, pieces
 from scheduler.testing.builders.claims import a_claim, a_result
@@ -33,8 +33,8 @@ class World:
         self.cluster = Cluster(SystemClock())
         self.cluster.set_node(node("n1").label("zone", "a").typed())
         self.moved: list[tuple[ClusterEvent, object]] = []
-        self.storage = Storage(self.cluster, self._move)
-        self.devices = DeviceIntake(self.cluster, self._move)
+        self.storage = StorageHandlers(self.cluster, self._move)
+        self.devices = DeviceHandlers(self.cluster, self._move)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
         self.moved.append((event, new))

@@ -11,7 +11,7 @@ import pytest
 from scheduler.config.run_options import ALWAYS_ALLOWED
 from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import Permission, User
-from scheduler.server.authorization import NOBODY, Asked, Gate, Refusal, bearer_token, certified
+from scheduler.server.authorization import NOBODY, Refusal, RequestAttributes, RequestGate, bearer_token, certified
 
 GONE = Unavailable("cannot connect to 127.0.0.1:1: refused <here>")
 
@@ -39,8 +39,8 @@ class Server:
         return Permission(user.name in self.permits, self.reason)
 
 
-def asked(path: str = "/metrics", *, token: str = "", certificate: User | None = None) -> Asked:
-    return Asked("get", path, f"Bearer {token}" if token else "", certificate)
+def asked(path: str = "/metrics", *, token: str = "", certificate: User | None = None) -> RequestAttributes:
+    return RequestAttributes("get", path, f"Bearer {token}" if token else "", certificate)
 
 
 def status(refusal: Refusal | None) -> tuple[int, str, str]:
@@ -70,20 +70,22 @@ async def test_paths_for_everybody(path: str) -> None:
     """Nobody is asked, so that probes do not hang on the API server; a token that comes along is not looked at."""
     server = Server(known=GONE, permits=GONE)
 
-    assert await Gate(server, ALWAYS_ALLOWED).refuses(asked(path, token="zoe")) is None
+    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(asked(path, token="zoe")) is None
     assert (server.reviewed, server.asked) == ([], [])
 
 
 @pytest.mark.parametrize("path", ["/", "/livezx", "/livez-x/ping", "/metrics", "/debug/cache", "/configz", "/readyzz"])
 async def test_all_other_paths_are_closed(path: str) -> None:
     """Also those that only begin like an open one, and those that there are not."""
-    assert status(await Gate(Server(), ALWAYS_ALLOWED).refuses(asked(path))) == forbidden("system:anonymous", path)
+    assert status(await RequestGate(Server(), ALWAYS_ALLOWED).refuses(asked(path))) == forbidden(
+        "system:anonymous", path
+    )
 
 
 async def test_no_path_need_be_for_everybody() -> None:
     """An empty list closes them all; a star opens what is below."""
-    assert status(await Gate(Server(), ()).refuses(asked("/livez"))) == forbidden("system:anonymous", "/livez")
-    gate = Gate(Server(), ("/debug/*",))
+    assert status(await RequestGate(Server(), ()).refuses(asked("/livez"))) == forbidden("system:anonymous", "/livez")
+    gate = RequestGate(Server(), ("/debug/*",))
     assert await gate.refuses(asked("/debug/pod/a/b")) is None
     assert status(await gate.refuses(asked("/debug"))) == forbidden("system:anonymous", "/debug")
 
@@ -99,17 +101,17 @@ async def test_no_path_need_be_for_everybody() -> None:
             id="a certificate comes first",
         ),
         pytest.param(
-            Asked("get", "/metrics", "Basic YTpi"),
+            RequestAttributes("get", "/metrics", "Basic YTpi"),
             User("system:anonymous", groups=("system:unauthenticated",)),
             id="another kind of claim is none",
         ),
     ],
 )
-async def test_who_is_asked_about(request_: Asked, who: User) -> None:
+async def test_who_is_asked_about(request_: RequestAttributes, who: User) -> None:
     """One claim counts, and a group tells who was authenticated."""
     server = Server(permits=(who.name,))
 
-    assert await Gate(server, ALWAYS_ALLOWED).refuses(request_) is None
+    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(request_) is None
     assert server.asked == [(who, "get", "/metrics")]
 
 
@@ -118,7 +120,7 @@ async def test_masters_are_let_in_without_a_question() -> None:
     server = Server(permits=GONE)
     master = User("admin", groups=("system:masters",))
 
-    assert await Gate(server, ALWAYS_ALLOWED).refuses(asked(certificate=master)) is None
+    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(asked(certificate=master)) is None
     assert server.asked == []
 
 
@@ -127,18 +129,18 @@ async def test_a_wrong_token(token: str) -> None:
     """Is not the same as none, even where anonymous callers may come in."""
     server = Server(permits=("system:anonymous",))
 
-    assert status(await Gate(server, ALWAYS_ALLOWED).refuses(asked(token=token))) == UNAUTHORIZED
+    assert status(await RequestGate(server, ALWAYS_ALLOWED).refuses(asked(token=token))) == UNAUTHORIZED
     assert server.asked == []
 
 
 async def test_a_token_that_nobody_can_review() -> None:
     """401 as upstream: who it is is not known. Never in."""
-    assert status(await Gate(Server(known=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))) == UNAUTHORIZED
+    assert status(await RequestGate(Server(known=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))) == UNAUTHORIZED
 
 
 async def test_a_permission_that_nobody_can_tell() -> None:
     """500 as upstream, in its words, and nothing that a browser would take for HTML."""
-    refusal = await Gate(Server(permits=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))
+    refusal = await RequestGate(Server(permits=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))
 
     said = 'Internal Server Error: "/metrics": cannot connect to 127.0.0.1:1: refused &lt;here&gt;\n'
     assert refusal == Refusal(500, said, is_json=False)
@@ -146,7 +148,7 @@ async def test_a_permission_that_nobody_can_tell() -> None:
 
 async def test_the_authorizers_reason_is_passed_on() -> None:
     """As upstream does; names are made harmless."""
-    refusal = await Gate(Server(known=('<"ann">',), reason="RBAC: no"), ()).refuses(asked(token='<"ann">'))
+    refusal = await RequestGate(Server(known=('<"ann">',), reason="RBAC: no"), ()).refuses(asked(token='<"ann">'))
 
     assert status(refusal) == forbidden(r"&lt;\"ann\"&gt;", reason=": RBAC: no")
 
@@ -224,7 +226,7 @@ async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
     late = certified(ann, NOON_S + 0.5)  # type: ignore[arg-type]
     assert late == NOBODY
 
-    gate = Gate(Server(known={"zoe"}, permits={"zoe"}), ALWAYS_ALLOWED)
+    gate = RequestGate(Server(known={"zoe"}, permits={"zoe"}), ALWAYS_ALLOWED)
     assert status(await gate.refuses(asked(certificate=late))) == UNAUTHORIZED
     assert await gate.refuses(asked(certificate=late, token="zoe")) is None
     assert await gate.refuses(asked("/livez", certificate=late)) is None
@@ -234,6 +236,6 @@ async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
 async def test_a_certificate_of_nobody(groups: tuple[str, ...]) -> None:
     """Who is called as those are who do not say who they are does not get the rights of those who do."""
     server = Server(known=set(), permits=set())
-    await Gate(server, ()).refuses(asked(certificate=User("system:anonymous", groups=groups)))
+    await RequestGate(server, ()).refuses(asked(certificate=User("system:anonymous", groups=groups)))
 
     assert [user.groups for user, _, _ in server.asked] == [groups]

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from scheduler.kube.authz import Permission, User
-from scheduler.server.authorization import Asked, Gate
-from scheduler.server.endpoints import Endpoints, Remark, Sources
+from scheduler.server.authorization import RequestAttributes, RequestGate
+from scheduler.server.endpoints import Endpoints, EndpointSources, Remark
 from scheduler.server.listening import Listener, bound
 
 
@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[Server]:
     """Endpoints with two readiness checks that a test can break."""
     wrong: dict[str, str | None] = {}
     sampled: list[int] = []
-    sources = Sources(
+    sources = EndpointSources(
         livez=lambda: {"loop": lambda: wrong.get("loop")},
         readyz=lambda: {"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
         metrics=lambda: b"samples %d\n" % len(sampled),
@@ -208,7 +208,9 @@ async def test_a_page_that_fails_is_told_in_the_log(caplog: pytest.LogCaptureFix
     def broken() -> object:
         raise ValueError("a secret")
 
-    sources = Sources(dict, dict, bytes, configz=broken, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None)
+    sources = EndpointSources(
+        dict, dict, bytes, configz=broken, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None
+    )
     async with listening(Endpoints(sources)) as port, aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/configz") as answer:
             assert (answer.status, "secret" in await answer.text()) == (500, False)
@@ -231,7 +233,7 @@ class Doorman:
     """Knows one token; permits one path."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[RequestAttributes] = []
 
     async def user_of(self, token: str) -> User | None:
         await asyncio.sleep(0)
@@ -239,17 +241,20 @@ class Doorman:
 
     async def may(self, user: User, *, verb: str, path: str) -> Permission:
         await asyncio.sleep(0)
-        self.asked.append(Asked(verb, path))
+        self.asked.append(RequestAttributes(verb, path))
         return Permission(allowed=path == "/metrics" and user.name == "ann")
 
 
 async def test_the_gate_is_asked_before_the_router() -> None:
     """Who is not let in does not learn which pages there are; HEAD is a verb of its own, as in kube-scheduler."""
     doorman = Doorman()
-    sources = Sources(
+    sources = EndpointSources(
         dict, dict, lambda: b"m", configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None
     )
-    async with listening(Endpoints(sources, Gate(doorman, ("/livez",)))) as port, aiohttp.ClientSession() as session:
+    async with (
+        listening(Endpoints(sources, RequestGate(doorman, ("/livez",)))) as port,
+        aiohttp.ClientSession() as session,
+    ):
 
         async def status(path: str, *, token: str = "", method: str = "GET") -> int:
             headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -16,22 +16,22 @@ import uvloop
 
 from scheduler.kube.authz import Permission, User
 from scheduler.server import listening as listening_module
-from scheduler.server.authorization import Gate
+from scheduler.server.authorization import RequestGate
 from scheduler.server.cache_dump import Page
-from scheduler.server.endpoints import Endpoints, Sources
-from scheduler.server.listening import CannotListen, Connection, Limits, Listener, bound
+from scheduler.server.endpoints import Endpoints, EndpointSources
+from scheduler.server.listening import CannotListen, Connection, Listener, ListenerLimits, bound
 from scheduler.server.tls import SelfSigned, Tls
 
 DEADLINE_S = 60.0
-PATIENT = Limits(handshake_s=3600, request_s=3600, idle_s=3600, answer_s=3600)
+PATIENT = ListenerLimits(handshake_s=3600, request_s=3600, idle_s=3600, answer_s=3600)
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def limits(**changed: float) -> Limits:
+def limits(**changed: float) -> ListenerLimits:
     """Patient but for these."""
-    named = {name: getattr(PATIENT, name) for name in Limits.__slots__} | changed
-    return Limits(**named)
+    named = {name: getattr(PATIENT, name) for name in ListenerLimits.__slots__} | changed
+    return ListenerLimits(**named)
 
 
 class Crowd:
@@ -86,14 +86,16 @@ def _unknown(_: str) -> object | None:
 
 @asynccontextmanager
 async def listening(
-    allowed: Limits = PATIENT,
+    allowed: ListenerLimits = PATIENT,
     *,
     tls: ssl.SSLContext | None = None,
     metrics: Callable[[], bytes] = bytes,
     debug_cache: Callable[[], Page] = dict,
-    gate: Gate | None = None,
+    gate: RequestGate | None = None,
 ) -> AsyncIterator[Crowd]:
-    sources = Sources(dict, dict, metrics, configz=dict, debug_queue=dict, debug_cache=debug_cache, debug_pod=_unknown)
+    sources = EndpointSources(
+        dict, dict, metrics, configz=dict, debug_queue=dict, debug_cache=debug_cache, debug_pod=_unknown
+    )
     endpoints = Endpoints(sources, gate)
     await endpoints.start()
     listener = Listener(bound("127.0.0.1", 0), endpoints.make, tls=tls, limits=allowed)
@@ -238,7 +240,7 @@ class Thoughtful:
 async def test_a_crowd_with_tokens_that_nobody_knows() -> None:
     """Keeps no probe out while the API server thinks; and who has gone is not asked about any more."""
     server = Thoughtful()
-    async with listening(limits(connections=3), gate=Gate(server, ("/livez",))) as crowd:
+    async with listening(limits(connections=3), gate=RequestGate(server, ("/livez",))) as crowd:
         token = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
         for _ in range(3):
             _, writer = await crowd.connect()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.server.cache_dump import PAUSE, ROWS, Parts, indented, pieces
+from scheduler.server.cache_dump import PAUSE, ROWS, DumpSections, indented, pieces
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -27,7 +27,7 @@ def test_pieces_make_the_whole(page: dict[str, object]) -> None:
 
     assert b"".join(pieces(whole)) == indented(page) + b"\n"
     assert b"".join(pieces(by_rows)) == indented(page) + b"\n"
-    inner = {"a": lambda: Parts(by_rows), "b": lambda: 1}
+    inner = {"a": lambda: DumpSections(by_rows), "b": lambda: 1}
     assert b"".join(pieces(inner)) == indented({"a": page, "b": 1}) + b"\n"
 
 

@@ -14,7 +14,7 @@ import msgspec
 from scheduler.api.meta import micros
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.leader_election import Elector, LeaseLost, Timing
+from scheduler.kube.leader_election import Elector, LeaseLost, LeaseTiming
 from scheduler.kube.wire import JSON, Query, as_it_is, failure
 from scheduler.kube.writes.api_writer import LeaseWriter
 from scheduler.testing.apiserver import ApiServer, Refused
@@ -165,7 +165,7 @@ class Member:
     server: ApiServer
     clock: VirtualClock
     name: str
-    timing: Timing = field(default_factory=Timing)
+    timing: LeaseTiming = field(default_factory=LeaseTiming)
     namespace: str = "kube-system"
 
     def __post_init__(self) -> None:

@@ -17,15 +17,15 @@ from scheduler.kube import self_check as access
 from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
-from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, Rule
+from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, RbacRule
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
 
-BIND = Rule("", "pods/binding", "create")
-CONDITION = Rule("", "pods/status", "patch")
-EVENT = Rule("events.k8s.io", "events", "create")
-EVICT = Rule("", "pods", "delete")
+BIND = RbacRule("", "pods/binding", "create")
+CONDITION = RbacRule("", "pods/status", "patch")
+EVENT = RbacRule("events.k8s.io", "events", "create")
+EVICT = RbacRule("", "pods", "delete")
 LEASE = LeaseName("kube-system", "kubestow")
 SET = KINDS["ReplicaSet"]
 ABSENT = NotFound("the server could not find the requested resource", status=404)
@@ -93,7 +93,7 @@ async def bench(
     log: CapturingLogger,
     *,
     kinds: Sequence[KindSpec] = (POD, NODE),
-    writes: Sequence[Rule] = (BIND,),
+    writes: Sequence[RbacRule] = (BIND,),
     lease: LeaseName | None = None,
     core: bytes | ApiError | None = None,
     apps: bytes | ApiError = ABSENT,
@@ -154,7 +154,7 @@ async def test_the_rights_on_the_lease_are_asked_for_where_they_are_given(log: C
 
 async def test_questions_are_asked_side_by_side_but_not_all_at_once(log: CapturingLogger) -> None:
     """A server that starts is not met with forty requests at a time."""
-    many = [Rule("", f"things{i}", "patch") for i in range(40)]
+    many = [RbacRule("", f"things{i}", "patch") for i in range(40)]
     async with bench(log, writes=many) as world:
         await asyncio.wait_for(world.running, 60)
 
@@ -207,7 +207,7 @@ _DEVICES = {
 _QUOTE = "what a provisioner says is not quoted when a volume takes long"
 MINOR = [
     (EVICT, "preemption evicts nobody", _BUDGETS),
-    *((Rule("policy", "poddisruptionbudgets", verb), "preemption goes on without budgets", _BUDGETS) for verb in ("list", "watch")),
+    *((RbacRule("policy", "poddisruptionbudgets", verb), "preemption goes on without budgets", _BUDGETS) for verb in ("list", "watch")),
     *((rule, "pods whose volumes are yet to be bound stay pending", {"writes": [BIND, *VOLUME_RULES]}) for rule in VOLUME_RULES),
     *((rule, "pods whose devices are yet to be allocated stay pending", _DEVICES) for rule in DEVICE_RULES),
     *((rule, _QUOTE, {"writes": [BIND, *CLAIM_EVENT_RULES]}) for rule in CLAIM_EVENT_RULES),
@@ -218,7 +218,7 @@ MINOR = [
     ("rule", "suffers", "server"), MINOR, ids=[f"{each.verb} {each.resource}" for each, *_ in MINOR]
 )
 async def test_a_permission_that_only_some_pods_need_is_named_with_what_suffers(
-    log: CapturingLogger, rule: Rule, suffers: str, server: dict[str, Any]
+    log: CapturingLogger, rule: RbacRule, suffers: str, server: dict[str, Any]
 ) -> None:
     """The scheduler is ready, and pods without such needs are bound all the same; B-21 for events of claims."""
     async with bench(log, forbidden={(rule.verb, rule.resource)}, **server) as world:

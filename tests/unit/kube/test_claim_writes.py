@@ -23,7 +23,7 @@ from scheduler.core.errors import (
 )
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes import claim_protobuf as claimproto, claim_protobuf as protobuf
-from scheduler.kube.writes.api_writer import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, Rule
+from scheduler.kube.writes.api_writer import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, RbacRule
 from scheduler.testing.builders.claims import a_claim, an_option
 from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
@@ -610,8 +610,8 @@ async def test_every_request_has_its_permission():
         parts = asked.path.split("/")
         group = "" if parts[1] == "api" else parts[2]
         rest = parts[parts.index("namespaces") + 2 :]
-        used.add(Rule(group, "/".join([rest[0], *rest[2:]]), verbs.get(asked.method, asked.method.lower())))
+        used.add(RbacRule(group, "/".join([rest[0], *rest[2:]]), verbs.get(asked.method, asked.method.lower())))
     pods = {rule for rule in used if not rule.group}
     assert pods <= set(ALWAYS)
-    binding = {Rule("resource.k8s.io", "resourceclaims/binding", verb) for verb in ("patch", "update")}
+    binding = {RbacRule("resource.k8s.io", "resourceclaims/binding", verb) for verb in ("patch", "update")}
     assert sorted(DEVICE_RULES) == sorted({*(used - pods), *binding})

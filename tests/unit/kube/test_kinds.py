@@ -4,7 +4,16 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import NotFound, Unavailable
-from scheduler.kube.resources import KINDS, WATCHED_NOW, Discovery, Served, Unanswered, discover, failed_pods, watched
+from scheduler.kube.resources import (
+    KINDS,
+    WATCHED_NOW,
+    Discovery,
+    ServedKind,
+    Unanswered,
+    discover,
+    failed_pods,
+    watched,
+)
 from tests.unit.kube.scripted import LeapingClock, ScriptedTransport, until
 
 CAPACITY, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"], KINDS["Pod"]
@@ -27,17 +36,17 @@ def test_the_table_is_consistent():
     [
         pytest.param(
             {"v1": serves("csistoragecapacities"), "v1beta1": serves("csistoragecapacities")},
-            Served("/apis/storage.k8s.io/v1/csistoragecapacities", "v1"),
+            ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1"),
             id="the better version wins",
         ),
         pytest.param(
             {"v1": serves("storageclasses"), "v1beta1": serves("csistoragecapacities")},
-            Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
+            ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
             id="the group version exists without the kind",
         ),
         pytest.param(
             {"v1": ABSENT, "v1beta1": serves("csistoragecapacities")},
-            Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
+            ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
             id="only the lesser group version exists",
         ),
         pytest.param({"v1": ABSENT, "v1beta1": ABSENT}, None, id="neither"),
@@ -61,7 +70,7 @@ async def test_a_group_version_is_asked_once_for_all_its_kinds():
 
     found = await discover(transport, [KINDS["Pod"], KINDS["Node"]])
 
-    assert {"Pod": Served("/api/v1/pods", "v1"), "Node": Served("/api/v1/nodes", "v1")} == found
+    assert {"Pod": ServedKind("/api/v1/pods", "v1"), "Node": ServedKind("/api/v1/nodes", "v1")} == found
     assert ["/api/v1"] == transport.paths("GET")
 
 
@@ -79,7 +88,7 @@ async def test_a_failing_group_leaves_the_others_alone_and_pins_nothing_to_a_les
     with pytest.raises(Unanswered) as caught:
         await discover(transport, [POD, CLAIM])
 
-    assert {"Pod": Served("/api/v1/pods", "v1")} == caught.value.served
+    assert {"Pod": ServedKind("/api/v1/pods", "v1")} == caught.value.served
     assert {"resource.k8s.io/v1", "resource.k8s.io/v1beta1"} == set(caught.value.failed)
 
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from scheduler.kube.rate_limit import BUSY, Lane
+from scheduler.kube.rate_limit import BUSY, RequestsInFlight
 
 
-def started(lane: Lane) -> "asyncio.Task[None]":
+def started(lane: RequestsInFlight) -> "asyncio.Task[None]":
     return asyncio.ensure_future(lane.event_enters())
 
 
@@ -26,7 +26,7 @@ async def turn() -> None:
 )
 async def test_events_enter(bindings, entered):
     """How many of three events may be on the wire beside so many bindings."""
-    lane = Lane()
+    lane = RequestsInFlight()
     for _ in range(bindings):
         lane.urgent_enters()
 
@@ -40,7 +40,7 @@ async def test_events_enter(bindings, entered):
 
 async def test_during_a_burst_one_follows_another():
     """The next event enters when the last one has left: they trickle."""
-    lane = Lane()
+    lane = RequestsInFlight()
     for _ in range(BUSY):
         lane.urgent_enters()
     events = [started(lane) for _ in range(3)]
@@ -54,7 +54,7 @@ async def test_during_a_burst_one_follows_another():
 
 async def test_the_end_of_a_burst_lets_all_in():
     """No event is left behind when bindings ebb."""
-    lane = Lane()
+    lane = RequestsInFlight()
     for _ in range(BUSY):
         lane.urgent_enters()
     events = [started(lane) for _ in range(5)]
@@ -68,7 +68,7 @@ async def test_the_end_of_a_burst_lets_all_in():
 
 async def test_one_that_gives_up_does_not_take_the_turn_with_it():
     """A cancelled waiter is passed over."""
-    lane = Lane()
+    lane = RequestsInFlight()
     for _ in range(BUSY):
         lane.urgent_enters()
     first, second, third = (started(lane) for _ in range(3))

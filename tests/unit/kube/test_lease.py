@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.api.meta import micros
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, TooManyRequests, Unavailable
-from scheduler.kube.leader_election import Elector, Timing
+from scheduler.kube.leader_election import Elector, LeaseTiming
 from scheduler.kube.writes.api_writer import LeaseWriter
 from tests.unit.kube.leases import NEVER_S, Line, Member, World
 
@@ -99,7 +99,7 @@ async def test_a_holder_that_renews_is_never_replaced(world):
 
 async def test_a_lease_of_a_fraction_of_a_second_more_lasts_that_second(world):
     """The record has whole seconds. Rounded down, the lease would end 0.2 s before the deadline of its holder."""
-    timing = Timing(lease_duration_s=15.5, renew_deadline_s=15.2, retry_period_s=0.1)
+    timing = LeaseTiming(lease_duration_s=15.5, renew_deadline_s=15.2, retry_period_s=0.1)
     leader = await world.join("a", timing=timing)
     other = await world.join("b", timing=timing)
     assert 16 == world.spec()["leaseDurationSeconds"]
@@ -193,7 +193,7 @@ async def test_candidates_do_not_come_all_at_once(world):
     world.put("b", leaseDurationSeconds=10**6)
     line = Line(world.server, world.clock, world.clock)
     leases = LeaseWriter(line, "kube-system", "kubestow")
-    elector = Elector(leases, world.clock, random.Random(5), identity="a", timing=Timing(1e6, 1e5, 2))
+    elector = Elector(leases, world.clock, random.Random(5), identity="a", timing=LeaseTiming(1e6, 1e5, 2))
     task = asyncio.ensure_future(elector.acquire())
     await world.clock.advance(1000)
     task.cancel()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.core.errors import Ambiguous, Conflict, Unavailable
-from scheduler.kube.leader_election import Timing
+from scheduler.kube.leader_election import LeaseTiming
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.kube.leases import NEVER_S, Member, World
 
-TIMINGS = [Timing(), Timing(3.0, 2.0, 0.5), Timing(11.0, 10.9, 2.0), Timing(15.5, 15.2, 2.0)]
+TIMINGS = [LeaseTiming(), LeaseTiming(3.0, 2.0, 0.5), LeaseTiming(11.0, 10.9, 2.0), LeaseTiming(15.5, 15.2, 2.0)]
 TICK_S = 1.0
 
 
@@ -51,7 +51,7 @@ STEPS = st.builds(
 class History:
     """Two members at a time; whoever ends is followed by another process with another name."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: LeaseTiming) -> None:
         self.world = World()
         self.timing = timing
         self.now_on = [self._member("p0"), self._member("p1")]
@@ -115,7 +115,7 @@ class History:
 @pytest.mark.parametrize("timing", TIMINGS, ids=["upstream's", "short", "hardly any margin", "fractions of a second"])
 @settings(max_examples=examples(25, share=SLOW_SHARE), deadline=None)
 @given(steps=st.lists(STEPS, max_size=12))
-async def test_never_two_and_one_in_the_end(timing: Timing, steps: list[Step]) -> None:
+async def test_never_two_and_one_in_the_end(timing: LeaseTiming, steps: list[Step]) -> None:
     """Clocks advance equally; everything else may go wrong."""
     history = History(timing)
     try:

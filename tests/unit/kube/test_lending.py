@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.core.errors import ApiError, Unauthorized
 from scheduler.kube.client_config import Settings
-from scheduler.kube.transport import Lender
+from scheduler.kube.transport import SharedSession
 from tests.unit.kube.scripted import ScriptedTransport
 
 SERVER = "https://api.example:6443"
@@ -13,7 +13,7 @@ SERVER = "https://api.example:6443"
 async def test_it_carries_what_the_transport_has() -> None:
     """Address, token and proxy; its closing is the lender's business in the end."""
     settings = Settings(SERVER, authorization="Bearer one", proxy="http://proxy:3128")
-    lender = Lender(settings, ScriptedTransport())
+    lender = SharedSession(settings, ScriptedTransport())
 
     session = await lender.session()
     assert session is not None
@@ -36,7 +36,7 @@ async def test_refused_the_transport_is_asked_for_newer_ones() -> None:
             settings.authorization = "Bearer new"
             return b"{}"
 
-    lender = Lender(settings, Renewing())
+    lender = SharedSession(settings, Renewing())
     await lender.session()
 
     session = await lender.session()
@@ -49,7 +49,7 @@ async def test_refused_the_transport_is_asked_for_newer_ones() -> None:
 async def test_what_the_borrower_has_closed_is_forgotten() -> None:
     """Tokens are replaced every hour, for as long as the process lives; what was lent and is open is closed in the end."""
     settings = Settings(SERVER, authorization="Bearer 0")
-    lender = Lender(settings, ScriptedTransport(answers=[b"{}"] * 3))
+    lender = SharedSession(settings, ScriptedTransport(answers=[b"{}"] * 3))
     first = await lender.session()
     for n in range(1, 4):
         settings.authorization = f"Bearer {n}"
@@ -66,7 +66,7 @@ async def test_what_the_borrower_has_closed_is_forgotten() -> None:
 async def test_the_same_are_not_lent_twice() -> None:
     """Refused and of no use again: else two would go round in circles. Nor while nobody answers."""
     answers: list[bytes | ApiError] = [b"{}", Unauthorized("no", status=401)]
-    lender = Lender(Settings(SERVER, authorization="Bearer one"), ScriptedTransport(answers=answers))
+    lender = SharedSession(Settings(SERVER, authorization="Bearer one"), ScriptedTransport(answers=answers))
     assert await lender.session() is not None
 
     assert await lender.session() is None

@@ -14,7 +14,7 @@ from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.partly_read import PartlyReadPod
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.reflector import DOWN_S, INACTIVITY_S, Reflector
-from scheduler.kube.resources import POD, RESOURCE_CLAIM, KindSpec, Served
+from scheduler.kube.resources import POD, RESOURCE_CLAIM, KindSpec, ServedKind
 from tests.examples import examples
 from tests.unit.kube.scripted import (
     Answer,
@@ -32,7 +32,7 @@ from tests.unit.kube.scripted import (
     until,
 )
 
-SERVED = Served("/api/v1/pods", "v1")
+SERVED = ServedKind("/api/v1/pods", "v1")
 REFUSES_WATCH_LIST = Invalid("sendInitialEvents is forbidden for watch", status=422)
 
 

@@ -9,7 +9,7 @@ import pytest
 from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.core.errors import Forbidden, NotFound, Unavailable
-from scheduler.kube.informers import Lag, Mirrors
+from scheduler.kube.informers import MirrorLag, Mirrors
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
     CAPACITY,
@@ -19,15 +19,15 @@ from scheduler.kube.resources import (
     TAINT_RULE,
     Discovery,
     KindSpec,
-    Served,
+    ServedKind,
     Unanswered,
     with_capacity,
 )
 from tests.unit.kube.scripted import Answer, Hang, Later, LeapingClock, ScriptedTransport, Step, picture
 from tests.unit.kube.test_reflector import Mirror
 
-BETA = Served("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
-GA = Served("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
+BETA = ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
+GA = ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
 ABSENT = NotFound("the server could not find the requested resource", status=404)
 
 
@@ -39,7 +39,7 @@ def capacity(name: str, version: str, room: str = "1Gi") -> dict[str, object]:
 class Moving(Mirror):
     """A mirror of capacity objects that starts in v1beta1, and what it told."""
 
-    def __init__(self, *streams: list[Step], places: list[Served | Exception | None]) -> None:
+    def __init__(self, *streams: list[Step], places: list[ServedKind | Exception | None]) -> None:
         self.places, self.told = places, list[tuple[str, str] | bool]()
         super().__init__(
             ScriptedTransport(streams=list(streams)),
@@ -58,7 +58,7 @@ class Moving(Mirror):
             assert shown is not None
             self.told.append((what, shown.key))
 
-    async def locate(self) -> Served | None:
+    async def locate(self) -> ServedKind | None:
         place = self.places.pop(0)
         if isinstance(place, Exception):
             raise place
@@ -261,8 +261,8 @@ def test_what_is_told_where_devices_are_not_served() -> None:
     rows = Rows("Pod", "Node")
     rows.discovery.answered.set()
     for spec in DEVICES:
-        assert rows.mirrors.lag(spec.name) == Lag("pods that need devices stay pending", False)
-    assert rows.mirrors.lag(TAINT_RULE.name) == Lag("devices are allocated as if no rule tainted them", False)
+        assert rows.mirrors.lag(spec.name) == MirrorLag("pods that need devices stay pending", False)
+    assert rows.mirrors.lag(TAINT_RULE.name) == MirrorLag("devices are allocated as if no rule tainted them", False)
 
 
 LACKS = "volumes are placed without asking whether there is room"
@@ -271,18 +271,18 @@ LACKS = "volumes are placed without asking whether there is room"
 def test_what_is_waited_for() -> None:
     """D5, D8: capacity that is not served keeps nobody waiting, capacity that may not be read does."""
     rows = Rows("Pod", "Node")
-    assert rows.mirrors.lag(CAPACITY.name) == Lag(
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(
         "the server does not serve CSIStorageCapacity, as far as is known", True
     )
     rows.discovery.answered.set()
-    assert rows.mirrors.lag(CAPACITY.name) == Lag(LACKS, False)
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(LACKS, False)
     rows.mirrors.add(rows.made(CAPACITY))
-    assert rows.mirrors.lag(CAPACITY.name) == Lag("not synced", True)
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag("not synced", True)
     stats = rows.mirrors.reflectors[CAPACITY.name].stats
     stats.denied = "cannot list csistoragecapacities: no"
-    assert rows.mirrors.lag(CAPACITY.name) == Lag(stats.denied, True)
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(stats.denied, True)
     stats.denied, stats.absent, stats.last_error = "", True, "not found"
-    assert rows.mirrors.lag(CAPACITY.name) == Lag(f"{LACKS}: not found", False)
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(f"{LACKS}: not found", False)
     stats.absent = False
     rows.mirrors.reflectors[CAPACITY.name].synced.set()
     assert rows.mirrors.lag(CAPACITY.name) is None
@@ -311,7 +311,7 @@ def test_a_kind_without_a_list_and_a_watch_for_15_seconds_is_told(kind: str, mat
     stats.failed()
     stats.last_error = "list: unreadable list"
     why = "no complete list and no watch for 15 s; failures: 1, last: list: unreadable list"
-    assert rows.mirrors.lag(kind) == Lag(why, matters)
+    assert rows.mirrors.lag(kind) == MirrorLag(why, matters)
     stats.completed(is_watching=True)
     assert rows.mirrors.lag(kind) is None
 

@@ -14,7 +14,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, Rule
+from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, RbacRule
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport, WriteBench as Bench
 
@@ -191,7 +191,7 @@ async def test_the_last_event_of_a_claim():
     assert "ProvisioningFailed at 2026-01-02T03:04:05Z: no room" == said
     assert ("GET", "/api/v1/namespaces/ns/events") == (asked.method, asked.path)
     assert {"fieldSelector": "involvedObject.uid=u-c", "limit": "500"} == asked.query
-    assert (Rule("", asked.path.split("/")[-1], "list"),) == CLAIM_EVENT_RULES
+    assert (RbacRule("", asked.path.split("/")[-1], "list"),) == CLAIM_EVENT_RULES
 
 
 async def test_a_claim_without_a_uid_has_no_events():
@@ -239,5 +239,5 @@ async def test_every_request_has_its_permission():
     await bench.writer.read_claim("ns", "c")
     await bench.writer.claim_written_by("ns", "c")
 
-    used = {Rule("", asked.path.split("/")[-2], asked.method.lower()) for asked in bench.transport.asked}
+    used = {RbacRule("", asked.path.split("/")[-2], asked.method.lower()) for asked in bench.transport.asked}
     assert sorted(VOLUME_RULES) == sorted(used)

@@ -13,7 +13,7 @@ from scheduler.kube.writes.api_writer import (
     ApiWriter,
     Lease,
     LeaseSpec,
-    Rule,
+    RbacRule,
 )
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
@@ -496,9 +496,9 @@ async def test_event_series():
     assert {"series": {"count": 5, "lastObservedTime": "2023-11-14T22:13:20.000002Z"}} == asked.body
 
 
-def _rule(asked: Asked) -> Rule:
+def _rule(asked: Asked) -> RbacRule:
     prefix, rest = asked.path.split("/namespaces/ns/")
     plural, _, *sub = [*rest.split("/"), "", ""][:3]
     group = prefix.split("/")[2] if prefix.startswith("/apis") else ""
     verbs = {"POST": "create", "PATCH": "patch", "GET": "get", "DELETE": "delete"}
-    return Rule(group, "/".join([plural, *filter(None, sub)]), verbs[asked.method])
+    return RbacRule(group, "/".join([plural, *filter(None, sub)]), verbs[asked.method])

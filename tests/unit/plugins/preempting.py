@@ -16,7 +16,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs, default_args
-from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
+from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.cooperative import finish
 from scheduler.core.nodeset import EMPTY, each
@@ -29,7 +29,7 @@ from scheduler.framework.status import Code, Groups, Nominate, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import DefaultPreemption
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, PreemptionDryRun, Rule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, PreemptionDryRun, VictimRule
 from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
@@ -270,12 +270,12 @@ class House:
 
     # -- the dry run -------------------------------------------------------------------------------------------------
 
-    def on(self, incoming: PodInfo, name: str, rule: Rule | None = None) -> Answer:
+    def on(self, incoming: PodInfo, name: str, rule: VictimRule | None = None) -> Answer:
         """The dry run on one node, nothing remembered."""
-        dry_run = PreemptionDryRun(self.cluster, rule or Rule())
+        dry_run = PreemptionDryRun(self.cluster, rule or VictimRule())
         return finish(dry_run.on(self.what_if(incoming), incoming, self.slot(name), None))
 
-    def victims(self, incoming: PodInfo, name: str, rule: Rule | None = None) -> list[str] | Refusal:
+    def victims(self, incoming: PodInfo, name: str, rule: VictimRule | None = None) -> list[str] | Refusal:
         """Names of those who must leave the node, in order, or why that does not help."""
         answer = self.on(incoming, name, rule)
         if isinstance(answer, Rejection):

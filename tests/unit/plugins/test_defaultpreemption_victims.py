@@ -10,7 +10,7 @@ from scheduler.api.apps_and_policy import PodDisruptionBudget
 from scheduler.api.podinfo import PodInfo
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import AttemptError, Code, Nominate, Rejection
-from scheduler.plugins.defaultpreemption.dry_run import Rule
+from scheduler.plugins.defaultpreemption.dry_run import VictimRule
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import NO_VICTIMS, OTHERS, House, Refusal, away_from, budget, near_to, pod, spread
 from tests.unit.toys import Answers
@@ -197,14 +197,14 @@ OWN = frozenset({"kubestow"})
 @pytest.mark.parametrize(
     ("rule", "cpu", "victims"),
     [
-        pytest.param(Rule(OWN, spares_others=True), "2", ["c", "b"], id="only ours: both"),
-        pytest.param(Rule(OWN, spares_others=True), "3", no("Insufficient cpu"), id="only ours: not enough"),
-        pytest.param(Rule(OWN, prefers_own=True), "1", ["b"], id="ours first: the least important of them"),
-        pytest.param(Rule(OWN, prefers_own=True), "3", ["a", "c", "b"], id="ours first: others if it must be"),
-        pytest.param(Rule(frozenset(), spares_others=True), "1", NO_VICTIMS, id="only ours, and nobody is"),
+        pytest.param(VictimRule(OWN, spares_others=True), "2", ["c", "b"], id="only ours: both"),
+        pytest.param(VictimRule(OWN, spares_others=True), "3", no("Insufficient cpu"), id="only ours: not enough"),
+        pytest.param(VictimRule(OWN, prefers_own=True), "1", ["b"], id="ours first: the least important of them"),
+        pytest.param(VictimRule(OWN, prefers_own=True), "3", ["a", "c", "b"], id="ours first: others if it must be"),
+        pytest.param(VictimRule(frozenset(), spares_others=True), "1", NO_VICTIMS, id="only ours, and nobody is"),
     ],
 )
-def test_whose_pods(rule: Rule, cpu: str, victims: list[str] | Refusal) -> None:
+def test_whose_pods(rule: VictimRule, cpu: str, victims: list[str] | Refusal) -> None:
     """`victims: own` never touches others' pods; `ownFirst` takes them only where ours are not enough."""
     house = House(node("n1", **HERE), low("a", 0, scheduler=OTHERS), low("b", 1), low("c", 2))
 
@@ -215,7 +215,7 @@ def test_ours_first_counts_others() -> None:
     """What a node costs begins with how many pods of other schedulers must go."""
     house = House(node("n1", **HERE), low("a", 0, scheduler=OTHERS), low("b", 1), low("c", 2))
     costs = []
-    for rule in (Rule(OWN), Rule(OWN, prefers_own=True)):
+    for rule in (VictimRule(OWN), VictimRule(OWN, prefers_own=True)):
         found = house.on(incoming(cpu="3"), "n1", rule)
         assert not isinstance(found, Rejection)
         costs.append(found.cost[0])

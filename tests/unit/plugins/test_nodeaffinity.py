@@ -10,7 +10,7 @@ from scheduler.config.args import NodeAffinityArgs
 from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, AttemptError, Code, Narrow, Rejection
-from scheduler.plugins.nodeaffinity import NodeAffinity
+from scheduler.plugins.nodeaffinity import NodeAffinityPlugin
 from tests.unit.objects import cluster, handle, info, node
 from tests.unit.plugins.ask import hinted, refused, scored
 
@@ -75,7 +75,7 @@ def test_filter(spec: dict[str, Any], out: dict[str, Any]) -> None:
     """Who does not match is out for good."""
     seen = cluster(*NODES)
 
-    assert out == refused(NodeAffinity(None, handle(seen)), seen, info(**spec))
+    assert out == refused(NodeAffinityPlugin(None, handle(seen)), seen, info(**spec))
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_added_affinity(spec: dict[str, Any], out: dict[str, Any]) -> None:
     """A profile's own affinity holds for every pod."""
     seen = cluster(*NODES)
 
-    assert out == refused(NodeAffinity(ZONE_A, handle(seen)), seen, info(**spec))
+    assert out == refused(NodeAffinityPlugin(ZONE_A, handle(seen)), seen, info(**spec))
 
 
 def test_labels_are_followed() -> None:
     """A memo of an earlier answer does not outlive the labels."""
     seen = cluster(node("n1", labels={"zone": "a"}), node("n2"))
-    plugin = NodeAffinity(None, handle(seen))
+    plugin = NodeAffinityPlugin(None, handle(seen))
     wants = info(nodeSelector={"zone": "a"})
     before = refused(plugin, seen, wants)
     seen.set_node(node("n2", labels={"zone": "a"}))
@@ -130,7 +130,7 @@ def test_pre_filter(spec: dict[str, Any], args: NodeAffinityArgs | None, answer:
     """Skips, narrows, or refuses before any node is looked at."""
     seen = cluster(*NODES)
 
-    assert answer == NodeAffinity(args, handle(seen)).pre_filter(CycleState(), info(**spec), seen.nodes.present)
+    assert answer == NodeAffinityPlugin(args, handle(seen)).pre_filter(CycleState(), info(**spec), seen.nodes.present)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_score(spec: dict[str, Any], args: NodeAffinityArgs | None, scores: dict
     """The best of the candidates gets 100."""
     seen = cluster(*NODES)
 
-    assert scores == scored(NodeAffinity(args, handle(seen)), seen, info(**spec))
+    assert scores == scored(NodeAffinityPlugin(args, handle(seen)), seen, info(**spec))
 
 
 def test_a_wish_that_cannot_be_parsed_ends_the_attempt() -> None:
@@ -169,7 +169,7 @@ def test_a_wish_that_cannot_be_parsed_ends_the_attempt() -> None:
     broken = info(**preferred(a=(1, label("zone", "a")), b=(1, label("zone"))))
 
     with pytest.raises(AttemptError, match=r'PreScore plugin "NodeAffinity": .*\[1\]\.matchExpressions\[0\]\.values'):
-        scored(NodeAffinity(None, handle(seen)), seen, broken)
+        scored(NodeAffinityPlugin(None, handle(seen)), seen, broken)
 
 
 SSD = info("p", nodeSelector={"disk": "ssd"})
@@ -192,4 +192,4 @@ SSD = info("p", nodeSelector={"disk": "ssd"})
 )
 def test_hints(event: ClusterEvent, args: Any, pod: Any, old: Any, new: Any, hint: Hint | None) -> None:
     """Queue exactly when a node matches that did not before."""
-    assert hint is hinted(NodeAffinity(args, handle(cluster())), event, pod, old=old, new=new)
+    assert hint is hinted(NodeAffinityPlugin(args, handle(cluster())), event, pod, old=old, new=new)

@@ -13,7 +13,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint
-from scheduler.plugins.nodeaffinity import NodeAffinity
+from scheduler.plugins.nodeaffinity import NodeAffinityPlugin
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.tainttoleration import TaintToleration
@@ -97,8 +97,8 @@ def pods(draw: st.DrawFn, name: str = "p", on: str = "") -> PodInfo:
     )
 
 
-def affinity(added: dict[str, Any] | None = None) -> NodeAffinity:
-    return NodeAffinity(NodeAffinityArgs(added_affinity=added), handle(cluster()))
+def affinity(added: dict[str, Any] | None = None) -> NodeAffinityPlugin:
+    return NodeAffinityPlugin(NodeAffinityArgs(added_affinity=added), handle(cluster()))
 
 
 plugins = st.one_of(

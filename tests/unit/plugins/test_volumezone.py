@@ -328,6 +328,6 @@ def test_topics_keep_the_law(data: st.DataObject, uses: list[str]) -> None:
 
 def test_what_it_says_of_itself() -> None:
     """Pods on nodes never matter, and three kinds do."""
-    assert VolumeZone.heeds_pods is False
+    assert VolumeZone.depends_on_pods is False
     assert set(VolumeZone.reads) == {"PersistentVolumeClaim", "PersistentVolume", "StorageClass"}
     assert UPDATE & plugin(stored()).events_to_register()[2].event.action == UPDATE

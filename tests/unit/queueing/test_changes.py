@@ -9,7 +9,7 @@ from scheduler.api.core_v1 import (
     Container,
     ContainerExtendedResourceRequest,
     ExtendedResourceClaimStatus,
-    ResourceClaimStatus,
+    PodResourceClaimStatus,
     ResourceRequirements,
 )
 from scheduler.api.podinfo import PodInfo, pod_info
@@ -29,7 +29,7 @@ def with_requests(**requests: str) -> PodInfo:
 def with_claim(*names: str | None) -> PodInfo:
     """Each entry is named as its claim; None is one that needs no claim."""
     plain = pod("p").pod
-    statuses = tuple(ResourceClaimStatus(name=name or "none", resource_claim_name=name) for name in names)
+    statuses = tuple(PodResourceClaimStatus(name=name or "none", resource_claim_name=name) for name in names)
     return pod_info(
         msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, resource_claim_statuses=statuses))
     )

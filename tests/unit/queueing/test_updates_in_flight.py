@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.api.core_v1 import Container, Pod, ResourceClaimStatus, ResourceRequirements
+from scheduler.api.core_v1 import Container, Pod, PodResourceClaimStatus, ResourceRequirements
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.quantity import parse
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
@@ -41,7 +41,7 @@ def asking(cpu: str) -> tuple[Container, ...]:
 
 def claimed(info: PodInfo) -> PodInfo:
     plain: Pod = changed(info).pod
-    statuses = (ResourceClaimStatus(name="c", resource_claim_name="claim"),)
+    statuses = (PodResourceClaimStatus(name="c", resource_claim_name="claim"),)
     status = msgspec.structs.replace(plain.status, resource_claim_statuses=statuses)
     return pod_info(msgspec.structs.replace(plain, status=status))
 

@@ -15,9 +15,9 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.queue import QueuedPodInfo, QueueProfile
-from scheduler.queueing.queueing_hints import QueueingHints, Strategy
+from scheduler.queueing.queueing_hints import QueueingHints, QueueingStrategy
 from scheduler.queueing.types import Place
-from scheduler.queueing.unschedulable_pods import Room, UnschedulablePods
+from scheduler.queueing.unschedulable_pods import RejectedPods, UnschedulablePods
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.queueing.world import OTHER, OURS, HandClock, Tally, by_priority, pod
 
@@ -139,18 +139,22 @@ class Pool:
             queued.info = pod(uid, labels={"wants": "changed"}, priority=7)
             self.pool.remove(queued)
 
-    def expected(self, queued: QueuedPodInfo, event: ClusterEvent, old: str | None, new: str) -> Strategy:
+    def expected(self, queued: QueuedPodInfo, event: ClusterEvent, old: str | None, new: str) -> QueueingStrategy:
         plugins = self.hints[queued.profile]
         if queued.place is Place.GATED and not any(
             registration.event.wants(event) and concerns(registration, queued.info, old, new)
             for registration in plugins[queued.gating_plugin]
         ):
-            return Strategy.SKIP
-        best = Strategy.SKIP
+            return QueueingStrategy.SKIP
+        best = QueueingStrategy.SKIP
         for name in queued.rejecters:
             for registration in plugins[name]:
                 if registration.event.wants(event) and is_yes(registration, queued.info, old, new):
-                    yes = Strategy.IMMEDIATELY if name in queued.pending_plugins else Strategy.AFTER_BACKOFF
+                    yes = (
+                        QueueingStrategy.IMMEDIATELY
+                        if name in queued.pending_plugins
+                        else QueueingStrategy.AFTER_BACKOFF
+                    )
                     best = max(best, yes)
         return best
 
@@ -164,7 +168,7 @@ class Pool:
             uid: strategy
             for uid, queued in self.pods.items()
             if queued.info.priority <= limit
-            and (strategy := self.expected(queued, event, old, new)) is not Strategy.SKIP
+            and (strategy := self.expected(queued, event, old, new)) is not QueueingStrategy.SKIP
         }
         questions = sum(self.questions(queued, event) for queued in self.pods.values())
         asked = len(self.tally.hints)
@@ -199,7 +203,7 @@ def is_concerned(registration: EventHint, info: PodInfo, old: str | None, new: s
     return of_pod is None or of_event is None or not of_pod.isdisjoint(of_event)
 
 
-def check_room(room: Room) -> None:
+def check_room(room: RejectedPods) -> None:
     assert room.pods, "a room without pods"
     for shelf in room._shelves.values():
         assert sorted(room.pods) == sorted(uid for group in shelf.groups.values() for uid in group)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.api.core_v1 import Pod
 from scheduler.config.args import KubestowArgs, default_args
-from scheduler.config.types import Configuration, Profile
+from scheduler.config.types import Configuration, KubeSchedulerProfile
 from tests.unit.brain import POST_FILTER, Brain
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
@@ -26,7 +26,7 @@ def found(node: str, victims: int, refusal: str = NO_ROOM) -> str:
 def ours(**args: Any) -> Configuration:
     """The default configuration but for these of our own arguments."""
     return Configuration(
-        profiles=(Profile("kubestow", args={**default_args(), KubestowArgs.plugin: KubestowArgs(**args)}),)
+        profiles=(KubeSchedulerProfile("kubestow", args={**default_args(), KubestowArgs.plugin: KubestowArgs(**args)}),)
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler import scheduler as decisions
-from scheduler.config.types import Configuration, PluginRef, PluginSet, Profile
+from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins import registry
 from tests.unit.brain import Brain
@@ -46,7 +46,7 @@ def with_plugins(monkeypatch: pytest.MonkeyPatch, *toys: Toy) -> Brain:
     made = {toy.name: partial(_given, toy) for toy in toys}
     monkeypatch.setattr(decisions, "registry", lambda: {**registry(), **made})
     enabled = PluginSet(enabled=tuple(PluginRef(toy.name) for toy in toys))
-    brain = Brain(Configuration(profiles=(Profile("kubestow", plugins={"multiPoint": enabled}),)))
+    brain = Brain(Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),)))
     for toy in toys:
         toy.world = brain
     return brain

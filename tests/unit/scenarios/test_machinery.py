@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.nodes import NodeView
-from scheduler.config.types import Configuration, Profile
+from scheduler.config.types import Configuration, KubeSchedulerProfile
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Narrow
 from tests.unit.brain import POST_FILTER, Brain
@@ -62,7 +62,7 @@ def test_104_fifty_nodes_are_all_scored() -> None:
 )
 async def test_percentages(everywhere: int | None, own: int | None, compared: int) -> None:
     """Of 200 nodes that all take the pod."""
-    profile = Profile("kubestow", percentage_of_nodes_to_score=own)
+    profile = KubeSchedulerProfile("kubestow", percentage_of_nodes_to_score=own)
     brain = Brain(Configuration(percentage_of_nodes_to_score=everywhere, profiles=(profile,)))
     for i in range(200):
         brain.node(f"n{i}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from scheduler.plugins.dra.preemption import GIVE_UP_S
-from scheduler.profiles.reconciler import Wish
+from scheduler.profiles.reconciler import RequestedProfile
 from tests.unit.scenarios.evicting import evicted, nominations
 from tests.unit.scenarios.yard import WAITING, Yard, at_once
 
 
 def changes(yard: Yard, generation: int) -> None:
     """Other plugins decide from now on, with other weights."""
-    wish = Wish("u", generation, {"percentageOfNodesToScore": generation})
+    wish = RequestedProfile("u", generation, {"percentageOfNodesToScore": generation})
     yard.parts.inbox.put(partial(yard.parts.reloading.reconcile, {"kubestow": wish}))
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.kube.writes.claim_protobuf import envelope_of, every, first, message, opened
 from scheduler.testing.apiserver.kinds import opaque
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 from scheduler.testing.apiserver.status import bad_request
 
 Object = dict[str, Any]
@@ -24,12 +24,12 @@ _RESERVED_FOR: Final = 2
 _USER: Final = {"apiGroup": 1, "resource": 3, "name": 4, "uid": 5}
 
 
-def has_protobuf(resource: Resource) -> bool:
+def has_protobuf(resource: ApiResource) -> bool:
     """Whether objects of this kind are shown in protobuf here; a real server has it for all of its own kinds."""
     return resource.name == "resourceclaims"
 
 
-def encoded(resource: Resource, obj: Object) -> bytes:
+def encoded(resource: ApiResource, obj: Object) -> bytes:
     """The stored object in an envelope."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     parts = _texts(metadata, _TEXTS) + _all(_FINALIZERS, (each.encode() for each in metadata.get("finalizers") or ()))

@@ -18,7 +18,7 @@ from scheduler.api.meta import label_key, subdomain
 from scheduler.testing.apiserver.kinds import device_fields as fields
 from scheduler.testing.apiserver.kinds.volumes import quantity
 from scheduler.testing.apiserver.requests import Caller
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 from scheduler.testing.apiserver.status import (
     IS_FIXED,
     Problems,
@@ -67,7 +67,7 @@ def admin_needed(field: str) -> Problems:
     return [not_allowed(field, _ADMIN_RULE)]
 
 
-def check_quantities(resource: Resource, spec: Object) -> None:
+def check_quantities(resource: ApiResource, spec: Object) -> None:
     """Raises 400 for an amount that is none."""
     for request in _devices(spec).get("requests") or ():
         for one in asked(request):
@@ -217,7 +217,7 @@ class _DeviceId(NamedTuple):
         return {"Driver": self.driver, "Pool": self.pool, "Device": self.device, "ShareID": self.share_id}
 
 
-def stored_status(resource: Resource, old: Object, new: Object) -> Object:
+def stored_status(resource: ApiResource, old: Object, new: Object) -> Object:
     """The status of the claim that is sent over `old`, as it is stored: without what is empty or no longer there.
 
     Raises 400 for amounts that are none.
@@ -235,7 +235,7 @@ def stored_status(resource: Resource, old: Object, new: Object) -> Object:
     return status | ({"devices": devices} if devices else {})
 
 
-def status_problems(resource: Resource, old: Object, new: Object, *, caller: Caller, namespace: Object) -> Problems:
+def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: Caller, namespace: Object) -> Problems:
     """What speaks against storing `new`, whose status is as `stored_status` made it, in place of `old`."""
     before, after = old.get("status") or {}, new["status"]
     had, has = before.get("allocation"), after.get("allocation")
@@ -272,7 +272,7 @@ def _admin(had: Object | None, has: Object | None, namespace: Object) -> Problem
     return []
 
 
-def _rights(resource: Resource, before: Object, after: Object, *, caller: Caller, namespace: str) -> Problems:
+def _rights(resource: ApiResource, before: Object, after: Object, *, caller: Caller, namespace: str) -> Problems:
     """The synthetic subresources: `binding` for the allocation and its users, `driver` for what drivers say."""
     found: Problems = []
     if any(before.get(name) != after.get(name) for name in ("allocation", "reservedFor")):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scheduler.testing.apiserver.kinds.pods import pod_claims, with_pod_level, with_volume_defaults
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 from scheduler.testing.apiserver.status import Refused, forbidden, invalid, refuse
 from scheduler.testing.apiserver.storage import Storage
 
@@ -30,14 +30,14 @@ _WITH_VALUES: Final = ("In", "NotIn")
 _WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
 
 
-def with_budget_defaults(resource: Resource, budget: Object, _: str) -> None:
+def with_budget_defaults(resource: ApiResource, budget: Object, _: str) -> None:
     """A new one, whose status nobody but its controller writes. Raises 422."""
     budget.setdefault("spec", {})
     budget["status"] = dict.fromkeys(_COUNTS, 0)
     check_budget(resource, budget)
 
 
-def check_budget(resource: Resource, budget: Object) -> None:
+def check_budget(resource: ApiResource, budget: Object) -> None:
     """Raises 422 for limits, operators and counts that cannot be. Label names and wrong types are not looked at."""
     name, spec, status = budget["metadata"]["name"], budget.get("spec") or {}, budget.get("status") or {}
     given = {limit: spec[limit] for limit in _LIMITS if spec.get(limit) is not None}
@@ -74,7 +74,7 @@ def _wrong_limit(value: object) -> str:
     return "" if int(value[:-1]) <= 100 else "must not be greater than 100%"
 
 
-def _check_term(resource: Resource, name: str, path: str, term: Object) -> None:
+def _check_term(resource: ApiResource, name: str, path: str, term: Object) -> None:
     operator, values = term.get("operator", ""), term.get("values")
     if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
         why = f'Invalid value: "{operator}": not a valid selector operator'
@@ -92,7 +92,7 @@ def with_selector_replaced(patch: Object) -> Object:
     return patch | {"spec": spec | {"selector": spec["selector"] | {"$patch": "replace"}}}
 
 
-Rule: TypeAlias = Callable[[Resource, Object, str], None]
+Rule: TypeAlias = Callable[[ApiResource, Object, str], None]
 """Fills in a new object, in place, knowing the time. Raises `Refused`."""
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -116,7 +116,7 @@ NODE_INFO: Final = dict.fromkeys(
 class Defaults:
     """Applies the defaults of a kind to a new object, in place."""
 
-    def __init__(self, storage: Storage, priority_classes: Resource, more: Mapping[str, Rule]) -> None:
+    def __init__(self, storage: Storage, priority_classes: ApiResource, more: Mapping[str, Rule]) -> None:
         """`more` are rules of other resources."""
         self._storage = storage
         self._priority_classes = priority_classes
@@ -130,7 +130,7 @@ class Defaults:
             "events": _event,
         }
 
-    def apply(self, resource: Resource, obj: Object, now: str) -> None:
+    def apply(self, resource: ApiResource, obj: Object, now: str) -> None:
         """Raises `Refused` when admission or validation says no."""
         if resource.has_generation:
             obj["metadata"]["generation"] = 1
@@ -138,7 +138,7 @@ class Defaults:
         if rule is not None:
             rule(resource, obj, now)
 
-    def _pod(self, resource: Resource, pod: Object, now: str) -> None:
+    def _pod(self, resource: ApiResource, pod: Object, now: str) -> None:
         name, spec = pod["metadata"]["name"], pod.setdefault("spec", {})
         if not spec.get("containers"):
             raise invalid(resource, name, "spec.containers", "Required value", cause="FieldValueRequired")
@@ -164,7 +164,7 @@ class Defaults:
         if spec.get("schedulingGates"):
             pod["status"]["conditions"] = [_gated(now)]
 
-    def _priority(self, resource: Resource, name: str, spec: Object) -> None:
+    def _priority(self, resource: ApiResource, name: str, spec: Object) -> None:
         given, class_name = spec.get("priority"), spec.get("priorityClassName", "")
         value, policy = 0, PREEMPTS
         classes = self._storage.bucket(self._priority_classes).entries
@@ -192,7 +192,7 @@ class Defaults:
             raise forbidden(resource, name, why)
         spec["priority"], spec["preemptionPolicy"] = value, policy
 
-    def _priority_class(self, resource: Resource, priority_class: Object, _: str) -> None:
+    def _priority_class(self, resource: ApiResource, priority_class: Object, _: str) -> None:
         fill(priority_class, preemptionPolicy=PREEMPTS)
         name, value = priority_class["metadata"]["name"], priority_class.setdefault("value", 0)
         if value > HIGHEST_PRIORITY and name not in SYSTEM_PRIORITIES:
@@ -234,7 +234,7 @@ def with_tolerations(spec: Object) -> list[Object]:
     return tolerations
 
 
-def with_condition_times(resource: Resource, obj: Object) -> None:
+def with_condition_times(resource: ApiResource, obj: Object) -> None:
     """A server writes the times of a condition as null when nobody set them. Replaces the list, never edits it."""
     times = _CONDITION_TIMES.get(resource.name)
     conditions = (obj.get("status") or {}).get("conditions")
@@ -298,7 +298,7 @@ def _gated(now: str) -> Object:
     }
 
 
-def _node(_: Resource, node: Object, __: str) -> None:
+def _node(_: ApiResource, node: Object, __: str) -> None:
     node.setdefault("spec", {})
     status = node.setdefault("status", {})
     if status.get("capacity") and not status.get("allocatable"):
@@ -310,14 +310,14 @@ def _node(_: Resource, node: Object, __: str) -> None:
             raise Refused(422, "Invalid", f'Node "{node["metadata"]["name"]}" is invalid: spec.taints: Required value')
 
 
-def _namespace(_: Resource, namespace: Object, __: str) -> None:
+def _namespace(_: ApiResource, namespace: Object, __: str) -> None:
     metadata = namespace["metadata"]
     metadata["labels"] = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
     namespace["spec"] = {"finalizers": ["kubernetes"]}
     namespace["status"] = {"phase": "Active"}
 
 
-def _event(resource: Resource, event: Object, _: str) -> None:
+def _event(resource: ApiResource, event: Object, _: str) -> None:
     """As events.k8s.io validates; an event of the old form (no eventTime) is taken as it is."""
     name = event["metadata"]["name"]
     for key, value in (
@@ -336,5 +336,5 @@ def _event(resource: Resource, event: Object, _: str) -> None:
         raise invalid(_in_core(resource), name, "message", 'Invalid value: "": can have at most 1024 characters')
 
 
-def _in_core(resource: Resource) -> Resource:
-    return Resource("", "v1", resource.name, resource.kind, resource.namespaced)
+def _in_core(resource: ApiResource) -> ApiResource:
+    return ApiResource("", "v1", resource.name, resource.kind, resource.namespaced)

@@ -15,7 +15,7 @@ from scheduler.testing.apiserver.kinds.claims import status_problems, stored_sta
 from scheduler.testing.apiserver.kinds.defaults import Rule, fill
 from scheduler.testing.apiserver.kinds.device_fields import conditions
 from scheduler.testing.apiserver.requests import Caller
-from scheduler.testing.apiserver.resources import Resource, Served
+from scheduler.testing.apiserver.resources import ApiResource, Served
 from scheduler.testing.apiserver.status import IS_FIXED, Problems, refuse, too_many, wrong
 from scheduler.testing.apiserver.storage import Storage
 
@@ -33,7 +33,7 @@ class Devices:
         """What is done to each kind when it is made."""
         return dict.fromkeys(_DEFAULTS, self._created)
 
-    def _created(self, resource: Resource, obj: Object, now: str) -> None:
+    def _created(self, resource: ApiResource, obj: Object, now: str) -> None:
         """Raises 400 and 422."""
         _fill(resource, obj, now)
         obj.pop("status", None)
@@ -48,7 +48,7 @@ class Devices:
         refuse(resource, obj["metadata"]["name"], found + _CHECKS[resource.name](spec, None))
         _without_empty(spec, "devices", "sharedCounters")
 
-    def changed(self, resource: Resource, old: Object, new: Object, now: str) -> Object:
+    def changed(self, resource: ApiResource, old: Object, new: Object, now: str) -> Object:
         """`new` as it is to be stored in place of `old`, other than through /status. Raises 400 and 422."""
         if resource.name not in _DEFAULTS:
             return new
@@ -66,7 +66,7 @@ class Devices:
         _without_empty(after, "devices", "sharedCounters")
         return new
 
-    def with_status(self, resource: Resource, old: Object, new: Object, caller: Caller) -> Object:
+    def with_status(self, resource: ApiResource, old: Object, new: Object, caller: Caller) -> Object:
         """`new` as it is to be stored in place of `old` through /status. Raises 400 and 422."""
         name = old["metadata"]["name"]
         if resource.name == "resourceclaims":
@@ -94,14 +94,14 @@ def _with_time(before: Object, after: Object, now: str) -> None:
 # -- defaults ----------------------------------------------------------------------------------------------------------
 
 
-def _fill(resource: Resource, obj: Object, now: str) -> None:
+def _fill(resource: ApiResource, obj: Object, now: str) -> None:
     """In place. Raises 400 for amounts that are none."""
     if not isinstance(obj.get("spec"), dict):
         obj["spec"] = {}
     _DEFAULTS[resource.name](resource, obj["spec"], now)
 
 
-def _fill_claim(resource: Resource, spec: Object, _: str) -> None:
+def _fill_claim(resource: ApiResource, spec: Object, _: str) -> None:
     devices = spec["devices"] = spec.get("devices") or {}
     _without_empty(devices, "constraints", "config")
     for entry in (*devices.get("constraints", ()), *devices.get("config", ())):
@@ -125,13 +125,13 @@ def _without_empty(holder: Object, *names: str) -> None:
             holder.pop(name, None)
 
 
-def _fill_template(resource: Resource, spec: Object, now: str) -> None:
+def _fill_template(resource: ApiResource, spec: Object, now: str) -> None:
     spec["metadata"] = spec.get("metadata") or {}
     spec["spec"] = spec.get("spec") or {}
     _fill_claim(resource, spec["spec"], now)
 
 
-def _fill_slice(resource: Resource, spec: Object, now: str) -> None:
+def _fill_slice(resource: ApiResource, spec: Object, now: str) -> None:
     spec["pool"] = {"name": "", "generation": 0, "resourceSliceCount": 0} | (spec.get("pool") or {})
     for device in spec.get("devices") or ():
         _without_empty(device, *device)
@@ -142,16 +142,16 @@ def _fill_slice(resource: Resource, spec: Object, now: str) -> None:
     slicechecks.check_amounts(resource, spec)
 
 
-def _fill_class(_: Resource, spec: Object, __: str) -> None:
+def _fill_class(_: ApiResource, spec: Object, __: str) -> None:
     _without_empty(spec, "selectors", "config")
 
 
-def _fill_rule(_: Resource, spec: Object, now: str) -> None:
+def _fill_rule(_: ApiResource, spec: Object, now: str) -> None:
     spec["taint"] = spec.get("taint") or {}
     fill(spec["taint"], timeAdded=now)
 
 
-_DEFAULTS: Final[dict[str, Callable[[Resource, Object, str], None]]] = {
+_DEFAULTS: Final[dict[str, Callable[[ApiResource, Object, str], None]]] = {
     "resourceclaims": _fill_claim,
     "resourceclaimtemplates": _fill_template,
     "resourceslices": _fill_slice,

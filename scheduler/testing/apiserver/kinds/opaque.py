@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.testing.apiserver.resources import DEVICES, Resource
+from scheduler.testing.apiserver.resources import DEVICES, ApiResource
 
 _KINDS: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "deviceclasses"})
 _NAMED: Final = re.compile(r'"(?:parameters|data)"[ \t\r\n]*:[ \t\r\n]*')
@@ -27,7 +27,7 @@ _LARGE: Final = 1e21
 _SMALL: Final = 1e-6
 
 
-def has_opaque(resource: Resource) -> bool:
+def has_opaque(resource: ApiResource) -> bool:
     """Whether objects of this kind have parameters."""
     return resource.group == DEVICES and resource.name in _KINDS
 

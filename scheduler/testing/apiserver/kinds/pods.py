@@ -17,7 +17,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.meta import dns_label, subdomain
 from scheduler.api.podinfo import CPU, MEMORY, requests_of
 from scheduler.api.quantity import from_nano, text
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 from scheduler.testing.apiserver.status import (
     Problems,
     Refused,
@@ -202,7 +202,7 @@ def check_binding(name: str, binding: Object) -> None:
         raise Refused(500, "", "target.name: Required value")
 
 
-def bound(resource: Resource, pod: Object, binding: Object, *, node: Object | None, now: str) -> Object:
+def bound(resource: ApiResource, pod: Object, binding: Object, *, node: Object | None, now: str) -> Object:
     """The pod on its node. Raises 409 when it is another pod, already bound, on its way out, or gated."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     wanted = binding["metadata"]

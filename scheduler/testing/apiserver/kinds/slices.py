@@ -15,7 +15,7 @@ from scheduler.api.meta import subdomain
 from scheduler.api.quantity import parse
 from scheduler.testing.apiserver.kinds import device_fields as fields
 from scheduler.testing.apiserver.kinds.volumes import quantity
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 from scheduler.testing.apiserver.status import (
     IS_FIXED,
     Problem,
@@ -147,7 +147,7 @@ _NOT_PER_DEVICE: Final = (
 )
 
 
-def check_amounts(resource: Resource, spec: Object) -> None:
+def check_amounts(resource: ApiResource, spec: Object) -> None:
     """Raises 400 for an amount that is none."""
     holders = [
         *(counter for counters in spec.get("sharedCounters") or () for counter in _values(counters, "counters")),

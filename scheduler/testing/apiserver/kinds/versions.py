@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.testing.apiserver.kinds import device_versions as deviceversions, events
-from scheduler.testing.apiserver.resources import Resource
+from scheduler.testing.apiserver.resources import ApiResource
 
 Object = dict[str, Any]
 
 
-def shown(resource: Resource, obj: Object) -> Object:
+def shown(resource: ApiResource, obj: Object) -> Object:
     """A stored object as this group and version has it; the same object where nothing differs."""
     if resource.is_core_event:
         return events.to_core(obj)
     return deviceversions.to_v1beta1(resource.name, obj) if resource.is_flat else obj
 
 
-def stored(resource: Resource, obj: Object) -> Object:
+def stored(resource: ApiResource, obj: Object) -> Object:
     """An object of this group and version as it is stored."""
     if resource.is_core_event:
         return events.from_core(obj)

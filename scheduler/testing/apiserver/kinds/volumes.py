@@ -20,7 +20,7 @@ from scheduler.api.meta import NAME, NAME_RULE
 from scheduler.api.quantity import Quantity, parse
 from scheduler.api.storage_v1 import CLASS_ANNOTATION
 from scheduler.testing.apiserver.kinds.defaults import Rule, fill
-from scheduler.testing.apiserver.resources import Resource, Served
+from scheduler.testing.apiserver.resources import ApiResource, Served
 from scheduler.testing.apiserver.status import Refused, Unreadable, invalid
 from scheduler.testing.apiserver.storage import Storage
 
@@ -37,7 +37,7 @@ RECLAIM: Final = ("Delete", "Retain")
 _RECLAIM_OR_RECYCLE: Final = ("Delete", "Recycle", "Retain")
 
 
-def check_volume(resource: Resource, volume: Object) -> None:
+def check_volume(resource: ApiResource, volume: Object) -> None:
     """Raises 422 for a PersistentVolume that cannot be."""
     name, spec = volume["metadata"]["name"], volume["spec"]
     if not spec.get("accessModes"):
@@ -68,7 +68,7 @@ def check_volume(resource: Resource, volume: Object) -> None:
     _class_name(resource, name, "spec.storageClassName", spec.get("storageClassName"))
 
 
-def check_claim(resource: Resource, claim: Object) -> None:
+def check_claim(resource: ApiResource, claim: Object) -> None:
     """Raises 422 for a PersistentVolumeClaim that cannot be."""
     name, spec = claim["metadata"]["name"], claim["spec"]
     if not spec.get("accessModes"):
@@ -82,7 +82,7 @@ def check_claim(resource: Resource, claim: Object) -> None:
     supported(resource, name, "spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
 
 
-def check_capacity(resource: Resource, capacity: Object) -> None:
+def check_capacity(resource: ApiResource, capacity: Object) -> None:
     """Raises 422 for a CSIStorageCapacity that cannot be."""
     name, class_name = capacity["metadata"]["name"], capacity.get("storageClassName", "")
     if not NAME.fullmatch(class_name):
@@ -92,7 +92,7 @@ def check_capacity(resource: Resource, capacity: Object) -> None:
         raise invalid(resource, name, "capacity", f'Invalid value: "{room}": must be greater than or equal to 0')
 
 
-def checked_csi_node(resource: Resource, csi_node: Object) -> Object:
+def checked_csi_node(resource: ApiResource, csi_node: Object) -> Object:
     """Checked, and with the nulls that a real server writes for empty lists."""
     name, spec = csi_node["metadata"]["name"], csi_node.get("spec") or {}
     drivers = []
@@ -109,7 +109,7 @@ def checked_csi_node(resource: Resource, csi_node: Object) -> Object:
     return spec | {"drivers": drivers or None}
 
 
-def _access_modes(resource: Resource, name: str, modes: list[str]) -> None:
+def _access_modes(resource: ApiResource, name: str, modes: list[str]) -> None:
     for mode in modes:
         supported(resource, name, "spec.accessModes", mode, _ACCESS_MODES)
     if _ONCE_POD in modes and set(modes) != {_ONCE_POD}:
@@ -117,19 +117,19 @@ def _access_modes(resource: Resource, name: str, modes: list[str]) -> None:
         raise forbidden_field(resource, name, "spec.accessModes", why)
 
 
-def supported(resource: Resource, name: str, field: str, value: str, known: Sequence[str]) -> None:
+def supported(resource: ApiResource, name: str, field: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         choices = ", ".join(f'"{each}"' for each in known)
         why = f'Unsupported value: "{value}": supported values: {choices}'
         raise invalid(resource, name, field, why, cause="FieldValueNotSupported")
 
 
-def _positive(resource: Resource, name: str, field: str, amount: Any) -> None:
+def _positive(resource: ApiResource, name: str, field: str, amount: Any) -> None:
     if quantity(resource, amount).nano <= 0:
         raise invalid(resource, name, field, f'Invalid value: "{amount}": must be greater than zero')
 
 
-def quantity(resource: Resource, amount: Any) -> Quantity:
+def quantity(resource: ApiResource, amount: Any) -> Quantity:
     """Raises 400 for an amount that is none."""
     try:
         return parse(amount)
@@ -137,17 +137,17 @@ def quantity(resource: Resource, amount: Any) -> Quantity:
         raise Unreadable(resource, str(error)) from error
 
 
-def _class_name(resource: Resource, name: str, field: str, class_name: str | None) -> None:
+def _class_name(resource: ApiResource, name: str, field: str, class_name: str | None) -> None:
     if class_name and not NAME.fullmatch(class_name):
         raise invalid(resource, name, field, f'Invalid value: "{class_name}": {NAME_RULE}')
 
 
-def required(resource: Resource, name: str, field: str, why: str = "") -> Refused:
+def required(resource: ApiResource, name: str, field: str, why: str = "") -> Refused:
     message = f"Required value: {why}" if why else "Required value"
     return invalid(resource, name, field, message, cause="FieldValueRequired")
 
 
-def forbidden_field(resource: Resource, name: str, field: str, why: str) -> Refused:
+def forbidden_field(resource: ApiResource, name: str, field: str, why: str) -> Refused:
     return invalid(resource, name, field, why, cause="FieldValueForbidden")
 
 
@@ -160,13 +160,13 @@ _SOURCE_FIXED: Final = "Forbidden: spec.persistentvolumesource is immutable afte
 _AFFINITY_FIXED: Final = "field is immutable, except for updating from beta label to GA"
 
 
-def with_changes(resource: Resource, old: Object, new: Object) -> Object:
+def with_changes(resource: ApiResource, old: Object, new: Object) -> Object:
     """What is stored when `new` comes in place of `old`, other than through /status. Raises 422."""
     change = _CHANGES.get(resource.name)
     return new if change is None else change(resource, old, new)
 
 
-def _changed_volume(resource: Resource, old: Object, new: Object) -> Object:
+def _changed_volume(resource: ApiResource, old: Object, new: Object) -> Object:
     check_volume(resource, new)
     name, before, after = new["metadata"]["name"], old["spec"], new["spec"]
     if sources(before) != sources(after):
@@ -178,7 +178,7 @@ def _changed_volume(resource: Resource, old: Object, new: Object) -> Object:
     return new
 
 
-def _changed_claim(resource: Resource, old: Object, new: Object) -> Object:
+def _changed_claim(resource: ApiResource, old: Object, new: Object) -> Object:
     check_claim(resource, new)
     name, before, after = new["metadata"]["name"], dict(old["spec"]), dict(new["spec"])
     is_bound = (old.get("status") or {}).get("phase") == "Bound"
@@ -198,7 +198,7 @@ def _changed_claim(resource: Resource, old: Object, new: Object) -> Object:
     return new
 
 
-def _check_size(resource: Resource, old: Object, new: Object) -> None:
+def _check_size(resource: ApiResource, old: Object, new: Object) -> None:
     before, after = (quantity(resource, each["spec"]["resources"]["requests"]["storage"]) for each in (old, new))
     has = (old["status"].get("capacity") or {}).get("storage", "0")
     if after.nano < before.nano and after.nano <= quantity(resource, has).nano:
@@ -206,21 +206,21 @@ def _check_size(resource: Resource, old: Object, new: Object) -> None:
         raise forbidden_field(resource, new["metadata"]["name"], "spec.resources.requests.storage", why)
 
 
-def _changed_class(resource: Resource, old: Object, new: Object) -> Object:
+def _changed_class(resource: ApiResource, old: Object, new: Object) -> Object:
     for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
         if old.get(field) != new.get(field):
             raise _immutable(resource, new["metadata"]["name"], field, new.get(field, ""))
     return new
 
 
-def _changed_driver(resource: Resource, old: Object, new: Object) -> Object:
+def _changed_driver(resource: ApiResource, old: Object, new: Object) -> Object:
     for field, called in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
         if old["spec"][field] != new["spec"].get(field):
             raise _immutable(resource, new["metadata"]["name"], f"spec.{called}", new["spec"].get(field))
     return new
 
 
-def _changed_csi_node(resource: Resource, old: Object, new: Object) -> Object:
+def _changed_csi_node(resource: ApiResource, old: Object, new: Object) -> Object:
     """A driver may come, go, and change its limit; nothing else of it."""
     spec = checked_csi_node(resource, new)
     before = {driver["name"]: driver for driver in old["spec"].get("drivers") or ()}
@@ -235,14 +235,14 @@ def _unlimited(driver: Object) -> Object:
     return {key: value for key, value in driver.items() if key != "allocatable"}
 
 
-def _changed_capacity(resource: Resource, old: Object, new: Object) -> Object:
+def _changed_capacity(resource: ApiResource, old: Object, new: Object) -> Object:
     for field in ("nodeTopology", "storageClassName"):
         if old.get(field) != new.get(field):
             raise _immutable(resource, new["metadata"]["name"], field, new.get(field))
     return new
 
 
-_CHANGES: Final[dict[str, Callable[[Resource, Object, Object], Object]]] = {
+_CHANGES: Final[dict[str, Callable[[ApiResource, Object, Object], Object]]] = {
     "persistentvolumes": _changed_volume,
     "persistentvolumeclaims": _changed_claim,
     "storageclasses": _changed_class,
@@ -252,7 +252,7 @@ _CHANGES: Final[dict[str, Callable[[Resource, Object, Object], Object]]] = {
 }
 
 
-def _immutable(resource: Resource, name: str, field: str, value: object) -> Refused:
+def _immutable(resource: ApiResource, name: str, field: str, value: object) -> Refused:
     shown = json.dumps(value, separators=(",", ":"))
     return invalid(resource, name, field, f"Invalid value: {shown}: field is immutable")
 
@@ -288,7 +288,7 @@ def rules(storage: Storage, served: Served) -> dict[str, Rule]:
     }
 
 
-def with_volume(resource: Resource, volume: Object, now: str) -> None:
+def with_volume(resource: ApiResource, volume: Object, now: str) -> None:
     """A new PersistentVolume. Raises 422."""
     spec = volume.setdefault("spec", {})
     fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
@@ -302,11 +302,11 @@ def with_volume(resource: Resource, volume: Object, now: str) -> None:
 class Claims:
     """New claims, which may get the default class."""
 
-    def __init__(self, storage: Storage, classes: Resource) -> None:
+    def __init__(self, storage: Storage, classes: ApiResource) -> None:
         self._storage = storage
         self._classes = classes
 
-    def __call__(self, resource: Resource, claim: Object, _: str) -> None:
+    def __call__(self, resource: ApiResource, claim: Object, _: str) -> None:
         """A new PersistentVolumeClaim. Raises 422."""
         spec = claim.setdefault("spec", {})
         fill(spec, volumeMode="Filesystem")
@@ -330,7 +330,7 @@ class Claims:
         return found
 
 
-def with_class(resource: Resource, storage_class: Object, _: str) -> None:
+def with_class(resource: ApiResource, storage_class: Object, _: str) -> None:
     """A new StorageClass. Raises 422."""
     fill(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
     name = storage_class["metadata"]["name"]
@@ -340,7 +340,7 @@ def with_class(resource: Resource, storage_class: Object, _: str) -> None:
     supported(resource, name, "volumeBindingMode", storage_class["volumeBindingMode"], BINDING_MODES)
 
 
-def with_driver(_: Resource, driver: Object, __: str) -> None:
+def with_driver(_: ApiResource, driver: Object, __: str) -> None:
     """A new CSIDriver. `preventPodSchedulingIfMissing` is kept, as it is where VolumeLimitScaling is on."""
     spec = driver.setdefault("spec", {})
     defaults: Object = {
@@ -357,17 +357,17 @@ def with_driver(_: Resource, driver: Object, __: str) -> None:
             spec[key] = value
 
 
-def with_csi_node(resource: Resource, csi_node: Object, _: str) -> None:
+def with_csi_node(resource: ApiResource, csi_node: Object, _: str) -> None:
     """A new CSINode. Raises 422."""
     csi_node["spec"] = checked_csi_node(resource, csi_node)
 
 
-def with_capacity(resource: Resource, capacity: Object, _: str) -> None:
+def with_capacity(resource: ApiResource, capacity: Object, _: str) -> None:
     """A new CSIStorageCapacity. Raises 422."""
     check_capacity(resource, capacity)
 
 
-def with_attachment(resource: Resource, attachment: Object, _: str) -> None:
+def with_attachment(resource: ApiResource, attachment: Object, _: str) -> None:
     """A new VolumeAttachment, which nothing has attached yet. Raises 422."""
     name, spec = attachment["metadata"]["name"], attachment.setdefault("spec", {})
     if not spec.get("attacher"):

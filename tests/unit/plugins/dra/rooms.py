@@ -15,9 +15,9 @@ from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
-from scheduler.plugins.dra.allocator import Search
-from scheduler.plugins.dra.node_devices import NodeDevices, Rules
-from scheduler.plugins.dra.requests import Demand, Demands
+from scheduler.plugins.dra.allocator import Allocator
+from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
+from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate
 from scheduler.plugins.dra.search_order import packing
 from scheduler.plugins.dra.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
@@ -43,7 +43,7 @@ class Room:
         classes = DeviceClasses()
         for name, device_class in case.world.classes.items():
             classes.put(name, device_class)
-        self.demand: Demand = Demands(classes, SelectorSets(self._holding), gates).of(case.claims)
+        self.demand: ClaimsToAllocate = ClaimParser(classes, SelectorSets(self._holding), gates).of(case.claims)
 
     def _holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()
@@ -52,12 +52,12 @@ class Room:
     def seats(self, node: str) -> NodeDevices:
         slot = self.nodes.slot(node)
         assert slot is not None
-        return NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=Rules.of(self.case.world.gates))
+        return NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=AllocatorFeatures.of(self.case.world.gates))
 
-    def search(self, node: str, *, packed: bool = False) -> Search:
+    def search(self, node: str, *, packed: bool = False) -> Allocator:
         seats = self.seats(node)
         order = packing(self.demand, seats) if packed else None
-        return Search(self.demand, seats, [claim.key for claim in self.case.claims], order=order)
+        return Allocator(self.demand, seats, [claim.key for claim in self.case.claims], order=order)
 
 
 def _allocations(world: World) -> Sequence[AllocationResult]:

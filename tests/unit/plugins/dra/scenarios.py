@@ -24,7 +24,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core import feature_gates as gate
 from scheduler.framework.status import Code, Rejection, Skip
 from scheduler.plugins.dra.node_verdicts import CANNOT_ALLOCATE
-from scheduler.testing.builders.claims import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, Manifest, node
 from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.world import FIRST_FIT, World
@@ -36,7 +36,7 @@ GATES = {
 }  # fmt: skip
 PACKED = KubestowArgs(device_scoring="pack")
 HERE = ("metadata.name", "In")
-Want = str | tuple[str, Asked]
+Want = str | tuple[str, RequestOptions]
 """One request or alternative: `A`, `A*2`, `A*all`, or `want(…)`."""
 Options = list[Any]
 """Alternatives, each a `Want`."""
@@ -76,7 +76,7 @@ def counters(pool: str, amount: str = "8Gi") -> SliceBuilder:
     return on("n1", pool).counters("set", {"mem": amount})
 
 
-def want(device_class: str = "A", *, mem: str = "", **asked: Unpack[Asked]) -> tuple[str, Asked]:
+def want(device_class: str = "A", *, mem: str = "", **asked: Unpack[RequestOptions]) -> tuple[str, RequestOptions]:
     """A request; `mem`: for devices with so much memory."""
     return device_class, asked | ({"cel": at_least(mem)} if mem else {})
 
@@ -112,8 +112,8 @@ def _option(name: str, wanted: Want) -> Manifest:
     return an_option(name, device_class, **asked)
 
 
-def _asked(wanted: Want) -> tuple[str, Asked]:
-    name, asked = wanted if isinstance(wanted, tuple) else (wanted, Asked())
+def _asked(wanted: Want) -> tuple[str, RequestOptions]:
+    name, asked = wanted if isinstance(wanted, tuple) else (wanted, RequestOptions())
     device_class, _, count = name.partition("*")
     if count == "all":
         return device_class, asked | {"every": True}

@@ -20,7 +20,7 @@ from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.errors import Ambiguous, ApiError
 from scheduler.core.feature_gates import DEVICE_GATES_ON
-from scheduler.eventhandlers.devices import DeviceIntake
+from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.framework.handle import Uncounted
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Groups, Rejection
@@ -99,12 +99,12 @@ class Served(World):
     ) -> None:
         """`bare`: no slices but those shown."""
         self.moves: list[tuple[ClusterEvent, Any, Any]] = []
-        self.intake: DeviceIntake | None = None
+        self.intake: DeviceHandlers | None = None
         self._seen: dict[str, ResourceClaim | Broken] = {}
         super().__init__(
             gates=gates, ours=ours, args=args or DynamicResourcesArgs(), writer=ScriptedWriter(), metrics=Counted()
         )
-        self.intake = DeviceIntake(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
+        self.intake = DeviceHandlers(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
         self.show(*(() if bare else SLICES), *things)
         self.moves.clear()
 

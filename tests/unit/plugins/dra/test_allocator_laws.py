@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
 
 from scheduler.plugins.dra import allocator as searching
-from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError, FailedOnNode, Picked, Search
+from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError, Allocator, FailedOnNode, Picked
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of
@@ -62,7 +62,7 @@ def _shown(pick: Pick) -> tuple[object, ...]:
     return pick.claim, pick.request, pick.name, pick.candidate.id, pick.consumed
 
 
-def _told(search: Search, picked: Picked) -> tuple[object, ...]:
+def _told(search: Allocator, picked: Picked) -> tuple[object, ...]:
     device = search._seats.devices[picked.number].id
     return picked.claim, picked.request, picked.ask.full_name, device, picked.amounts
 
@@ -141,7 +141,7 @@ def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
             assert _state(search) == _state(new)
 
 
-def _state(search: Search) -> tuple[object, ...]:
+def _state(search: Allocator) -> tuple[object, ...]:
     return (search._allocating, search._placed, search._taking, search._known, search._picked, search._counts)
 
 

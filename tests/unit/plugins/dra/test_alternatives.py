@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.cooperative import answered, finish
 from scheduler.plugins.dra.scoring import has_alternatives
-from scheduler.testing.builders.claims import Asked, ClaimBuilder, a_claim, a_result, an_option
+from scheduler.testing.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder
 from scheduler.testing.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.served import Served, using
@@ -24,8 +24,10 @@ def choosing(name: str, *classes: str) -> ClaimBuilder:
 
 
 def listing(claim: ClaimBuilder, request: str, *classes: str) -> ClaimBuilder:
-    nobody: Asked = {"cel": NONE}
-    options = [an_option(f"s{at}", each or "A", **(Asked() if each else nobody)) for at, each in enumerate(classes)]
+    nobody: RequestOptions = {"cel": NONE}
+    options = [
+        an_option(f"s{at}", each or "A", **(RequestOptions() if each else nobody)) for at, each in enumerate(classes)
+    ]
     return claim.first_available(request, *options)
 
 

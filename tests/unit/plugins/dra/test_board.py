@@ -13,9 +13,9 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
 from scheduler.plugins.dra import node_verdicts as searching
-from scheduler.plugins.dra.node_devices import Rules
+from scheduler.plugins.dra.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.node_verdicts import NodeVerdicts
-from scheduler.plugins.dra.requests import Demands
+from scheduler.plugins.dra.requests import ClaimParser
 from scheduler.plugins.dra.selectors import SelectorSets
 from scheduler.testing.builders.claims import a_claim
 from scheduler.testing.builders.core import node
@@ -48,8 +48,8 @@ class Looking:
         for at, name in enumerate(NODES):
             self.world.show(a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{at}")))
         devices = self.world.devices
-        self.boards = NodeVerdicts(devices.on_nodes, devices.use, clock, Rules())
-        self.demand = Demands(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(asking())
+        self.boards = NodeVerdicts(devices.on_nodes, devices.use, clock, AllocatorFeatures())
+        self.demand = ClaimParser(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(asking())
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
@@ -109,8 +109,8 @@ def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
     world, searches = World(nodes=("n1",)), list[int]()
     world.show(a_slice("n1", "a", a_device("d")))
     devices = world.devices
-    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), Rules(), searched=searches.append)
-    demands = Demands(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
+    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures(), searched=searches.append)
+    demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
         assert boards.look(demands.of(asking(cel=f"{at} == {at}")), 1).fit
@@ -131,9 +131,9 @@ class Puzzle:
         world.show(a_slice("n1", "a").named("c").counters("c", {f"k{at}": "500" for at in range(4)}).of(2))
         self.steps: list[int] = []
         on_nodes = world.devices.on_nodes
-        self.boards = NodeVerdicts(on_nodes, world.devices.use, clock, Rules(), searched=self.steps.append)
+        self.boards = NodeVerdicts(on_nodes, world.devices.use, clock, AllocatorFeatures(), searched=self.steps.append)
         sets = SelectorSets(world.devices.selectors.holding)
-        self.demand = Demands(world.devices.classes, sets, DEVICE_GATES_ON).of(asking(count=6))
+        self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON).of(asking(count=6))
         on_nodes.catch_up()
         for _, _, ask in self.demand.asks:
             assert ask.selectors is not None
@@ -186,8 +186,8 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     """Each such node has a text of its own, because the text names its pool."""
     world = World(nodes=())
     devices = world.devices
-    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), Rules())
-    demand = Demands(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(asking(every=True))
+    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures())
+    demand = ClaimParser(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(asking(every=True))
     texts = []
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())

@@ -10,7 +10,7 @@ import pytest
 from scheduler.cache.devices.manager import DeviceClasses
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import DEVICE_GATES_ON
-from scheduler.plugins.dra.requests import Demands
+from scheduler.plugins.dra.requests import ClaimParser
 from scheduler.plugins.dra.selectors import SelectorSets
 from scheduler.testing.builders.claims import a_claim, an_option
 from scheduler.testing.builders.devices import a_device_class
@@ -49,7 +49,7 @@ def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kep
     classes = DeviceClasses()
     for each in (GPU, a_device_class("nic")):
         put(each)(classes)
-    demands = Demands(classes, SelectorSets(_never), DEVICE_GATES_ON)
+    demands = ClaimParser(classes, SelectorSets(_never), DEVICE_GATES_ON)
     before = demands.of([CLAIM])
     for change in changes:
         change(classes)

@@ -21,9 +21,9 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
 from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError
 from scheduler.plugins.dra.error_nodes import ErrorNodes
-from scheduler.plugins.dra.node_devices import Rules
+from scheduler.plugins.dra.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.node_verdicts import NodeVerdicts, named
-from scheduler.plugins.dra.selectors import Fault, Selectors
+from scheduler.plugins.dra.selectors import SelectorFault, Selectors
 from scheduler.testing.builders.claims import a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, pod
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
@@ -147,7 +147,7 @@ class _Refuses:
 
     is_deferred: bool
     name: str = "Before"
-    heeds_pods: bool = False
+    depends_on_pods: bool = False
 
     def __call__(self, args: Any, handle: Handle) -> Any:
         self.nodes = handle.cluster.nodes
@@ -161,7 +161,7 @@ class _Refuses:
 
 class _Deferred:
     name = "Before"
-    heeds_pods = False
+    depends_on_pods = False
 
     def __init__(self, plugin: _Refuses) -> None:
         self._plugin = plugin
@@ -225,7 +225,7 @@ def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytes
     evaluated: list[object] = []
     evaluating = Selectors._evaluating
 
-    def counting(selectors: Selectors, kind: DeviceKind) -> Work[bool | Fault]:
+    def counting(selectors: Selectors, kind: DeviceKind) -> Work[bool | SelectorFault]:
         evaluated.append(kind)
         return evaluating(selectors, kind)
 
@@ -273,7 +273,7 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
         if text and not _is_deep(room, name):
             errors[slot] = text
     error_nodes = ErrorNodes(room.on_nodes)
-    boards = NodeVerdicts(room.on_nodes, room.use, VirtualClock(), Rules.of(case.world.gates))
+    boards = NodeVerdicts(room.on_nodes, room.use, VirtualClock(), AllocatorFeatures.of(case.world.gates))
     nodes = data.draw(
         st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
     )

@@ -165,7 +165,7 @@ def test_315_no_searching_where_nodes_have_it_themselves() -> None:
     state, said = world.pre_filter(gpus())
 
     assert said is None
-    assert world.plugin.vouches(state, gpus())
+    assert world.plugin.filter_is_exact(state, gpus())
     assert world.plugin.reserve(state, gpus(), "n1") is None
     assert () == world.known(state).signalled
 

@@ -16,7 +16,7 @@ from scheduler.core.cooperative import finish
 from scheduler.plugins.dra import allocator as searching, feasibility
 from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.constraints import NOTHING_SEEN
-from scheduler.plugins.dra.feasibility import Answer
+from scheduler.plugins.dra.feasibility import SolverAnswer
 from scheduler.plugins.dra.search_state import Position, SearchState
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
@@ -153,7 +153,7 @@ def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Cas
         raise
 
     root = _root(case)
-    assert (root is None or root is Answer.INFEASIBLE) == (picks is None)
+    assert (root is None or root is SolverAnswer.INFEASIBLE) == (picks is None)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
@@ -182,10 +182,10 @@ def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, pack
 
 
 @pytest.mark.parametrize(("unit", "expected"), [
-    pytest.param("1", Answer.INFEASIBLE, id="amounts that can be scaled"),
-    pytest.param("1000000000000000000", Answer.UNKNOWN, id="amounts that floating-point numbers cannot tell apart"),
+    pytest.param("1", SolverAnswer.INFEASIBLE, id="amounts that can be scaled"),
+    pytest.param("1000000000000000000", SolverAnswer.UNKNOWN, id="amounts that floating-point numbers cannot tell apart"),
 ])  # fmt: skip
-def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, expected: Answer) -> None:
+def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, expected: SolverAnswer) -> None:
     devices = [
         api.Device(
             name=f"d{at}",
@@ -205,10 +205,10 @@ def test_a_program_that_would_be_too_large_is_not_built(limit: str, monkeypatch:
     """A node may see any number of pools, so the size of the program needs a limit."""
     devices = partitions(random.Random(1), 120, COUNTERS)
     case = _case(devices, _claim(*(_ask(where=f"u > {at}") for at in range(2))), counters=counter_set(COUNTERS, 200))
-    assert not isinstance(_root(case), Answer)
+    assert not isinstance(_root(case), SolverAnswer)
     monkeypatch.setattr(feasibility, limit, 200)
 
-    assert _root(case) is Answer.UNKNOWN
+    assert _root(case) is SolverAnswer.UNKNOWN
 
 
 def test_a_search_goes_on_without_the_solver_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_what_filter_vouches_for(things: list[Builder[Any]], claims: tuple[str, 
     info = using(*claims)
     state, _ = world.pre_filter(info)
 
-    assert expected == world.plugin.vouches(state, info)
+    assert expected == world.plugin.filter_is_exact(state, info)
     assert not expected or world.plugin.verify(state, info, 0) is None
 
 

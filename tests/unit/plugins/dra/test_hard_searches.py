@@ -15,7 +15,7 @@ import pytest
 from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
 from scheduler.core.feature_gates import LIST_TYPES
-from scheduler.plugins.dra.allocator import Picked, Search
+from scheduler.plugins.dra.allocator import Allocator, Picked
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import candidates
 from tests.unit.plugins.dra.random_devices import Case
@@ -151,7 +151,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def _broken(case: Case, search: Search, found: Sequence[Picked]) -> list[str]:
+def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]:
     literal = Literal(case.world, "n1", case.claims, steps_max=0)
     with contextlib.suppress(TooSlow):
         literal.run()  # works out what is asked, and tries nothing

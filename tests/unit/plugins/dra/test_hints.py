@@ -13,7 +13,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
 from scheduler.framework.interface import Hint
-from scheduler.plugins.dra.hints import FREED, Hints
+from scheduler.plugins.dra.hints import FREED, DynamicResourcesHints
 from scheduler.queue import pod_changes
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from scheduler.testing.builders.core import PodBuilder, pod
@@ -244,7 +244,7 @@ def test_slices_for_a_pod_without_claims() -> None:
 
 def test_no_devices_at_all() -> None:
     """While the gate is off nobody is refused, and nobody waits."""
-    assert () == Hints(World(gates=DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}).handle).events()
+    assert () == DynamicResourcesHints(World(gates=DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}).handle).events()
 
 
 def test_what_an_event_frees_is_worked_out_for_each_event() -> None:
@@ -252,7 +252,9 @@ def test_what_an_event_frees_is_worked_out_for_each_event() -> None:
     event, going = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), using("c")
     answers = iter([[], [FREED]])
     (registered,) = (
-        one for one in Hints(World().handle).events([(event, lambda *_: iter(next(answers)))]) if one.event == event
+        one
+        for one in DynamicResourcesHints(World().handle).events([(event, lambda *_: iter(next(answers)))])
+        if one.event == event
     )
     assert registered.topics is not None
     assert registered.hint is not None
@@ -276,7 +278,9 @@ def test_what_an_event_frees_is_worked_out_for_each_event() -> None:
 ])  # fmt: skip
 def test_shapes(one: PodInfo, other: PodInfo, is_equal: bool) -> None:
     """Pods of one shape get one answer: whose claims they are counts where the answer depends on it."""
-    shapes = {registration.shape for registration in Hints(World().handle).events() if registration.shape}
+    shapes = {
+        registration.shape for registration in DynamicResourcesHints(World().handle).events() if registration.shape
+    }
 
     assert all(is_equal == (shape(one) == shape(other)) for shape in shapes)
     assert shapes

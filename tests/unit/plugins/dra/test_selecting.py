@@ -12,7 +12,7 @@ from scheduler.api.resource_v1 import Device
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra import selectors as selecting
-from scheduler.plugins.dra.selectors import Fault, Selectors, SelectorSets
+from scheduler.plugins.dra.selectors import SelectorFault, Selectors, SelectorSets
 
 SIZE = 50
 KINDS = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))
@@ -42,10 +42,10 @@ def asked() -> Asked:
         return Asked()
 
 
-def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | Fault:
+def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | SelectorFault:
     for at, each in enumerate(expressions):
         if each == 7:
-            return Fault(not at, at, "CEL runtime error: seven")
+            return SelectorFault(not at, at, "CEL runtime error: seven")
         if int(kind.device.name) % each:
             return False
     return True

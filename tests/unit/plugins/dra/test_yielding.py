@@ -25,7 +25,7 @@ from scheduler.cache.devices.allocation_state import AllocationState, Hypothetic
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import TURN_S, Work, finish
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, run
-from scheduler.plugins.dra.allocator import Search
+from scheduler.plugins.dra.allocator import Allocator
 from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.feasibility import Feasibility
 from scheduler.plugins.dra.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
@@ -45,7 +45,7 @@ SOME = MANY[:40]
 @pytest.fixture(autouse=True)
 def _work_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the world that is `slow`."""
-    for owner, name in ((Search, "_take"), (Feasibility, "solve"), (Selectors, "_evaluating")):
+    for owner, name in ((Allocator, "_take"), (Feasibility, "solve"), (Selectors, "_evaluating")):
         monkeypatch.setattr(owner, name, _slowly(getattr(owner, name)))
 
 

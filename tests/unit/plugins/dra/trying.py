@@ -9,7 +9,7 @@ from typing import Any
 from scheduler.api.podinfo import pod_info
 from scheduler.api.resource_v1 import AllocationResult
 from scheduler.config.args import KubestowArgs
-from scheduler.config.types import PluginRef, PluginSet, Profile as ProfileConfig
+from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
 from scheduler.core.cooperative import Work
 from scheduler.cycle import Cycle, Outcome, Scheduled
 from scheduler.framework.profile import Factory, build

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from scheduler.plugins.volumebinding.binder import Pace
+from scheduler.plugins.volumebinding.binder import UnfinishedPods
 
 
 class Plans:
     """Plans that wait to be told to go on; `begun` has those whose turn has come."""
 
     def __init__(self, most: int) -> None:
-        self.pace = Pace(most)
+        self.pace = UnfinishedPods(most)
         self.begun: list[int] = []
         self.over: dict[int, Callable[[], None]] = {}
         self.go: dict[int, asyncio.Event] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
-from scheduler.config.types import OUR_NAME, Configuration, Profile
+from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.errors import Unavailable
 from scheduler.plugins.volumebinding.binder import UNFINISHED
-from scheduler.profiles.reconciler import Wish
+from scheduler.profiles.reconciler import RequestedProfile
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod
@@ -20,7 +20,7 @@ OTHER = "kubestow-too"
 
 async def test_neither_a_second_profile_nor_a_change_begins_more_at_once() -> None:
     """The PV controller does not work faster for it."""
-    brain = Brain(Configuration(profiles=(Profile(OUR_NAME), Profile(OTHER))))
+    brain = Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
     node("n1", cpu="4000", pods="1000")(brain)
     for thing in stored(a_class("made", "P"), *(a_claim(f"c{at}", "1Gi", "made") for at in range(3 * UNFINISHED))):
         thing(brain)
@@ -30,7 +30,7 @@ async def test_neither_a_second_profile_nor_a_change_begins_more_at_once() -> No
     await brain.settle()
     assert len(set(brain.writer.selections)) == UNFINISHED
 
-    wish = Wish("u", 1, {"percentageOfNodesToScore": 50})
+    wish = RequestedProfile("u", 1, {"percentageOfNodesToScore": 50})
     brain.parts.inbox.put(partial(brain.parts.reloading.reconcile, {OUR_NAME: wish}))
     for at in range(2 * UNFINISHED, 3 * UNFINISHED):
         pod(f"p{at}", **claims(f"c{at}"))(brain)
@@ -42,7 +42,7 @@ async def test_neither_a_second_profile_nor_a_change_begins_more_at_once() -> No
 
 async def test_a_server_that_refuses_volumes_for_long_keeps_no_claim_from_its_node() -> None:
     """A webhook for volumes that cannot be reached fails them all, again and again, and nothing else."""
-    brain = Brain(Configuration(profiles=(Profile(OUR_NAME),)))
+    brain = Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME),)))
     node("n1", cpu="4000", pods="1000")(brain)
     volumes = [(a_pv(f"v{at}", "1Gi", "local"), a_claim(f"c{at}", "1Gi", "local")) for at in range(UNFINISHED)]
     made = (a_class("local"), a_class("made", "P"), a_claim("c", "1Gi", "made"))

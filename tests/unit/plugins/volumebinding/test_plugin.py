@@ -58,7 +58,7 @@ def test_whether_filter_alone_tells(info: PodInfo, exact: bool) -> None:
     world = World(U1, MANY, IMM, A)
     state, _ = world.pre_filtered(info)
 
-    assert exact == world.plugin.vouches(state, info)
+    assert exact == world.plugin.filter_is_exact(state, info)
 
 
 def test_verify_that_breaks_ends_the_attempt() -> None:

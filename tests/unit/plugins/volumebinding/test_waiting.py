@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
 from scheduler.core.errors import Conflict
-from scheduler.plugins.volumebinding.pod_volumes import Plan, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, VolumeError
 from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, World, using
@@ -27,12 +27,12 @@ WAITS, DONE = False, True
 
 def planned(
     *claims: str, things: Any = (), ours: KubestowArgs | None = None, timeout_s: float = 600.0
-) -> tuple[World, Plan]:
+) -> tuple[World, BindingPlan]:
     world = World(U1, U2, A, B, D1, *things, ours=ours, args=VolumeBindingArgs(timeout_s))
     return world, world.plan(using("p", *claims))
 
 
-def look(world: World, plan: Plan) -> Any:
+def look(world: World, plan: BindingPlan) -> Any:
     """Whether it is bound, or the error's text."""
     try:
         return world.binder._waiter.is_bound(plan)
@@ -136,7 +136,7 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
 )
 def test_one_look(claims: list[str], changes: list[Callable[[World], None]], verdict: Any) -> None:
     """Bound, not yet, or never; judged by what the server has, not by what is assumed."""
-    world, plan = planned(*claims) if claims else (World(), Plan(using("p"), "n1"))
+    world, plan = planned(*claims) if claims else (World(), BindingPlan(using("p"), "n1"))
     if not claims:
         world.show(replace(plan.pod.pod, spec=replace(plan.pod.pod.spec, node_name="n1")))
     for change in changes:

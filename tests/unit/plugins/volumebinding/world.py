@@ -21,13 +21,13 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.nodeset import NodeSet
-from scheduler.eventhandlers.storage import Storage
+from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.handle import Handle, Uncounted
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Rejection, Skip
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.plugins.volumebinding.pod_volumes import Plan, PodVolumes, Reasons
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, PodVolumes, Reasons
 from scheduler.testing.builders.core import Builder, PodBuilder, node, pod
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder, ScriptedWriter
@@ -110,7 +110,7 @@ class World:
         self.cluster = Cluster(self.clock)
         self.moves: list[tuple[ClusterEvent, Any, Any]] = []
         self.writer, self.recorder, self.metrics = Server(), ListRecorder(), Counted()
-        self.storage = Storage(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
+        self.storage = StorageHandlers(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
         self._shown: dict[tuple[str, str], Any] = {}
         self.handle = Handle(
             self.cluster,
@@ -242,7 +242,7 @@ class World:
         assert self.plugin.reserve(state, assumed, on) is None
         return state, assumed
 
-    def plan(self, info: PodInfo, *, on: str = "n1") -> Plan:
+    def plan(self, info: PodInfo, *, on: str = "n1") -> BindingPlan:
         """What Reserve has assumed for it."""
         state, _ = self.reserved(info, on=on)
         plan = state.get(STATE).plan

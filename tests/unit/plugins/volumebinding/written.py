@@ -9,8 +9,8 @@ import pytest
 
 from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import ApiError
-from scheduler.plugins.volumebinding.api_updates import Patience
-from scheduler.plugins.volumebinding.pod_volumes import Plan
+from scheduler.plugins.volumebinding.api_updates import WriteDeadline
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan
 from tests.unit.plugins.volumebinding.world import D1, U1, A, World, using
 
 CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"
@@ -21,7 +21,7 @@ VOLUME, CLAIM = "volume", "claim"
 KINDS = pytest.mark.parametrize("kind", [VOLUME, CLAIM], ids=["a volume", "a claim"])
 
 
-def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = None) -> Plan:
+def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = None) -> BindingPlan:
     """A plan for n1, and a server that does these things first with writes of each kind."""
     plan = world.plan(using("p", *claims))
     left = steps or {}
@@ -35,12 +35,12 @@ def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = No
     return plan
 
 
-def write(world: World, plan: Plan, *, within_s: float = 600.0) -> Any:
+def write(world: World, plan: BindingPlan, *, within_s: float = 600.0) -> Any:
     world.binder._assumptions.begin(plan)
-    return world.binder._writer.write(plan, Patience(world.clock.now() + within_s, lambda: None))
+    return world.binder._writer.write(plan, WriteDeadline(world.clock.now() + within_s, lambda: None))
 
 
-def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, Plan]:
+def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, BindingPlan]:
     """One object of this kind to be written."""
     things, claim = ((U1, A), "u1") if kind == VOLUME else ((D1,), "d1")
     world = World(*things, ours=ours)

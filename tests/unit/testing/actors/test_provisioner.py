@@ -8,7 +8,7 @@ import pytest
 from scheduler.api.storage_v1 import SELECTED_NODE
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.core import node
-from scheduler.testing.controllers import Call, ExternalProvisioner, PersistentVolumeController
+from scheduler.testing.controllers import ExternalProvisioner, PersistentVolumeController, ProvisionCall
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_claim, a_class
 
@@ -84,7 +84,7 @@ def test_it_waits_for_a_node() -> None:
     assert (world.zone("c"), world.provisioner.calls) == ("", [])
     world.select("c", "n2")
     assert (world.zone("c"), world.counts()) == ("z2", (1, 0, 0))
-    assert world.provisioner.calls == [Call(1, "default/c", "n2")]
+    assert world.provisioner.calls == [ProvisionCall(1, "default/c", "n2")]
     (volume,) = world.server.objects("persistentvolumes")
     assert (volume["spec"]["capacity"], volume["spec"]["storageClassName"]) == ({"storage": "3Gi"}, "w")
     assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
