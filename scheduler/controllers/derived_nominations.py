@@ -35,7 +35,7 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError
 from scheduler.plugins.dra.claims import Unresolved, claim_name
-from scheduler.plugins.volumebinding.check_bindings import VolumeReachability as VolumeReach
+from scheduler.plugins.volumebinding.check_bindings import VolumeReachability
 from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from scheduler.queueing.types import Place
 
@@ -60,7 +60,7 @@ class Tie(NamedTuple):
 
 
 @dataclass(slots=True)
-class VolumeReachability:
+class PodTies:
     """The ties of one pod, and the objects whose changes may change them."""
 
     ties: list[Tie] = field(default_factory=list)
@@ -92,11 +92,11 @@ class TieFinder:
         self._nodes = cluster.nodes
         self._volumes = cluster.volumes
         self._devices = cluster.devices
-        self._volume_reach = VolumeReach(cluster.nodes, cluster.volumes)
+        self._volume_reach = VolumeReachability(cluster.nodes, cluster.volumes)
 
-    def of(self, pod: PodInfo) -> VolumeReachability:
+    def of(self, pod: PodInfo) -> PodTies:
         """The ties of a pod without a node."""
-        reach = VolumeReachability()
+        reach = PodTies()
         for key in dict.fromkeys(use.key for use in pod.claims):
             self._add_claim(reach, key)
         for entry in pod.pod.spec.resource_claims:
@@ -109,7 +109,7 @@ class TieFinder:
 
     # -- volumes -------------------------------------------------------------------------------------------------------
 
-    def _add_claim(self, reach: VolumeReachability, key: str) -> None:
+    def _add_claim(self, reach: PodTies, key: str) -> None:
         reach.topics[CLAIM, key] = None
         claim = self._volumes.claims.get_api(key)
         if claim is None:
@@ -137,9 +137,7 @@ class TieFinder:
             slot = self._nodes.present_slot(claim.selected_node)
             reach.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
 
-    def _add_volumes(
-        self, reach: VolumeReachability, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
-    ) -> None:
+    def _add_volumes(self, reach: PodTies, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
         nodes = EMPTY
         for volume in volumes:
             if volume.required_nodes is None:
@@ -157,7 +155,7 @@ class TieFinder:
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
-    def _add_entry(self, reach: VolumeReachability, pod: Pod, entry: PodResourceClaim) -> None:
+    def _add_entry(self, reach: PodTies, pod: Pod, entry: PodResourceClaim) -> None:
         try:
             name, _ = claim_name(pod, entry)
         except Unresolved:
@@ -168,7 +166,7 @@ class TieFinder:
             reach.topics[RESOURCE_CLAIM, key] = None
             self._add_resource_claim(reach, self._devices.claims.get(key))
 
-    def _add_resource_claim(self, reach: VolumeReachability, claim: ResourceClaim | None) -> None:
+    def _add_resource_claim(self, reach: PodTies, claim: ResourceClaim | None) -> None:
         if claim is None:
             reach.is_complete = False
             return
@@ -398,7 +396,7 @@ class DerivedNominations:
         """An object changed."""
         self._dirty.update(self._by_topic.get((kind, key), {}))
 
-    def _file(self, entry: _Entry, reach: VolumeReachability) -> None:
+    def _file(self, entry: _Entry, reach: PodTies) -> None:
         """Find the pod by the objects and label rules that its ties depend on now."""
         uid, where = entry.info.uid, self._cluster.volumes.volumes.where
         topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]

@@ -26,7 +26,7 @@ from scheduler.queueing.types import QueuedPodInfo, SortKey
 _DEAD_MIN: Final = 64
 
 
-class TicketHeap:
+class ActiveQueue:
     """Lazy deletion: an entry is alive while its pod still holds its ticket."""
 
     def __init__(self, tickets: Iterator[int]) -> None:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.queueing.active_queue import TicketHeap
+from scheduler.queueing.active_queue import ActiveQueue
 from scheduler.queueing.types import Place, QueuedPodInfo
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
@@ -29,8 +29,8 @@ class BackoffQueue:
     def __init__(self, initial_s: float, max_s: float, tickets: Iterator[int]) -> None:
         self._initial_s = initial_s
         self._max_s = max_s
-        self._rejected = TicketHeap(tickets)
-        self._failed = TicketHeap(tickets)
+        self._rejected = ActiveQueue(tickets)
+        self._failed = ActiveQueue(tickets)
 
     def __len__(self) -> int:
         return len(self._rejected) + len(self._failed)

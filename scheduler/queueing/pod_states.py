@@ -17,7 +17,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors, shortened
 from scheduler.framework.interface import PreEnqueuePlugin
 from scheduler.framework.status import Code, Rejection
-from scheduler.queueing.active_queue import FairShare, TicketHeap
+from scheduler.queueing.active_queue import ActiveQueue, FairShare
 from scheduler.queueing.backoff_queue import BackoffQueue
 from scheduler.queueing.queueing_hints import QueueingStrategy
 from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPodInfo, QueueMetrics, QueueProfile, SortKey
@@ -50,8 +50,8 @@ class PodStates:
         self._gates = gates
         self.pool = pool
         tickets = itertools.count()
-        self._active = TicketHeap(tickets)
-        self._passed_over = TicketHeap(tickets)
+        self._active = ActiveQueue(tickets)
+        self._passed_over = ActiveQueue(tickets)
         """Active ones, too: costly pods that were met while others went first. Both heaps have one order."""
         self._fair_share = fair_share
         self.backoff = backoff(tickets)

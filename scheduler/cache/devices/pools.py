@@ -95,7 +95,7 @@ Counters = Mapping[str, Mapping[str, int]]
 """Counter set → counter → amount, in nano units."""
 
 
-class Where(Protocol):
+class NodeMatch(Protocol):
     """The nodes that something can be used on, as they are when asked. Compared by identity."""
 
     @property
@@ -110,7 +110,7 @@ class PublishedDevice:
     device: Device
     slice: ResourceSlice
     kind: DeviceKind
-    where: Where | None = None
+    where: NodeMatch | None = None
 
 
 class Content:
@@ -168,7 +168,7 @@ def view_of(
     all_slices: Iterable[ResourceSlice],
     *,
     partitionable: bool,
-    wheres: Mapping[tuple[str, int], Where] | None = None,
+    wheres: Mapping[tuple[str, int], NodeMatch] | None = None,
 ) -> PoolView | None:
     """The pool for a node that sees `visible` of `all_slices`; None if it is not there for that node at all (§4.3).
 
@@ -205,7 +205,7 @@ def _complete(
     elsewhere: list[ResourceSlice],
     *,
     partitionable: bool,
-    wheres: Mapping[tuple[str, int], Where],
+    wheres: Mapping[tuple[str, int], NodeMatch],
 ) -> PoolView:
     devices = tuple(_published(group, key, wheres, partitionable=partitionable))
     others = tuple(_published(elsewhere, key, wheres, partitionable=partitionable))
@@ -243,7 +243,7 @@ def _settled(view: PoolView) -> PoolView:
 def _published(
     slices: Iterable[ResourceSlice],
     key: PoolKey,
-    wheres: Mapping[tuple[str, int], Where],
+    wheres: Mapping[tuple[str, int], NodeMatch],
     *,
     partitionable: bool,
 ) -> Iterable[PublishedDevice]:

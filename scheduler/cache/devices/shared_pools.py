@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.node_affinity import selector_problem
 from scheduler.api.resource_v1 import Device, ResourceSlice
-from scheduler.cache.devices.pools import CounterUse, PoolKey, PoolView, Where, draws_of, view_of
+from scheduler.cache.devices.pools import CounterUse, NodeMatch, PoolKey, PoolView, draws_of, view_of
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, matching_selector, where_affinity
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -37,7 +37,7 @@ class PoolSlices:
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
     home: str = ""
     """The node it lives on; "" for a shared one."""
-    wheres: dict[tuple[str, int], Where] = field(default_factory=dict)
+    wheres: dict[tuple[str, int], NodeMatch] = field(default_factory=dict)
     """Slice and place → where a device can be used that says so itself."""
     views: dict[tuple[str, ...], PoolView | None] = field(default_factory=dict)
     """As nodes see it that see these slices; to be forgotten when anything of the pool changes."""
@@ -102,9 +102,9 @@ class SharedPoolVisibility:
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._changed: dict[PoolKey, None] = {}
         self._problems: dict[PoolKey, str] = {}
-        self._laid: dict[PoolKey, list[tuple[Where, _Seen]]] = {}
-        self._held: dict[PoolKey, list[Where]] = {}
-        self._users: dict[Where, dict[_Seen, None]] = {}
+        self._laid: dict[PoolKey, list[tuple[NodeMatch, _Seen]]] = {}
+        self._held: dict[PoolKey, list[NodeMatch]] = {}
+        self._users: dict[NodeMatch, dict[_Seen, None]] = {}
         self._groups = NodeGroups(nodes)
         self._everywhere = _Place()
         self._nowhere = _Place()
@@ -193,7 +193,7 @@ class SharedPoolVisibility:
         for selector, place in self._by_fields.items():
             place.nodes = matching_selector(nodes, selector)
 
-    def _hold(self, key: PoolKey, of: ResourceSlice | Device, about: str) -> Where:
+    def _hold(self, key: PoolKey, of: ResourceSlice | Device, about: str) -> NodeMatch:
         """Where a slice or a device can be used, followed until the pool changes."""
         name, all_nodes, selector = (
             (of.node_name, of.all_nodes, of.node_selector)
@@ -202,7 +202,7 @@ class SharedPoolVisibility:
         )
         if all_nodes and not name:
             return self._everywhere
-        where: Where
+        where: NodeMatch
         if name:
             where = self._named.setdefault(name, _Place(self._nodes.by_name((name,)), name))
         elif selector is None:
@@ -221,7 +221,7 @@ class SharedPoolVisibility:
         self._held[key].append(where)
         return where
 
-    def _release(self, where: Where) -> None:
+    def _release(self, where: NodeMatch) -> None:
         if isinstance(where, NodeGroup):
             self._groups.release(where)
         elif isinstance(where, _Place):
@@ -246,7 +246,7 @@ class SharedPoolVisibility:
             out |= where.nodes
         return out
 
-    def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[Where, _Seen]]:
+    def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[NodeMatch, _Seen]]:
         """A slice with counters is seen everywhere, and its devices nowhere (§4.2)."""
         key, pool.wheres = pool.key, {}
         for name, each in sorted(pool.slices.items()):
@@ -309,7 +309,7 @@ class SharedPoolVisibility:
                     places.append(at)
         return tuple((key, name, tuple(sorted(found[key, name]))) for key, name in sorted(found))
 
-    def _wheres(self, slot: int) -> Iterator[Where]:
+    def _wheres(self, slot: int) -> Iterator[NodeMatch]:
         name = self._names.get(slot)
         if name is None:
             return

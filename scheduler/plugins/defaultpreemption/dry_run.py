@@ -102,7 +102,7 @@ class _Kept:
     answer: Answer
 
 
-class PreemptionDryRun:
+class Evaluator:
     """Node by node. Changes nothing."""
 
     def __init__(self, cluster: Cluster, rule: VictimRule) -> None:

@@ -22,7 +22,7 @@ from scheduler.plugins.defaultpreemption.dry_run import (
     PLUGIN,
     Candidate,
     Cost,
-    PreemptionDryRun,
+    Evaluator,
     VictimRule,
 )
 
@@ -53,7 +53,7 @@ class DefaultPreemption:
             spares_others=ours.victims == "own" and not ours.parity,
             prefers_own=ours.victims == "ownFirst" and not ours.parity,
         )
-        self._dry_run = PreemptionDryRun(handle.cluster, self._rule)
+        self._dry_run = Evaluator(handle.cluster, self._rule)
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
         """Refused while its own victims are being evicted."""

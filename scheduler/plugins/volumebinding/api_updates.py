@@ -59,7 +59,7 @@ class WriteDeadline(NamedTuple):
     takes_long: Callable[[], None]
 
 
-class VolumeWriter:
+class BindAPIUpdate:
     """Writes the steps of a plan."""
 
     def __init__(  # noqa: PLR0913 (what it acts through)

@@ -23,7 +23,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.plugins.volumebinding.api_updates import VolumeWriter, WriteDeadline
+from scheduler.plugins.volumebinding.api_updates import BindAPIUpdate, WriteDeadline
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.plugins.volumebinding.check_bindings import BindingChecker
 from scheduler.plugins.volumebinding.diagnostics import SlowBindingReports
@@ -96,7 +96,7 @@ class VolumeBinder:
             slowness=SlowBindingReports(handle),
             follows_events=ours.bind_poll == _EVENTS,
         )
-        self._writer = VolumeWriter(
+        self._writer = BindAPIUpdate(
             cluster.nodes,
             cluster.volumes,
             handle.writer,

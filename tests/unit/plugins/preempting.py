@@ -29,7 +29,7 @@ from scheduler.framework.status import Code, Groups, Nominate, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import DefaultPreemption
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, PreemptionDryRun, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, Evaluator, VictimRule
 from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
@@ -272,7 +272,7 @@ class House:
 
     def on(self, incoming: PodInfo, name: str, rule: VictimRule | None = None) -> Answer:
         """The dry run on one node, nothing remembered."""
-        dry_run = PreemptionDryRun(self.cluster, rule or VictimRule())
+        dry_run = Evaluator(self.cluster, rule or VictimRule())
         return finish(dry_run.on(self.what_if(incoming), incoming, self.slot(name), None))
 
     def victims(self, incoming: PodInfo, name: str, rule: VictimRule | None = None) -> list[str] | Refusal:

@@ -14,7 +14,7 @@ from scheduler.framework import dry_run
 from scheduler.framework.dry_run import NominatedPods, Simulation
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Nominate, Rejection
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, PreemptionDryRun, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.plugins.preempting import NO_VICTIMS, House, Refusal
@@ -59,7 +59,7 @@ def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool)
     what_if = house.what_if(incoming)
     expected = {name: literal.on(incoming, name) for name in refusing}
     for name, victims in expected.items():
-        answer = finish(PreemptionDryRun(house.cluster, VictimRule()).on(what_if, incoming, house.slot(name), None))
+        answer = finish(Evaluator(house.cluster, VictimRule()).on(what_if, incoming, house.slot(name), None))
 
         assert stated(victims, house) == stated(answer, house)
         event(f"{'counted' if what_if.is_counted else 'tried'}: {kind(victims)}")
@@ -102,7 +102,7 @@ def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
     event("counted" if what_if.is_counted else "tried")
     state = CycleState()
     house.runner.pre_filter(state, incoming)
-    counted, tried = PreemptionDryRun(house.cluster, VictimRule()), PreemptionDryRun(house.cluster, VictimRule())
+    counted, tried = Evaluator(house.cluster, VictimRule()), Evaluator(house.cluster, VictimRule())
     for name in world.nodes:
         slot = house.slot(name)
         aside = finish(counted.on(what_if, incoming, slot, counted.of(what_if, incoming)))
@@ -123,7 +123,7 @@ def test_the_cache_is_as_before(world: World, incoming: PodInfo, forced: bool) -
         what_if = kind_of_what_if(house.runner.ahead, state, incoming)
         with mock.patch.object(dry_run, "Simulation", kind_of_what_if):
             for name in world.nodes:
-                PreemptionDryRun(house.cluster, VictimRule()).on(what_if, incoming, house.slot(name), None)
+                Evaluator(house.cluster, VictimRule()).on(what_if, incoming, house.slot(name), None)
 
     assert picture(house.cluster) == picture(untouched.cluster)
     check_sums(house.cluster)

@@ -12,7 +12,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState, DryRun
 from scheduler.framework.runtime import Runner
-from scheduler.plugins.defaultpreemption.dry_run import Answer, PreemptionDryRun, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, Looks, budget, near_to, pod, restarted, spread
@@ -66,18 +66,18 @@ def test_whatever_changes_the_answer_is_noticed(before: list[Any], change: Calla
             house.nominate("n1", thing)
         else:
             house.put(thing)
-    slot, old = house.slot("n1"), PreemptionDryRun(house.cluster, VictimRule())
+    slot, old = house.slot("n1"), Evaluator(house.cluster, VictimRule())
     first = remembered(old, house, incoming(), slot)
     assert first == remembered(old, house, incoming(), slot)
     change(house)
 
     assert first != remembered(old, house, incoming(), slot)
-    assert remembered(PreemptionDryRun(house.cluster, VictimRule()), house, incoming(), slot) == remembered(
+    assert remembered(Evaluator(house.cluster, VictimRule()), house, incoming(), slot) == remembered(
         old, house, incoming(), slot
     )
 
 
-def remembered(dry_run: PreemptionDryRun, house: House, one: PodInfo, slot: int) -> Answer:
+def remembered(dry_run: Evaluator, house: House, one: PodInfo, slot: int) -> Answer:
     """As PostFilter asks."""
     what_if = house.what_if(one)
     return finish(dry_run.on(what_if, one, slot, dry_run.of(what_if, one)))
@@ -94,9 +94,9 @@ def test_a_refusal_of_the_node_itself_needs_no_trial(rules: dict[str, Any], monk
     """Without all its victims the node is too small: what other nodes hold makes no difference."""
     house = House(node("n1", cpu="3", labels={"zone": "z"}), A, B, C)
     slot, one = house.slot("n1"), incoming(cpu="4", labels={"app": "x"}, **rules)
-    wanted = finish(PreemptionDryRun(house.cluster, VictimRule()).on(house.what_if(one), one, slot, None))
+    wanted = finish(Evaluator(house.cluster, VictimRule()).on(house.what_if(one), one, slot, None))
     monkeypatch.setattr(house.cluster, "trial", None)
-    dry_run = PreemptionDryRun(house.cluster, VictimRule())
+    dry_run = Evaluator(house.cluster, VictimRule())
 
     first = remembered(dry_run, house, one, slot)
     monkeypatch.setattr(DryRun, "leading", None)
@@ -109,7 +109,7 @@ def test_pods_of_one_shape_share_an_answer() -> None:
     """Names, labels and namespaces make no difference where no rule looks at them."""
     looks = Looks()
     house = House(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = PreemptionDryRun(house.cluster, VictimRule()), house.slot("n1")
+    dry_run, slot = Evaluator(house.cluster, VictimRule()), house.slot("n1")
     alike = (incoming(), incoming("another"), incoming(labels={"app": "x"}), incoming(ns="other"))
     answers = {id(remembered(dry_run, house, one, slot)) for one in alike}
 
@@ -121,7 +121,7 @@ def test_the_shape_that_nobody_asked_for_longest_is_forgotten() -> None:
     """Some shapes are remembered, not all there ever were."""
     looks = Looks()
     house = House(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = PreemptionDryRun(house.cluster, VictimRule()), house.slot("n1")
+    dry_run, slot = Evaluator(house.cluster, VictimRule()), house.slot("n1")
     for milli in (*range(1, 65), 1, 65, 1, 2):
         remembered(dry_run, house, incoming(cpu=f"{milli}m"), slot)
 
@@ -160,7 +160,7 @@ def preemptors(draw: st.DrawFn) -> list[PodInfo]:
 def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], history: list[tuple[Any, ...]]) -> None:
     """After every step, for every preemptor and node; so is what the filters remember of nodes with nominated pods."""
     house = world.house()
-    old = PreemptionDryRun(house.cluster, VictimRule())
+    old = Evaluator(house.cluster, VictimRule())
     for step in (("asked",), *history):
         apply(house, step)
         for one in incoming:
@@ -168,17 +168,17 @@ def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], histo
             check(house, old, one)
 
 
-def check(house: House, old: PreemptionDryRun, one: PodInfo) -> None:
+def check(house: House, old: Evaluator, one: PodInfo) -> None:
     nodes = house.cluster.nodes
     fresh = Runner(
         house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics
     )
     answers = []
-    whole = PreemptionDryRun(house.cluster, VictimRule())
+    whole = Evaluator(house.cluster, VictimRule())
     """It is given no memory, and so asks all filters at once."""
     for runner, dry_run in (
         (house.runner, old),
-        (fresh, PreemptionDryRun(house.cluster, VictimRule())),
+        (fresh, Evaluator(house.cluster, VictimRule())),
         (fresh, whole),
     ):
         state = CycleState()

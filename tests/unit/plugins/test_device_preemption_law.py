@@ -23,7 +23,7 @@ from scheduler.core.nodeset import each
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Rejection
 from scheduler.plugins import BUILT_IN
-from scheduler.plugins.defaultpreemption.dry_run import Candidate, PreemptionDryRun, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Candidate, Evaluator, VictimRule
 from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
@@ -168,7 +168,7 @@ def test_each_node(world: World) -> None:
         if fits:
             continue
         expected = literal.on(incoming, name)
-        answer = finish(PreemptionDryRun(house.cluster, VictimRule()).on(what_if, incoming, slot, None))
+        answer = finish(Evaluator(house.cluster, VictimRule()).on(what_if, incoming, slot, None))
         if isinstance(expected, Victims):
             assert isinstance(answer, Candidate)
             assert house.named(answer) == [victim.pod.metadata.name for victim in expected.pods]

@@ -12,7 +12,7 @@ from scheduler.api.storage_v1 import VolumeAttachment
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState
-from scheduler.plugins.defaultpreemption.dry_run import Answer, PreemptionDryRun, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, FULL, World
 from tests.unit.objects import node
@@ -118,7 +118,7 @@ def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_atta
     assert refused == named(house.cluster, groups)
 
 
-def remembered(dry_run: PreemptionDryRun, house: House, comes: PodInfo) -> Answer:
+def remembered(dry_run: Evaluator, house: House, comes: PodInfo) -> Answer:
     what_if = house.what_if(comes)
     return finish(dry_run.on(what_if, comes, house.slot("n1"), dry_run.of(what_if, comes)))
 
@@ -135,20 +135,20 @@ def test_what_is_remembered_follows(change: Callable[[World], object]) -> None:
     """The dry run's memory of a node ends with whatever changes what is attached there."""
     house = a_house()
     world = world_of(house, using("a", 1, "c1"), an_attachment("c2", "n1", EBS), limit=2)
-    dry_run, comes = PreemptionDryRun(house.cluster, VictimRule()), incoming("c0")
+    dry_run, comes = Evaluator(house.cluster, VictimRule()), incoming("c0")
     first = remembered(dry_run, house, comes)
     assert first is remembered(dry_run, house, comes)
     change(world)
 
     assert first != remembered(dry_run, house, comes)
-    assert remembered(PreemptionDryRun(house.cluster, VictimRule()), house, comes) == remembered(dry_run, house, comes)
+    assert remembered(Evaluator(house.cluster, VictimRule()), house, comes) == remembered(dry_run, house, comes)
 
 
 def test_pods_with_claims_of_their_own_share_an_answer() -> None:
     """As those of a StatefulSet: no dry run for each of them."""
     house = a_house()
     world_of(house, using("a", 1, "c1"), limit=1)
-    dry_run = PreemptionDryRun(house.cluster, VictimRule())
+    dry_run = Evaluator(house.cluster, VictimRule())
 
     assert remembered(dry_run, house, incoming("c0")) is remembered(dry_run, house, incoming("c3", name="other"))
     assert remembered(dry_run, house, incoming("c0")) is not remembered(dry_run, house, incoming("c1"))

@@ -6,7 +6,7 @@ import itertools
 
 from hypothesis import given, strategies as st
 
-from scheduler.queueing.active_queue import TicketHeap
+from scheduler.queueing.active_queue import ActiveQueue
 from scheduler.queueing.types import QueuedPodInfo
 from tests.unit.queueing.world import pod
 
@@ -16,7 +16,7 @@ PODS = [pod(f"p{n}") for n in range(300)]
 @given(st.lists(st.one_of(st.integers(0, 9), st.none(), st.tuples(st.integers(0, 299))), max_size=300))
 def test_as_a_sorted_list(steps: list[int | tuple[int] | None]) -> None:
     """Pushes (a number), pops (None) and removals from the middle (a tuple) answer as a stable sorted list would."""
-    heap = TicketHeap(itertools.count())
+    heap = ActiveQueue(itertools.count())
     model: list[tuple[int, int, QueuedPodInfo]] = []
     for n, step in enumerate(steps):
         if isinstance(step, int):
@@ -40,7 +40,7 @@ def test_as_a_sorted_list(steps: list[int | tuple[int] | None]) -> None:
 def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
     """A pod that went from one heap to the other is found in the other only."""
     tickets = itertools.count()
-    one, other = TicketHeap(tickets), TicketHeap(tickets)
+    one, other = ActiveQueue(tickets), ActiveQueue(tickets)
     queued = QueuedPodInfo(PODS[0], 0.0)
     one.push((1,), queued)
     one.discard(queued)
@@ -52,7 +52,7 @@ def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
 
 def test_dead_entries_do_not_pile_up() -> None:
     """Removed from the middle again and again, the heap stays in proportion to what lives."""
-    heap = TicketHeap(itertools.count())
+    heap = ActiveQueue(itertools.count())
     first, queued = QueuedPodInfo(PODS[0], 0.0), QueuedPodInfo(PODS[1], 0.0)
     heap.push((0,), first)
     for n in range(10_000):
