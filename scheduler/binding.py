@@ -157,7 +157,10 @@ _ANSWER_S: Final = 10.0
 
 
 class Binder:
-    """Starts and tracks binding tasks. `in_flight` counts those that have nothing to wait for but answers."""
+    """Starts and tracks binding tasks. `in_flight` counts those that have nothing to wait for but answers.
+
+    Upstream: pkg/scheduler/schedule_one.go bindingCycle, runBindingCycle, handleBindingCycleError
+    """
 
     def __init__(
         self,

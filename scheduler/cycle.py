@@ -93,7 +93,10 @@ Outcome: TypeAlias = Scheduled | Unschedulable | SchedulingFailed
 
 
 class Cycle:
-    """Decides for one pod at a time. Single owner: the scheduling loop."""
+    """Decides for one pod at a time. Single owner: the scheduling loop.
+
+    Upstream: pkg/scheduler/schedule_one.go schedulingCycle, schedulePod, findNodesThatFitPod, assumeAndReserve
+    """
 
     def __init__(
         self,

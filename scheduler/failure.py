@@ -249,7 +249,10 @@ def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
 
 
 class FailureHandler:
-    """Handles every way an attempt can fail, after everything it held has been released."""
+    """Handles every way an attempt can fail, after everything it held has been released.
+
+    Upstream: pkg/scheduler/schedule_one.go handleSchedulingFailure
+    """
 
     def __init__(self, shared: Shared, patches: PodStatusUpdater, preempting: Preempting | None = None) -> None:
         self._queue = shared.queue

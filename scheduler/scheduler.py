@@ -60,6 +60,8 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[
     """Scheduler name → its plugins, made and in order. Raises ConfigErrors.
 
     Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
+
+    Upstream: pkg/scheduler/profile/profile.go NewMap
     """
     handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
     build_one = profile_builder(config, handle)
@@ -87,7 +89,10 @@ def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileC
 
 
 class Decisions:
-    """Everything that decides, made from a configuration and the ports; nothing here knows a socket."""
+    """Everything that decides, made from a configuration and the ports; nothing here knows a socket.
+
+    Upstream: pkg/scheduler/scheduler.go New, Scheduler
+    """
 
     def __init__(  # noqa: PLR0913 (each by its name)
         self,
@@ -219,7 +224,10 @@ def _always() -> bool:
 
 
 class SchedulingLoop:
-    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`."""
+    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`.
+
+    Upstream: pkg/scheduler/schedule_one.go ScheduleOne, scheduleOnePod, skipPodSchedule
+    """
 
     def __init__(  # noqa: PLR0913 (each by its name)
         self,

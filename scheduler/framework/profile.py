@@ -163,6 +163,8 @@ def build(
     """Make every plugin the profile names and bind it. Raises ConfigErrors naming the paths.
 
     `percentage` is the global percentageOfNodesToScore, for a profile without its own.
+
+    Upstream: pkg/scheduler/framework/runtime/framework.go NewFramework
     """
     ours = config.args_for(KubestowArgs)
     named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}

@@ -56,7 +56,10 @@ _DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})
 
 
 class NodeAffinity:
-    """PreFilter, Filter, PreScore, Score."""
+    """PreFilter, Filter, PreScore, Score.
+
+    Upstream: pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go NodeAffinity
+    """
 
     name: Final = "NodeAffinity"
     heeds_pods: Final = False

@@ -17,7 +17,10 @@ _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 
 
 class NodePorts:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/nodeports/node_ports.go NodePorts
+    """
 
     name: Final = "NodePorts"
     _no: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))

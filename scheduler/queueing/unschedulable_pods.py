@@ -231,6 +231,8 @@ class UnschedulablePods:
 
     An event that the gating plugin did not register costs nothing per gated pod, whoever else rejected them
     (docs/spec/core.md §10.3).
+
+    Upstream: pkg/scheduler/backend/queue/unschedulable_pods.go unschedulablePods
     """
 
     def __init__(self, wakers: QueueingHints) -> None:

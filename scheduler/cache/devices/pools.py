@@ -13,6 +13,8 @@ What of a pool several may share, and what its devices draw on: of the whole poo
 
 Nodes see parts of a pool, and an attempt asks what one of them sees (`devicepools`). What has been given away of a pool was
 given away on all of them: this is what to hold it against. Source: docs/spec/dra.md §4.3, §4.8, §4.9.
+
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go GatherPools
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ _Address: TypeAlias = tuple[str, int, str]
 
 
 class PortIndex:
-    """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit."""
+    """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go HostPortInfo
+    """
 
     __slots__ = ("held", "of_any_ip")
 
@@ -140,7 +143,10 @@ Matrix = npt.NDArray[np.int64]
 
 
 class Nodes(ChangeLog[int]):
-    """The columns. Everything public is for reading. The log has the slots whose columns changed."""
+    """The columns. Everything public is for reading. The log has the slots whose columns changed.
+
+    Upstream: pkg/scheduler/framework/types.go NodeInfo
+    """
 
     def __init__(self, *, capacity: int = 64) -> None:
         super().__init__()

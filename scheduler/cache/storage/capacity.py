@@ -293,7 +293,10 @@ def _swap(pools: list[Pool], old: Pool, new: Pool) -> None:
 
 
 class Capacities:
-    """All classes. What follows the objects of a class is told through `ClassPools`."""
+    """All classes. What follows the objects of a class is told through `ClassPools`.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go hasEnoughCapacity, capacitySufficient
+    """
 
     def __init__(self, nodes: Nodes, groups: NodeGroups, sharing: SharedPools | None = None) -> None:
         self._nodes = nodes

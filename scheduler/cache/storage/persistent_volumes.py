@@ -415,7 +415,10 @@ AVAILABLE: Final = "Available"
 
 
 class PersistentVolumes(AssumeCache[PersistentVolume]):
-    """All volumes as decisions see them: with our own pre-bindings on top."""
+    """All volumes as decisions see them: with our own pre-bindings on top.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/assume_cache.go PVAssumeCache, ListPVs
+    """
 
     def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
         super().__init__("persistentvolumes")

@@ -81,7 +81,10 @@ class KnownClass(NamedTuple):
 
 
 class Claims(AssumeCache[PersistentVolumeClaim]):
-    """All claims as decisions see them: with our own selected nodes on top."""
+    """All claims as decisions see them: with our own selected nodes on top.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/assume_cache.go PVCAssumeCache
+    """
 
     def __init__(self, changed: Callable[[PersistentVolumeClaim | None, PersistentVolumeClaim | None], None]) -> None:
         """`changed` is called at each change, with the claim before and now."""

@@ -27,7 +27,10 @@ _WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preempt
 
 
 class DefaultPreemption:
-    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions happen in the background."""
+    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions happen in the background.
+
+    Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go DefaultPreemption, PostFilter
+    """
 
     name: Final = PLUGIN
     reads: Final = frozenset({"PodDisruptionBudget"})

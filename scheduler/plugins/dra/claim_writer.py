@@ -53,7 +53,10 @@ class Given(NamedTuple):
 
 
 class ClaimWriter:
-    """Writes claims, one at a time per pod, any number of pods beside each other."""
+    """Writes claims, one at a time per pod, any number of pods beside each other.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go bindClaim
+    """
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,

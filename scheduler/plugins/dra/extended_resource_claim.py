@@ -3,6 +3,8 @@
 Its devices are in use from Reserve on: under a uid of its own, then as the claim that was made, then as what the watch
 shows, with no moment in between. It is named before it is made, as a server would have done: so it can be asked for once
 more after a lost answer, there is never a second one, and who has made what there is can be read.
+
+Upstream: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go createExtendedResourceClaimInAPI
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ _WANTED: Final[StateKey[tuple[int, Wanted]]] = StateKey("nodevolumelimits.wanted
 
 
 class NodeVolumeLimits:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go CSILimits
+    """
 
     name: Final = PLUGIN
     reads: Final = frozenset(

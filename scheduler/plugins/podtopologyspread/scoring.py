@@ -40,7 +40,10 @@ class Frame:
 
 
 class Soft:
-    """PreScore, Score and NormalizeScore as a dozen vector operations."""
+    """PreScore, Score and NormalizeScore as a dozen vector operations.
+
+    Upstream: pkg/scheduler/framework/plugins/podtopologyspread/scoring.go PreScore, Score, NormalizeScore
+    """
 
     def __init__(self, nodes: Nodes, eligibility: Eligibility) -> None:
         self._nodes = nodes

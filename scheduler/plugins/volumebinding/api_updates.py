@@ -1,4 +1,4 @@
-"""Writes of a plan: PV pre-binds and selected nodes. Upstream: binder.go bindAPIUpdate.
+"""Writes of a plan: PV pre-binds and selected nodes.
 
 Pre-bindings and selected nodes are written, in order, and never undone (docs/spec/volumes.md §6.3).
 
@@ -60,7 +60,10 @@ class Patience(NamedTuple):
 
 
 class VolumeWriter:
-    """Writes the steps of a plan."""
+    """Writes the steps of a plan.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go bindAPIUpdate
+    """
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,

@@ -27,7 +27,10 @@ Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
 
 
 class Assumptions:
-    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on."""
+    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go AssumePodVolumes, RevertAssumedPodVolumes
+    """
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
@@ -151,6 +154,8 @@ def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[P
     """The volume with its claimRef for this claim, and whether it is to be marked as ours (§5.3).
 
     The very volume if nothing has to change. One that its owner meant for the claim gets the uid, but no mark.
+
+    Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go GetBindVolumeToClaim
     """
     marks = not is_for(volume, claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations
     ref = ObjectRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)

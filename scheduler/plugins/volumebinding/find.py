@@ -1,4 +1,4 @@
-"""Volumes for a pod's claims on each node. Upstream: binder.go FindPodVolumes, checkBoundClaims, findMatchingVolumes, hasEnoughCapacity.
+"""Volumes for a pod's claims on each node.
 
 Why a claim may not have a volume, wherever both are: the gates of docs/spec/volumes.md §3.3.2 but for node affinity.
 
@@ -73,7 +73,10 @@ class Miss(enum.Enum):
 
 
 def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Miss | None:
-    """None for a volume that will do. One that is meant for the claim need not pass the last three gates."""
+    """None for a volume that will do. One that is meant for the claim need not pass the last three gates.
+
+    Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go FindMatchingVolume
+    """
     spec, wish, request = volume.spec, wish_of(claim), claim.request
     is_meant = is_for(volume, claim)
     if spec.claim_ref is not None and not is_meant:
@@ -107,7 +110,10 @@ _ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
 
 
 class VolumeFinder:
-    """Reads the caches as they are; keeps nothing."""
+    """Reads the caches as they are; keeps nothing.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go FindPodVolumes, findMatchingVolumes
+    """
 
     def __init__(self, nodes: Nodes, volumes: Volumes, *, together: bool) -> None:
         """`together`: claims of one pod share the room that they find, and what is in flight is not there (B-1)."""

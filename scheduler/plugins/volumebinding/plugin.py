@@ -49,7 +49,10 @@ STATE: Final[StateKey[VolumeState]] = StateKey(PLUGIN)
 
 
 class VolumeBinding:
-    """PreFilter, Filter, Verify, Score, Reserve, PreBind."""
+    """PreFilter, Filter, Verify, Score, Reserve, PreBind.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/volume_binding.go VolumeBinding
+    """
 
     name: Final = PLUGIN
     heeds_pods: Final = False
