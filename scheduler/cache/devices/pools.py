@@ -98,7 +98,10 @@ Counters = Mapping[str, Mapping[str, int]]
 
 
 class Where(Protocol):
-    """The nodes that something can be used on, as they are when asked. Compared by identity."""
+    """The nodes that something can be used on, as they are when asked. Compared by identity.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/allocator.go NodeMatches
+    """
 
     @property
     def nodes(self) -> NodeSet: ...

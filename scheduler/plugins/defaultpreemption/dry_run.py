@@ -105,7 +105,10 @@ class _Kept:
 
 
 class PreemptionDryRun:
-    """Node by node. Changes nothing."""
+    """Node by node. Changes nothing.
+
+    Upstream: pkg/scheduler/framework/preemption/preemption.go DryRunPreemption
+    """
 
     def __init__(self, cluster: Cluster, rule: Rule) -> None:
         self._cluster = cluster

@@ -1,4 +1,7 @@
-"""DefaultPreemption at its extension points (docs/spec/core.md §3.10)."""
+"""DefaultPreemption at its extension points (docs/spec/core.md §3.10).
+
+Upstream: pkg/scheduler/framework/preemption/preemption.go Evaluator, Preempt
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,10 @@ Order: TypeAlias = Callable[[int, Ask], Sequence[int]]
 
 
 class Search:
-    """One node, once. `steps` counts how often a device was tried."""
+    """One node, once. `steps` counts how often a device was tried.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/allocator.go Allocator
+    """
 
     def __init__(self, demand: Demand, seats: NodeDevices, names: Sequence[str], *, order: Order | None = None) -> None:
         """`names` are the claims' for messages."""

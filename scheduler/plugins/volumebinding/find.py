@@ -163,7 +163,10 @@ class VolumeFinder:
         )
 
     def _bound(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[NodeSet, NodeSet]:
-        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1)."""
+        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1).
+
+        Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBoundClaims
+        """
         left = nodes
         for claim in (*claims.bound, *claims.followed):
             volume = self._volumes.volumes.get(claim.spec.volume_name)
