@@ -5,7 +5,7 @@ What events are about, in the terms that several plugins wait in (`hints.Topics`
 A function here is to be registered as it is: the queue then calls it once per event, however many plugins and profiles
 name it. Topics are hashable values and mean nothing by themselves.
 
-The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, architecture D2, D3).
+The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, ADR 0002, ADR 0003).
 
 A plugin is a plain class with a `name` and any of these methods; no base class. Nothing here may wait except
 Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the attempt with SchedulerError.

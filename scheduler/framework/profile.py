@@ -97,7 +97,10 @@ class Profile:
     name: str
     percentage_of_nodes_to_score: int | None
     parity: bool
-    """Do everything as upstream does, also where we do it better (architecture D11)."""
+    """Do everything as upstream does, also where we do it better.
+
+    See docs/architecture.md, "Deliberate differences from kube-scheduler".
+    """
     ours: KubestowArgs
     """What this profile does otherwise than upstream."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]

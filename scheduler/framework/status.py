@@ -3,7 +3,7 @@
 What an extension point can answer.
 
 An ordinary no is a value, not an exception: small, hashable, nothing mutable, so that the equal refusals of
-five thousand nodes are one object and counting them is counting bits (architecture D2, docs/spec/core.md §3.2).
+five thousand nodes are one object and counting them is counting bits (ADR 0002, docs/spec/core.md §3.2).
 
 Why no node took the pod: the verdicts of one attempt, and upstream's sentence about them (docs/spec/core.md §3.9).
 """

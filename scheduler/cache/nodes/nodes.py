@@ -5,7 +5,7 @@ Which row of a matrix a resource has: one as long as some node offers it.
 What pods name and no node offers gets none. Anybody who may make pods can make up thousands of names, also on a node that
 he names himself, and each row is as long as there are nodes.
 
-Nodes as slots with NumPy columns (architecture D2).
+Nodes as slots with NumPy columns (ADR 0002).
 
 A node keeps its slot while it, or a pod on it, is known; a pod added or removed touches a few entries, never a scan.
 Readers take columns and sets as they are between two events; nobody but `Cluster` changes them.
