@@ -2,8 +2,9 @@
 
 The background half of an attempt: permit → prebind → second look → bind, or everything undone.
 
-One task per pod (architecture D10). A write that was sent is awaited to its answer; cancellation acts between writes.
-Whatever changes cache or queue goes through the inbox. Rules: docs/spec/core.md §3.11, §3.12, §2.6.
+One task per pod (docs/architecture.md, "What everything rests on"). A write that was sent is awaited to its
+answer; cancellation acts between writes. Whatever changes cache or queue goes through the inbox. Rules:
+docs/spec/core.md §3.11, §3.12, §2.6.
 """
 
 from __future__ import annotations
@@ -157,7 +158,10 @@ _ANSWER_S: Final = 10.0
 
 
 class Binder:
-    """Starts and tracks binding tasks. `in_flight` counts those that have nothing to wait for but answers."""
+    """Starts and tracks binding tasks. `in_flight` counts those that have nothing to wait for but answers.
+
+    Upstream: pkg/scheduler/schedule_one.go bindingCycle, runBindingCycle, handleBindingCycleError
+    """
 
     def __init__(
         self,
@@ -548,7 +552,9 @@ class Binder:
         binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
-        fail = self._failures.refused_late if is_refusal else partial(self._failures.error, kept_on=binding.kept_on)
+        fail = (
+            self._failures.refused_late if is_refusal else partial(self._failures.handle_error, kept_on=binding.kept_on)
+        )
         fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:
@@ -558,7 +564,9 @@ class Binder:
         binding.record.result, binding.record.message = "unschedulable", diagnosis.message()
         released = self._release(binding)
         took_s = self._clock.now() - binding.popped_at
-        self._failures.unfit(binding.queued, diagnosis, message=diagnosis.message(), nominate="", took_s=took_s)
+        self._failures.handle_unschedulable(
+            binding.queued, diagnosis, message=diagnosis.message(), nominate="", took_s=took_s
+        )
         if released:
             assumed = binding.assumed
             self._queue.move_all(ASSIGNED_POD_DELETE, assumed, None, concerns=lambda pod: pod.uid != assumed.uid)

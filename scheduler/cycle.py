@@ -1,8 +1,9 @@
 """One attempt: prefilter → filter → score → verify → reserve → permit.
 
 A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator
-only so that a long attempt can give the event loop a turn (architecture D1): between `yield`s no cache or queue change
-is applied, because those wait in the inbox; and devices stay in the use that they were in (`AllocationState.still`).
+only so that a long attempt can give the event loop a turn (docs/architecture.md, "What everything rests on"): between
+`yield`s no cache or queue change is applied, because those wait in the inbox; and devices stay in the use that they
+were in (`AllocationState.still`).
 
 Rules: docs/spec/core.md §3.1–§3.6. What differs on purpose: all nodes are looked at unless percentageOfNodesToScore is
 set, and an Error that upstream would meet on a node that is never verified is raised only if Filter finds it (ADR 0003).
@@ -93,7 +94,10 @@ Outcome: TypeAlias = Scheduled | Unschedulable | SchedulingFailed
 
 
 class Cycle:
-    """Decides for one pod at a time. Single owner: the scheduling loop."""
+    """Decides for one pod at a time. Single owner: the scheduling loop.
+
+    Upstream: pkg/scheduler/schedule_one.go schedulingCycle, schedulePod, findNodesThatFitPod, assumeAndReserve
+    """
 
     def __init__(
         self,

@@ -249,7 +249,10 @@ def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
 
 
 class FailureHandler:
-    """Handles every way an attempt can fail, after everything it held has been released."""
+    """Handles every way an attempt can fail, after everything it held has been released.
+
+    Upstream: pkg/scheduler/schedule_one.go handleSchedulingFailure
+    """
 
     def __init__(self, shared: Shared, patches: PodStatusUpdater, preempting: Preempting | None = None) -> None:
         self._queue = shared.queue
@@ -264,7 +267,7 @@ class FailureHandler:
         self._look_at = 0.0
         self._verdicts = LogOnce()
 
-    def unfit(
+    def handle_unschedulable(
         self, queued: QueuedPodInfo, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
     ) -> None:
         """No node, Reserve or Permit said no: wait for an event that helps, or for the back-off if none can be named."""
@@ -273,7 +276,7 @@ class FailureHandler:
         self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, UNSCHEDULABLE, message, nominate)
 
-    def error(self, queued: QueuedPodInfo, *, message: str, took_s: float, kept_on: str = "") -> None:
+    def handle_error(self, queued: QueuedPodInfo, *, message: str, took_s: float, kept_on: str = "") -> None:
         """Something of ours or of the API server failed: retry after the error back-off.
 
         A nomination to `kept_on` stays, where upstream clears it and gives others the room that victims left.

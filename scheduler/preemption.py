@@ -83,7 +83,10 @@ class _Plan:
 
 
 class PreemptionExecutor:
-    """Preemptions under way. Single owner: the scheduling loop starts them."""
+    """Preemptions under way. Single owner: the scheduling loop starts them.
+
+    Upstream: pkg/scheduler/framework/preemption/executor.go Executor
+    """
 
     def __init__(
         self,

@@ -52,7 +52,10 @@ _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 
 
 class SchedulingQueue:
-    """All pods of ours that have no node yet. Times are readings of `clock.now()`."""
+    """All pods of ours that have no node yet. Times are readings of `clock.now()`.
+
+    Upstream: pkg/scheduler/backend/queue/scheduling_queue.go PriorityQueue
+    """
 
     def __init__(  # noqa: PLR0913 (each by its name)
         self,

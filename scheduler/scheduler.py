@@ -60,6 +60,8 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[
     """Scheduler name → its plugins, made and in order. Raises ConfigErrors.
 
     Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
+
+    Upstream: pkg/scheduler/profile/profile.go NewMap
     """
     handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
     build_one = profile_builder(config, handle)
@@ -87,7 +89,10 @@ def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileC
 
 
 class Decisions:
-    """Everything that decides, made from a configuration and the ports; nothing here knows a socket."""
+    """Everything that decides, made from a configuration and the ports; nothing here knows a socket.
+
+    Upstream: pkg/scheduler/scheduler.go New, Scheduler
+    """
 
     def __init__(  # noqa: PLR0913 (each by its name)
         self,
@@ -156,7 +161,7 @@ class Decisions:
         self.intake = PodAndNodeHandlers(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
-        self.cluster.volumes.ledger.pools_share(pool_sharing(options.config))
+        self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         self.records = DecisionRecords()
         self.loop = SchedulingLoop(
@@ -188,7 +193,7 @@ class Decisions:
                 runner,
                 self.queue.adopt,
                 self.stale.serve,
-                self.cluster.volumes.ledger.pools_share,
+                self.cluster.volumes.reservations.pools_share,
             ),
             metrics=metrics.shell,
         )
@@ -219,7 +224,10 @@ def _always() -> bool:
 
 
 class SchedulingLoop:
-    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`."""
+    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`.
+
+    Upstream: pkg/scheduler/schedule_one.go ScheduleOne, scheduleOnePod, skipPodSchedule
+    """
 
     def __init__(  # noqa: PLR0913 (each by its name)
         self,
@@ -387,11 +395,11 @@ class SchedulingLoop:
                 nominate = outcome.nominate
                 if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
                     nominate = None  # a derived nomination is not written
-                self._failures.unfit(
+                self._failures.handle_unschedulable(
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
             case SchedulingFailed():
-                self._failures.error(queued, message=outcome.message, took_s=took_s)
+                self._failures.handle_error(queued, message=outcome.message, took_s=took_s)
 
     def _charge(self, pod: PodInfo, outcome: Unschedulable) -> None:
         """A search for victims counts against the pod's share only if it found nothing."""

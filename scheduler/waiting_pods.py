@@ -17,7 +17,10 @@ MAX_WAIT_S: Final = 15 * 60.0
 
 @dataclass(slots=True, eq=False)
 class PermitWaitingPod:
-    """One pod that Permit holds; implements `framework.ports.WaitingPod`."""
+    """One pod that Permit holds; implements `framework.handle.WaitingPod`.
+
+    Upstream: pkg/scheduler/framework/runtime/waiting_pods_map.go waitingPod
+    """
 
     pod: PodInfo
     waits: Mapping[str, Wait]
@@ -41,7 +44,10 @@ class PermitWaitingPod:
 
 
 class WaitingPodsMap:
-    """By uid. A pod counts as held from `hold` on, so an answer that comes before anybody waits for it is kept."""
+    """By uid. A pod counts as held from `hold` on, so an answer that comes before anybody waits for it is kept.
+
+    Upstream: pkg/scheduler/framework/runtime/waiting_pods_map.go waitingPodsMap
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Translate in-tree volumes to CSI: driver, handle, access modes, topology. Upstream: k8s.io/csi-translation-lib.
+"""Translate in-tree volumes to CSI: driver, handle, access modes, topology.
 
 What CSI makes of volumes that are written in the old way: driver, handle, access modes, topology.
 
@@ -119,7 +119,10 @@ def driver_of(plugin: str) -> str:
 
 
 def translate_volume(volume: PersistentVolume) -> PersistentVolume:
-    """The volume as its CSI driver has it; `volume` itself is left alone. Raises TranslationError."""
+    """The volume as its CSI driver has it; `volume` itself is left alone. Raises TranslationError.
+
+    Upstream: staging/src/k8s.io/csi-translation-lib/translate.go TranslateInTreePVToCSI
+    """
     kind, source = _found(volume.spec)
     if kind is None:
         raise TranslationError(f"could not find in-tree plugin translation logic for {_quoted(volume.key)}")
@@ -143,7 +146,10 @@ def translate_volume(volume: PersistentVolume) -> PersistentVolume:
 
 
 def translate_inline(volume: Volume, namespace: str) -> CSISource:
-    """Driver and handle of a volume that a pod in `namespace` has written out. Raises TranslationError."""
+    """Driver and handle of a volume that a pod in `namespace` has written out. Raises TranslationError.
+
+    Upstream: staging/src/k8s.io/csi-translation-lib/translate.go TranslateInTreeInlineVolumeToCSI
+    """
     kind, source = _found(volume)
     if kind is None:
         raise TranslationError(f"could not find in-tree plugin translation logic for {_quoted(volume.name)}")
@@ -310,7 +316,10 @@ def confined(labels: Mapping[str, str]) -> tuple[Confined, ...]:
 
 
 def zone_label(labels: Mapping[str, str]) -> str:
-    """The beta label unless it is empty, else the other; "" without either."""
+    """The beta label unless it is empty, else the other; "" without either.
+
+    Upstream: pkg/scheduler/framework/plugins/volumezone/volume_zone.go translateToGALabel
+    """
     return labels.get(BETA_ZONE) or labels.get(ZONE, "")
 
 
@@ -405,7 +414,10 @@ def inline_disks(pod: Pod) -> tuple[InlineDisk, ...]:
 
 
 def do_conflict(wanted: tuple[InlineDisk, ...], held: tuple[InlineDisk, ...]) -> bool:
-    """Whether a pod with some of these cannot be where a pod with the others is."""
+    """Whether a pod with some of these cannot be where a pod with the others is.
+
+    Upstream: pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go isVolumeConflict
+    """
     return any(one.id == other.id and not (one.is_read_only and other.is_read_only) for one in wanted for other in held)
 
 

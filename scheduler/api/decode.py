@@ -2,7 +2,7 @@
 
 Bytes → frozen objects, one object at a time.
 
-A broken object becomes a `Broken` that names the object and the field; it never stops the others (architecture D5).
+A broken object becomes a `Broken` that names the object and the field; it never stops the others (ADR 0005).
 A bound pod is read as far as possible (`partlyread`).
 Null where Go would write an empty list or map is accepted: `"taints": null` means none.
 """

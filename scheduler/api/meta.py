@@ -1,6 +1,6 @@
 """Metadata of API objects, names and timestamps.
 
-The frozen base of every cached object and the metadata they share (architecture D5).
+The frozen base of every cached object and the metadata they share (ADR 0005).
 
 Structs hold only the fields that Kubestow reads; unknown fields are skipped, because servers are newer than we are.
 `gc=False` is safe: decoded JSON cannot contain a cycle, and it keeps fifty thousand pods out of the collector's way.

@@ -43,7 +43,10 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether any toleration accepts the taint."""
+    """Whether any toleration accepts the taint.
+
+    Upstream: staging/src/k8s.io/component-helpers/scheduling/corev1/helpers.go TolerationsTolerateTaint
+    """
     return any(tolerates(t, taint) for t in tolerations)
 
 
@@ -111,12 +114,18 @@ def _expression_problem(requirement: NodeSelectorRequirement) -> str:
 
 
 def selector_matches(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
-    """Any term holds; no terms match nothing."""
+    """Any term holds; no terms match nothing.
+
+    Upstream: staging/src/k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go NodeSelector
+    """
     return any(term_matches(term, name, labels) for term in selector.node_selector_terms)
 
 
 def required_affinity_matches(pod: Pod, name: str, labels: Mapping[str, str]) -> bool:
-    """NodeSelector and required node affinity together."""
+    """NodeSelector and required node affinity together.
+
+    Upstream: staging/src/k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go RequiredNodeAffinity
+    """
     if any(labels.get(k) != v for k, v in pod.spec.node_selector.items()):
         return False
     required = required_node_affinity(pod.spec.affinity)

@@ -42,7 +42,10 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodInfo:
-    """A pod and what follows from it. Compared by identity; the mappings are shared and never changed."""
+    """A pod and what follows from it. Compared by identity; the mappings are shared and never changed.
+
+    Upstream: pkg/scheduler/framework/types.go PodInfo
+    """
 
     pod: Pod
     requests: Requests
@@ -138,7 +141,10 @@ def _is_disk(volume: Volume) -> bool:
 
 
 def requests_of(pod: Pod) -> Requests:
-    """The pod's effective requests, in-place resize and pod-level resources included (§A.1)."""
+    """The pod's effective requests, in-place resize and pod-level resources included (§A.1).
+
+    Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodRequests
+    """
     return _requests(pod)[0]
 
 

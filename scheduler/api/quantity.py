@@ -5,8 +5,6 @@ Kubernetes quantities as exact integers.
 A quantity is parsed once, where an object is decoded; short spellings are interned, since a cluster uses few distinct ones.
 The texts that are read and the rounding are upstream's (docs/spec/core.md §A.1). Any text takes linear time, and no
 number is built that is longer than what is compared.
-
-Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go#ParseQuantity
 """
 
 from __future__ import annotations
@@ -94,7 +92,10 @@ _interned: Final[Interner[str, Quantity]] = Interner(10_000)
 
 
 def parse(raw: str | float) -> Quantity:
-    """`"100m"`, `"1Gi"`, `2` → Quantity. Raises ValueError naming the text. Interned: a repeat costs a dict look-up."""
+    """`"100m"`, `"1Gi"`, `2` → Quantity. Raises ValueError naming the text. Interned: a repeat costs a dict look-up.
+
+    Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go ParseQuantity
+    """
     text = raw if type(raw) is str else _spelled(raw)
     known = _interned.get(text)
     if known is not None:

@@ -36,7 +36,10 @@ class LabelSelectorRequirement(Frozen, frozen=True):
 
 
 class LabelSelector(Frozen, frozen=True):
-    """`metav1.LabelSelector`: empty matches everything; a nil one (None where it stands) matches nothing."""
+    """`metav1.LabelSelector`: empty matches everything; a nil one (None where it stands) matches nothing.
+
+    Upstream: staging/src/k8s.io/apimachinery/pkg/labels/selector.go Requirement
+    """
 
     match_labels: Annotated[dict[str, str], _FEW] = {}
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], _FEW] = ()

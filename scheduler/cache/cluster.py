@@ -125,7 +125,10 @@ class _Held:
 
 
 class Cluster:
-    """The cache of nodes and pods. Plain calls, no locks: the scheduling loop is the only writer."""
+    """The cache of nodes and pods. Plain calls, no locks: the scheduling loop is the only writer.
+
+    Upstream: pkg/scheduler/backend/cache/cache.go cacheImpl
+    """
 
     def __init__(self, clock: Clock | None = None, device_gates: frozenset[str] = DEVICE_GATES_ON) -> None:
         """`device_gates` are kube-scheduler's feature gates for devices that are on; others among them do not matter."""

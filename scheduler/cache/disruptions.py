@@ -14,7 +14,10 @@ from scheduler.cache.pods.selector_counts import SelectorIndex
 
 
 class Disruptions:
-    """PodDisruptionBudgets of all namespaces."""
+    """PodDisruptionBudgets of all namespaces.
+
+    Upstream: pkg/scheduler/framework/preemption/preemption.go getPodDisruptionBudgets
+    """
 
     def __init__(self) -> None:
         self.generation = 0

@@ -26,7 +26,10 @@ _KINDS: Final[Mapping[tuple[str, str], type[Controller]]] = {
 
 
 class Workloads:
-    """Services and controllers of all namespaces."""
+    """Services and controllers of all namespaces.
+
+    Upstream: pkg/scheduler/framework/plugins/helper/spread.go DefaultSelector
+    """
 
     def __init__(self) -> None:
         self.generation = 0

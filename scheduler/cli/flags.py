@@ -1,6 +1,8 @@
 """The flags of `kubestow`: kube-scheduler's for `run`, in the spellings that Go programs take.
 
 `--flag=value`, `--flag value`, `--flag=true`. Only parses: what values mean together is the commands' business.
+
+Upstream: cmd/kube-scheduler/app/options/options.go Options
 """
 
 from __future__ import annotations

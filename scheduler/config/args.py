@@ -2,6 +2,8 @@
 
 `plugin` is the name under which `pluginConfig` carries them, the kind is `<plugin>Args`. Values are valid by
 construction when they come from `scheduler.config.load`; building one by hand checks nothing.
+
+Upstream: pkg/scheduler/apis/config/types_pluginargs.go VolumeBindingArgs, DynamicResourcesArgs
 """
 
 from __future__ import annotations

@@ -143,7 +143,10 @@ def parse(
 
 
 def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[str]:
-    """The mistakes in a file, one text each; empty when it is good. Plugin names are not looked at."""
+    """The mistakes in a file, one text each; empty when it is good. Plugin names are not looked at.
+
+    Upstream: pkg/scheduler/apis/config/validation/validation.go ValidateKubeSchedulerConfiguration
+    """
     try:
         load(path, allow_default_scheduler=allow_default_scheduler)
     except ConfigErrors as broken:

@@ -114,7 +114,10 @@ def resolve(
 
 
 def merge(default: Sequence[PluginRef], given: PluginSet) -> tuple[PluginRef, ...]:
-    """Step 1: defaults that are not disabled, each replaced in place if listed again, then what is new, in order."""
+    """Step 1: defaults that are not disabled, each replaced in place if listed again, then what is new, in order.
+
+    Upstream: pkg/scheduler/apis/config/v1/default_plugins.go mergePlugins
+    """
     again = {ref.name: ref for ref in given.enabled}
     kept = [] if "*" in given.disabled else [ref for ref in default if ref.name not in given.disabled]
     replaced = {ref.name for ref in kept}

@@ -117,7 +117,10 @@ ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 def read_args(
     name: str, value: Any, path: str, *, findings: Findings, feature_gates: AbstractSet[str]
 ) -> KnownArgs | None:
-    """The typed arguments of plugin `name`; None if it is not one of those that have arguments of ours."""
+    """The typed arguments of plugin `name`; None if it is not one of those that have arguments of ours.
+
+    Upstream: pkg/scheduler/apis/config/validation/validation_pluginargs.go ValidateVolumeBindingArgs
+    """
     if name not in _READERS and name not in _GATED:
         return None
     with Fields(value, path, findings) as fields:

@@ -75,6 +75,8 @@ class KubeSchedulerProfile:
     `plugins` holds the sets as written, for the points the file names; `plugins.resolve` makes lists of them.
     `args` has an entry for every plugin with arguments of ours, given or default, and the raw ones of others.
     `percentage_of_nodes_to_score` is None when the global one counts; 0 means all nodes.
+
+    Upstream: pkg/scheduler/apis/config/types.go KubeSchedulerProfile
     """
 
     scheduler_name: str
@@ -113,7 +115,10 @@ class ExtenderTls:
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """A scheduler extender's address and abilities; an empty verb means it does not do that."""
+    """A scheduler extender's address and abilities; an empty verb means it does not do that.
+
+    Upstream: pkg/scheduler/apis/config/types.go Extender
+    """
 
     url_prefix: str = ""
     filter_verb: str = ""
@@ -135,6 +140,8 @@ class Configuration:
 
     `percentage_of_nodes_to_score` None or 0: all nodes. `ignored` names the fields of the file that are accepted
     and have no effect; say so once.
+
+    Upstream: pkg/scheduler/apis/config/types.go KubeSchedulerConfiguration
     """
 
     parallelism: int = 16

@@ -143,7 +143,7 @@ class StaleVolumes:
         self._tasks.pop(uid, None)
 
     def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
-        for entry in self._volumes.ledger:
+        for entry in self._volumes.reservations:
             if entry.node_name and self._is_gone(entry.node_name):
                 claim = self._volumes.claims.get_api(entry.claim.key)
                 if claim is not None and claim.selected_node == entry.node_name and not claim.spec.volume_name:

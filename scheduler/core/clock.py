@@ -1,4 +1,7 @@
-"""Time as a port: decisions never ask the machine what time it is (architecture D9)."""
+"""Time as a port: decisions never ask the machine what time it is.
+
+Rule: docs/architecture.md, "What everything rests on".
+"""
 
 from __future__ import annotations
 

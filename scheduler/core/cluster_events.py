@@ -8,7 +8,10 @@ from typing import Final
 
 
 class Action(enum.IntFlag):
-    """What happened to an object. The bit order is part of the registration rule: see `Registered.matches`."""
+    """What happened to an object. The bit order is part of the registration rule: see `Registered.matches`.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ActionType
+    """
 
     ADD = 1
     DELETE = 1 << 1
@@ -45,7 +48,10 @@ ALL: Final = UPDATE | Action.ADD | Action.DELETE
 
 
 class Resource(enum.StrEnum):
-    """What an event is about; `value` is the text that metrics print."""
+    """What an event is about; `value` is the text that metrics print.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go EventResource
+    """
 
     POD = "Pod"
     """As a registration: every pod event. Never emitted."""
@@ -92,7 +98,10 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened, or (as a registration) something worth being told of."""
+    """Something that happened, or (as a registration) something worth being told of.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ClusterEvent
+    """
 
     resource: Resource
     action: Action

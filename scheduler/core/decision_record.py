@@ -1,6 +1,7 @@
 """Records of scheduling attempts: event, condition, metrics and /debug print from them.
 
-What one attempt decided, and why: event, condition, metrics and /debug print from it (architecture D8).
+What one attempt decided, and why: event, condition, metrics and /debug print from it
+(docs/operations.md, "How to read /debug/pod").
 
 The last decisions about each pod, for /debug/pod: a bounded memory, the longest untouched pod leaves first.
 

@@ -1,4 +1,4 @@
-"""Sets of node slots, each held in one Python int (architecture D2).
+"""Sets of node slots, each held in one Python int (ADR 0002).
 
 Bit *i* is slot *i* of `cache.nodes`. And, or and "and not" on 5 000 nodes take well under a microsecond,
 `bit_count()` counts. Everything here is O(slots / 8) at worst.

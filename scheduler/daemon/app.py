@@ -60,7 +60,10 @@ GC_THRESHOLD: Final = (20_000, 20, 20)
 
 
 class Daemon:
-    """`start`, then `wait`, then `stop`."""
+    """`start`, then `wait`, then `stop`.
+
+    Upstream: cmd/kube-scheduler/app/server.go Run
+    """
 
     def __init__(
         self, options: RunOptions, *, clock: Clock | None = None, take_signals: Callable[[], None] | None = None

@@ -55,7 +55,7 @@ class Introspection:
         """Let a scrape read the parts. Once."""
         decisions, shown = self.decisions, self.metrics.sources
         cluster, queue, binder = decisions.cluster, decisions.queue, decisions.binder
-        ledger, stats = cluster.volumes.ledger, self.recorder.stats
+        reservations, stats = cluster.volumes.reservations, self.recorder.stats
         self.metrics.expect(decisions.profiles)
         shown.pending, shown.inflight_events = queue.counts, queue.in_flight_events
         shown.cache, shown.healed = cluster.sizes, lambda: cluster.healed
@@ -65,8 +65,8 @@ class Introspection:
         shown.lease = self.leadership.lease if self.leadership.is_elected else ""
         shown.missing = lambda: self.self_check.findings
         shown.bytes_in_flight = cluster.volumes.bytes_in_flight
-        shown.in_flight_oldest_s, shown.in_flight_expired = ledger.oldest_s, lambda: ledger.expired
-        shown.ledger_drift = ledger.drift_bytes
+        shown.in_flight_oldest_s, shown.in_flight_expired = reservations.oldest_s, lambda: reservations.expired
+        shown.ledger_drift = reservations.drift_bytes
         shown.capacity_version, shown.device_kinds = self.mirrors.capacity_version, self.mirrors.device_kinds
         shown.devices_in_use = cluster.devices.use.counts
         shown.compiled_selector_bytes = lambda: cluster.devices.compiled_bytes

@@ -109,8 +109,10 @@ class ProfileChanges:
             verdicts=lambda: reloading.verdicts,
         )
         reloading.on_verdict = objects.wake
-        lender = partial(SharedSession, way.settings, way.transport)
-        return Shell(way.transport, lender, objects, clock, metrics=metrics.shell, reclaim_signals=way.reclaim_signals)
+        shared_session = partial(SharedSession, way.settings, way.transport)
+        return Shell(
+            way.transport, shared_session, objects, clock, metrics=metrics.shell, reclaim_signals=way.reclaim_signals
+        )
 
     def _missing(self, profile: Profile) -> tuple[str, ...]:
         """Kinds whose picture is not complete; from now on they are mirrored, and then the wishes looked at again."""

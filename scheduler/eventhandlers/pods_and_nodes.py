@@ -61,6 +61,8 @@ class PodAndNodeHandlers:
 
     The store delivers each change once. One that fails unexpectedly is tried again after a pause that grows from one
     second to a minute, and together with the next change of the same object.
+
+    Upstream: pkg/scheduler/eventhandlers.go addPod, updatePod, deletePod, addNodeToCache, updateNodeInCache
     """
 
     def __init__(
@@ -249,8 +251,8 @@ class PodAndNodeHandlers:
     def _plans(self, info: PodInfo, *, begin: bool) -> None:
         """Claims of one pod end up on one node: while it waits, none of them is to be cut off from the others."""
         if len(info.claims) > 1:
-            ledger = self._cluster.volumes.ledger
-            (ledger.plan if begin else ledger.end_plan)(use.key for use in info.claims)
+            reservations = self._cluster.volumes.reservations
+            (reservations.plan if begin else reservations.end_plan)(use.key for use in info.claims)
 
     def _foreign(self, old: Pod | None, new: Pod) -> None:
         node_name = new.status.nominated_node_name
@@ -352,7 +354,10 @@ def _is_news(old: object, new: Broken) -> bool:
 
 
 def node_changes(old: Node, new: Node) -> list[ClusterEvent]:
-    """One event per changed property; a heartbeat changes none (§4.2)."""
+    """One event per changed property; a heartbeat changes none (§4.2).
+
+    Upstream: pkg/scheduler/framework/events.go NodeSchedulingPropertiesChange
+    """
     actions = []
     if old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable):
         actions.append(Action.UPDATE_NODE_TAINT)

@@ -47,10 +47,10 @@ class StorageHandlers:
         given_back, self._volumes.given_back = self._volumes.given_back, {}
         for kind, key in given_back:
             self._tell_given_back(kind, key)
-        ledger = self._volumes.ledger
-        ledger.catch_up()
-        while ledger.freed:
-            self._move(CAPACITY_FREED, None, ledger.freed.pop())
+        reservations = self._volumes.reservations
+        reservations.catch_up()
+        while reservations.freed:
+            self._move(CAPACITY_FREED, None, reservations.freed.pop())
 
     def capacity_served(self, is_served: bool) -> None:
         """The server has capacity objects, or has none any more: then nobody waits for room (docs/spec/volumes.md §8 D5)."""
@@ -111,9 +111,9 @@ class StorageHandlers:
         if new is None:
             capacities.remove(key)
             if old is not None:
-                self._volumes.ledger.pool_changed(old, None)
+                self._volumes.reservations.pool_changed(old, None)
         else:
-            self._volumes.ledger.pool_changed(old, capacities.put(new))
+            self._volumes.reservations.pool_changed(old, capacities.put(new))
         self._told(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", change)
 
     def _attachment(self, delta: Delta[Any]) -> None:

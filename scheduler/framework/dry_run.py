@@ -86,7 +86,10 @@ CheckNode: TypeAlias = Callable[[PodInfo, int, CycleState], Work[Rejection | Non
 
 
 class NominatedPods:
-    """The pods that a pod must yield to: nominated to the node, of equal or higher priority."""
+    """The pods that a pod must yield to: nominated to the node, of equal or higher priority.
+
+    Upstream: pkg/scheduler/framework/runtime/framework.go RunFilterPluginsWithNominatedPods, addGENominatedPods
+    """
 
     def __init__(
         self, profile: Profile, cluster: Cluster, nominations: Nominations, *, clock: Clock, check_node: CheckNode

@@ -201,7 +201,10 @@ for _name in (*vars(VolumeMetrics), *vars(DeviceMetrics)):
 
 
 class WaitingPod(Protocol):
-    """A pod that Permit holds. Upstream: pkg/scheduler/framework interface.go WaitingPod."""
+    """A pod that Permit holds.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go WaitingPod
+    """
 
     @property
     def pod(self) -> PodInfo:
@@ -240,7 +243,10 @@ class Drains(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Given to every plugin's constructor beside its arguments."""
+    """Given to every plugin's constructor beside its arguments.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go Handle
+    """
 
     cluster: Cluster
     writer: Writer

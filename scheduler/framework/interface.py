@@ -5,10 +5,12 @@ What events are about, in the terms that several plugins wait in (`hints.Topics`
 A function here is to be registered as it is: the queue then calls it once per event, however many plugins and profiles
 name it. Topics are hashable values and mean nothing by themselves.
 
-The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, architecture D2, D3).
+The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, ADR 0002, ADR 0003).
 
 A plugin is a plain class with a `name` and any of these methods; no base class. Nothing here may wait except
 Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the attempt with SchedulerError.
+
+Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go FilterPlugin, ScorePlugin, ReservePlugin
 """
 
 from __future__ import annotations
@@ -70,7 +72,10 @@ def by_pod_labels(old: PodInfo | None, new: PodInfo | None) -> tuple[Hashable, .
 
 
 class Hint(enum.Enum):
-    """`value` is the label of queueing_hint_execution_duration_seconds."""
+    """`value` is the label of queueing_hint_execution_duration_seconds.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go QueueingHint
+    """
 
     QUEUE = "Queue"
     SKIP = "QueueSkip"
@@ -116,6 +121,8 @@ class EventHint:
     always get the same answer; the queue then asks once per value instead of once per pod. Without it every
     waiting pod that the plugin rejected is asked. A hint that depends on the pod's own identity (events about
     the waiting pod itself) must not have a shape. `topics` narrow the question down to some of the shapes.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ClusterEventWithHint, QueueingHintFn
     """
 
     event: ClusterEvent
@@ -141,7 +148,10 @@ class StateKey(Generic[T]):
 
 
 class CycleState:
-    """What plugins remember between the extension points of one attempt of one pod. Never shared between attempts."""
+    """What plugins remember between the extension points of one attempt of one pod. Never shared between attempts.
+
+    Upstream: pkg/scheduler/framework/cycle_state.go CycleState
+    """
 
     __slots__ = ("_values", "is_sampled", "skip_filter", "skip_score")
 

@@ -1,6 +1,6 @@
 """Memos of a plugin: results by the shape of a pod.
 
-Answers that depend only on a pod's shape, kept while the nodes they are about stay the same (architecture D2).
+Answers that depend only on a pod's shape, kept while the nodes they are about stay the same (ADR 0002).
 
 Two kinds of freshness: `ByObjects` follows node objects (labels, taints, cordon), `BySlots` follows the columns and
 refreshes just the slots that changed. Both forget the shape that was asked for longest ago. Neither knows what it keeps.

@@ -39,7 +39,10 @@ class _Round:
 
 @dataclass(slots=True)
 class Preempting:
-    """By uid of the preemptor. Single owner: the event loop."""
+    """By uid of the preemptor. Single owner: the event loop.
+
+    Upstream: pkg/scheduler/framework/preemption/executor.go IsPodRunningPreemption
+    """
 
     attempted: Callable[[], None] = _nothing
     """Called for each run of a preemption plugin."""

@@ -99,7 +99,10 @@ class Profile:
     name: str
     percentage_of_nodes_to_score: int | None
     parity: bool
-    """Do everything as upstream does, also where we do it better (architecture D11)."""
+    """Do everything as upstream does, also where we do it better.
+
+    See docs/architecture.md, "Deliberate differences from kube-scheduler".
+    """
     ours: KubestowArgs
     """What this profile does otherwise than upstream."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
@@ -165,6 +168,8 @@ def build(
     """Make every plugin the profile names and bind it. Raises ConfigErrors naming the paths.
 
     `percentage` is the global percentageOfNodesToScore, for a profile without its own.
+
+    Upstream: pkg/scheduler/framework/runtime/framework.go NewFramework
     """
     ours = config.args_for(KubestowArgs)
     named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}

@@ -51,7 +51,10 @@ class Scored:
 
 
 class Runner:
-    """One profile on one cluster."""
+    """One profile on one cluster.
+
+    Upstream: pkg/scheduler/framework/runtime/framework.go RunPreFilterPlugins, RunFilterPlugins, RunScorePlugins
+    """
 
     def __init__(
         self,

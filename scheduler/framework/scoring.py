@@ -39,6 +39,8 @@ def default_normalize(scores: Scores, slots: npt.NDArray[np.intp], *, reverse: b
     """Stretch to 0..100 by the highest score among `slots`; `reverse` turns it round. Other slots mean nothing.
 
     If the highest is 0 everybody keeps 0, or gets 100 when reversed.
+
+    Upstream: pkg/scheduler/framework/plugins/helper/normalize_score.go DefaultNormalizeScore
     """
     highest = int(scores[slots].max()) if slots.size else 0
     if highest <= 0:
@@ -49,7 +51,10 @@ def default_normalize(scores: Scores, slots: npt.NDArray[np.intp], *, reverse: b
 
 
 def broken_line(shape: Sequence[ShapePoint]) -> tuple[int, ...]:
-    """Scores, 0..100, at 0..100 percent: straight between the points, integer division towards zero, flat outside."""
+    """Scores, 0..100, at 0..100 percent: straight between the points, integer division towards zero, flat outside.
+
+    Upstream: pkg/scheduler/framework/plugins/helper/shape_score.go BuildBrokenLinearFunction
+    """
     points = [(point.utilization, point.score * _SHAPE_SCALE) for point in shape]
     return tuple(_at(points, utilization) for utilization in range(101))
 
@@ -68,7 +73,10 @@ def _at(points: list[tuple[int, int]], utilization: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One configured resource, and how much of it the pod asks for."""
+    """One configured resource, and how much of it the pod asks for.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/resource_allocation.go calculateResourceAllocatableRequest
+    """
 
     resource: str
     amount: int

@@ -1,9 +1,9 @@
-"""Answers of extension points, and the diagnosis of an attempt. Upstream: pkg/scheduler/framework Status, Diagnosis, FitError.
+"""Answers of extension points, and the diagnosis of an attempt.
 
 What an extension point can answer.
 
 An ordinary no is a value, not an exception: small, hashable, nothing mutable, so that the equal refusals of
-five thousand nodes are one object and counting them is counting bits (architecture D2, docs/spec/core.md §3.2).
+five thousand nodes are one object and counting them is counting bits (ADR 0002, docs/spec/core.md §3.2).
 
 Why no node took the pod: the verdicts of one attempt, and upstream's sentence about them (docs/spec/core.md §3.9).
 """
@@ -20,7 +20,10 @@ from scheduler.core.nodeset import NodeSet
 
 
 class Code(enum.Enum):
-    """Upstream's status codes; `value` is the text upstream prints in metrics labels."""
+    """Upstream's status codes; `value` is the text upstream prints in metrics labels.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go Code
+    """
 
     SUCCESS = "Success"
     ERROR = "Error"
@@ -44,7 +47,10 @@ _REJECTIONS: Final = frozenset({Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.PEND
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a plugin said no (or, with `Code.ERROR`, failed). Equal refusals of many nodes are one object."""
+    """Why a plugin said no (or, with `Code.ERROR`, failed). Equal refusals of many nodes are one object.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go Status
+    """
 
     plugin: str
     code: Code
@@ -115,7 +121,10 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What refused which nodes. `node_count` is N in `0/N nodes are available`."""
+    """What refused which nodes. `node_count` is N in `0/N nodes are available`.
+
+    Upstream: pkg/scheduler/framework/types.go Diagnosis, FitError
+    """
 
     node_count: int
     groups: Groups = field(default_factory=dict)

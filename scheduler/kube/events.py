@@ -133,7 +133,10 @@ class _Series:
 
 
 class EventRecorder:
-    """Implements the decision rooms' `Recorder` port. `run` must be running for anything to be sent."""
+    """Implements the decision rooms' `Recorder` port. `run` must be running for anything to be sent.
+
+    Upstream: staging/src/k8s.io/client-go/tools/events/event_broadcaster.go eventBroadcasterImpl
+    """
 
     def __init__(
         self,

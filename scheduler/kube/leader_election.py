@@ -73,7 +73,10 @@ class LeaseLost(Exception):
 
 
 class Elector:
-    """`acquire`, then `hold`, in one task; `is_leading` from anywhere on the loop; `resign` after that task has ended."""
+    """`acquire`, then `hold`, in one task; `is_leading` from anywhere on the loop; `resign` after that task has ended.
+
+    Upstream: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go LeaderElector
+    """
 
     def __init__(
         self, leases: LeaseWriter, clock: Clock, chance: random.Random, *, identity: str, timing: LeaseTiming

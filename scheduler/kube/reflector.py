@@ -158,6 +158,8 @@ class Reflector(Generic[T]):
 
     Where a collection is not found, `locate` tells where the kind is by now, or None, or raises Unanswered. `on_served` is
     called like `on_batch`: False once the server has the kind no more, True with each complete picture.
+
+    Upstream: staging/src/k8s.io/client-go/tools/cache/reflector.go Reflector
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)

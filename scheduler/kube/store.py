@@ -42,7 +42,10 @@ _DIGITS: Final = 20
 
 
 class Store(Generic[T]):
-    """Objects of one kind, as the server last showed them."""
+    """Objects of one kind, as the server last showed them.
+
+    Upstream: staging/src/k8s.io/client-go/tools/cache/store.go Store
+    """
 
     def __init__(self) -> None:
         self._objects: dict[Key, T | Broken] = {}

@@ -80,6 +80,8 @@ class Metrics:
     """All instruments of one daemon, in a registry of its own.
 
     `process=False` leaves out what Prometheus says about the process, the interpreter and its garbage collector.
+
+    Upstream: pkg/scheduler/metrics/metrics.go InitMetrics
     """
 
     def __init__(self, *, process: bool = True) -> None:

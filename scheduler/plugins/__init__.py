@@ -1,6 +1,8 @@
 """The plugins this version has: ours, and those that installed distributions offer as entry points.
 
 A plugin knows nothing of the others; what two of them need lives in `core`, `cache` or `framework`.
+
+Upstream: pkg/scheduler/framework/plugins/registry.go NewInTreeRegistry
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""DefaultBinder: writes the binding (docs/spec/core.md §5.12, §3.12)."""
+"""DefaultBinder: writes the binding (docs/spec/core.md §5.12, §3.12).
+
+Upstream: pkg/scheduler/framework/plugins/defaultbinder/default_binder.go DefaultBinder
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ _MOST_BYTES: Final = 1000 * 1024 * 1024
 
 
 class ImageLocality:
-    """Score. Needs no normalisation."""
+    """Score. Needs no normalisation.
+
+    Upstream: pkg/scheduler/framework/plugins/imagelocality/image_locality.go ImageLocality
+    """
 
     name: Final = "ImageLocality"
 

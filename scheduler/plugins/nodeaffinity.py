@@ -56,7 +56,10 @@ _DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})
 
 
 class NodeAffinityPlugin:
-    """PreFilter, Filter, PreScore, Score."""
+    """PreFilter, Filter, PreScore, Score.
+
+    Upstream: pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go NodeAffinity
+    """
 
     name: Final = "NodeAffinity"
     depends_on_pods: Final = False

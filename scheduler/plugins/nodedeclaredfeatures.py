@@ -59,7 +59,10 @@ FEATURES: Final = (
 
 
 class NodeDeclaredFeatures:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go NodeDeclaredFeatures
+    """
 
     name: Final = "NodeDeclaredFeatures"
     depends_on_pods: Final = False

@@ -14,7 +14,10 @@ from scheduler.framework.status import Code, Groups, Rejection
 
 
 class NodeName:
-    """Filter. Queued pods never name a node; what-if questions may."""
+    """Filter. Queued pods never name a node; what-if questions may.
+
+    Upstream: pkg/scheduler/framework/plugins/nodename/node_name.go NodeName
+    """
 
     name: Final = "NodeName"
     depends_on_pods: Final = False

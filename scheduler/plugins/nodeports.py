@@ -17,7 +17,10 @@ _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
 
 
 class NodePorts:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/nodeports/node_ports.go NodePorts
+    """
 
     name: Final = "NodePorts"
     _no: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
@@ -54,34 +57,34 @@ class NodePorts:
 class _Held:
     """Wanted ports of one node → how many pods hold something that clashes."""
 
-    __slots__ = ("_clashes", "_no", "_wanted")
+    __slots__ = ("_conflicts", "_no", "_wanted")
 
     def __init__(self, pods: Iterable[PodInfo], wanted: tuple[HostPort, ...], no: Rejection) -> None:
         self._wanted = wanted
         self._no = no
-        self._clashes = 0
+        self._conflicts = 0
         for pod in pods:
             self.add(pod)
 
     def add(self, other: PodInfo) -> None:
         """It holds its ports."""
         if other.host_ports:
-            self._clashes += self._clash(other)
+            self._conflicts += self._clash(other)
 
     def remove(self, other: PodInfo) -> None:
         """It gives them back."""
         if other.host_ports:
-            self._clashes -= self._clash(other)
+            self._conflicts -= self._clash(other)
 
     def verdict(self) -> Rejection | None:
         """Refused while anybody holds a wanted port."""
-        return self._no if self._clashes else None
+        return self._no if self._conflicts else None
 
     def _clash(self, other: PodInfo) -> int:
-        return sum(_clashes(port, held) for port in self._wanted for held in other.host_ports)
+        return sum(_conflicts(port, held) for port in self._wanted for held in other.host_ports)
 
 
-def _clashes(one: HostPort, other: HostPort) -> bool:
+def _conflicts(one: HostPort, other: HostPort) -> bool:
     same = (one.protocol, one.port) == (other.protocol, other.port)
     return same and (one.ip == other.ip or ANY_IP in {one.ip, other.ip})
 
@@ -89,7 +92,7 @@ def _clashes(one: HostPort, other: HostPort) -> bool:
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
     if old is None or not (old.node_name or old.pod.status.nominated_node_name):
         return Hint.SKIP
-    clash = any(_clashes(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
+    clash = any(_conflicts(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
     return Hint.QUEUE if clash else Hint.SKIP
 
 

@@ -28,7 +28,10 @@ _Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 class NodeResourcesBalancedAllocation:
-    """PreScore, Score. Scores need no normalisation."""
+    """PreScore, Score. Scores need no normalisation.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go BalancedAllocation
+    """
 
     name: Final = "NodeResourcesBalancedAllocation"
 

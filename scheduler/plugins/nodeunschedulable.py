@@ -20,7 +20,10 @@ _TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_
 
 
 class NodeUnschedulable:
-    """Filter."""
+    """Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go NodeUnschedulable
+    """
 
     name: Final = "NodeUnschedulable"
     depends_on_pods: Final = False

@@ -9,7 +9,10 @@ from scheduler.framework.handle import Handle
 
 
 class PrioritySort:
-    """QueueSort."""
+    """QueueSort.
+
+    Upstream: pkg/scheduler/framework/plugins/queuesort/priority_sort.go PrioritySort
+    """
 
     name: Final = "PrioritySort"
 

@@ -16,7 +16,10 @@ _GATES_GONE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_
 
 
 class SchedulingGates:
-    """PreEnqueue."""
+    """PreEnqueue.
+
+    Upstream: pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go SchedulingGates
+    """
 
     name: Final = "SchedulingGates"
 

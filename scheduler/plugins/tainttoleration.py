@@ -30,7 +30,10 @@ _OPEN: Final = "no hard taint is left"
 
 
 class TaintToleration:
-    """Filter, PreScore, Score."""
+    """Filter, PreScore, Score.
+
+    Upstream: pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go TaintToleration
+    """
 
     name: Final = "TaintToleration"
     depends_on_pods: Final = False

@@ -32,7 +32,10 @@ _NO_STATE: Final = Rejection(_NAME, Code.ERROR, (f'cannot read "{_EXCLUSIVE.name
 
 
 class VolumeRestrictions:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go VolumeRestrictions
+    """
 
     name: Final = _NAME
     reads: Final = ("PersistentVolumeClaim",)

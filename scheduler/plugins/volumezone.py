@@ -34,7 +34,10 @@ _CONFINED: Final[StateKey[tuple[Confined, ...]]] = StateKey("PreFilterVolumeZone
 
 
 class VolumeZone:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/volumezone/volume_zone.go VolumeZone
+    """
 
     name: Final = "VolumeZone"
     depends_on_pods: Final = False

@@ -48,7 +48,7 @@ class Shell:
     def __init__(
         self,
         transport: Transport,
-        lender: Callable[[], SharedSession],
+        shared_session: Callable[[], SharedSession],
         objects: ProfileObjects,
         clock: Clock,
         *,
@@ -57,7 +57,7 @@ class Shell:
     ) -> None:
         """`reclaim_signals` puts the process's own handlers back: kopf takes SIGTERM and SIGINT whenever it starts."""
         self._transport = transport
-        self._lender = lender
+        self._shared_session = shared_session
         self._objects = objects
         self._clock = clock
         self._metrics = metrics
@@ -130,12 +130,12 @@ class Shell:
 
     async def _watch(self) -> str:
         """Until a part of it ends; why it did."""
-        stop, lender, settings = asyncio.Event(), self._lender(), None
+        stop, shared_session, settings = asyncio.Event(), self._shared_session(), None
         tasks: Collection[asyncio.Task[Any]] = ()
         try:
             kopf = await asyncio.to_thread(_kopf)  # the loop goes on, if in small steps
             settings = _settings(kopf)
-            spawning = asyncio.ensure_future(self._spawn(kopf, settings, lender=lender, stop=stop))
+            spawning = asyncio.ensure_future(self._spawn(kopf, settings, shared_session=shared_session, stop=stop))
             try:
                 tasks = await asyncio.shield(spawning)
             except asyncio.CancelledError:
@@ -152,7 +152,7 @@ class Shell:
             self._metrics.up(False)
             await _stopped(tasks, stop)
             await _stopped(_strays(settings), stop)
-            await _closed(lender)
+            await _closed(shared_session)
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
         """Once one of them has, or none of them will tell of changes (a watch may fall silent, or the kind has gone)."""
@@ -164,15 +164,17 @@ class Shell:
         return "; ".join(self._objects.why_deaf if task is deaf else _ending(task) for task in done)
 
     async def _spawn(
-        self, kopf: ModuleType, settings: object, *, lender: SharedSession, stop: asyncio.Event
+        self, kopf: ModuleType, settings: object, *, shared_session: SharedSession, stop: asyncio.Event
     ) -> Collection[asyncio.Task[Any]]:
         """In a task of its own: what kopf notes of itself in the context is of no concern to others."""
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
         async def _login(**_: Any) -> object:
-            session = await lender.session()
-            return None if session is None else kopf.AiohttpSession(server=lender.server, aiohttp_session=session)
+            session = await shared_session.session()
+            return (
+                None if session is None else kopf.AiohttpSession(server=shared_session.server, aiohttp_session=session)
+            )
 
         @kopf.on.event(*_KIND, registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
         async def _event(event: Any, **_: Any) -> None:
@@ -250,9 +252,9 @@ def _strays(settings: object) -> Collection[asyncio.Task[Any]]:
     return [task for task, frame in frames if frame and settings and frame.f_locals.get("settings") is settings]
 
 
-async def _closed(lender: SharedSession) -> None:
+async def _closed(shared_session: SharedSession) -> None:
     try:
-        await lender.close()
+        await shared_session.close()
     except Exception:  # noqa: BLE001 (what is left open costs a connection, and a part that fails the whole daemon)
         _log.exception("what was lent to the shell cannot be closed")
 

@@ -27,7 +27,10 @@ _DEAD_MIN: Final = 64
 
 
 class ActiveQueue:
-    """Lazy deletion: an entry is alive while its pod still holds its ticket."""
+    """Lazy deletion: an entry is alive while its pod still holds its ticket.
+
+    Upstream: pkg/scheduler/backend/queue/active_queue.go activeQueue
+    """
 
     def __init__(self, tickets: Iterator[int]) -> None:
         self._tickets = tickets

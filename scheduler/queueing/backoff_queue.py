@@ -24,7 +24,10 @@ _DOUBLINGS_MAX: Final = 62
 
 
 class BackoffQueue:
-    """Durations, and the pods that are backing off."""
+    """Durations, and the pods that are backing off.
+
+    Upstream: pkg/scheduler/backend/queue/backoff_queue.go backoffQueue
+    """
 
     def __init__(self, initial_s: float, max_s: float, tickets: Iterator[int]) -> None:
         self._initial_s = initial_s
@@ -84,7 +87,10 @@ AT_ONCE: Final = 500
 
 
 class Flush:
-    """Looks through the pool every 30 s. Times are readings of `Clock.now()`."""
+    """Looks through the pool every 30 s. Times are readings of `Clock.now()`.
+
+    Upstream: pkg/scheduler/backend/queue/scheduling_queue.go flushUnschedulablePodsLeftover
+    """
 
     def __init__(self, pool: UnschedulablePods, *, now: float, limit_s: float) -> None:
         self._pool = pool

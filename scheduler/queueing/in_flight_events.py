@@ -40,7 +40,10 @@ class Recorded:
 
 
 class InFlightEvents:
-    """Pods being tried, each with its place in the order of events."""
+    """Pods being tried, each with its place in the order of events.
+
+    Upstream: pkg/scheduler/backend/queue/active_queue.go addEventIfAnyInFlight, clusterEventsForPod
+    """
 
     def __init__(self, events_max: int = EVENTS_MAX) -> None:
         self._events_max = self._limit = events_max

@@ -21,6 +21,8 @@ class Nominator(ChangeLog[str]):
     """Node name → pods in the order they were nominated. Every call is O(1), `for_node` O(pods on that node).
 
     The log has the nodes whose nominations have changed.
+
+    Upstream: pkg/scheduler/backend/queue/nominator.go nominator
     """
 
     log_max = 4096

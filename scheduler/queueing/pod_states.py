@@ -239,7 +239,10 @@ class PodStates:
 
 
 class PreEnqueueGates:
-    """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first."""
+    """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first.
+
+    Upstream: pkg/scheduler/backend/queue/scheduling_queue.go runPreEnqueuePlugins
+    """
 
     def __init__(
         self,

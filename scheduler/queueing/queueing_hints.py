@@ -25,7 +25,10 @@ _EVERYTHING: Final = (EventHint(ANYTHING),)
 
 
 class QueueingStrategy(enum.IntEnum):
-    """What becomes of a rejected pod; the greatest answer wins."""
+    """What becomes of a rejected pod; the greatest answer wins.
+
+    Upstream: pkg/scheduler/backend/queue/scheduling_queue.go queueingStrategy
+    """
 
     SKIP = 0
     AFTER_BACKOFF = 1
@@ -54,7 +57,10 @@ class QueueingEvent:
 
 
 class QueueingHints:
-    """Registrations by event. Finding those of an event is one look-up; their number does not matter to others."""
+    """Registrations by event. Finding those of an event is one look-up; their number does not matter to others.
+
+    Upstream: pkg/scheduler/scheduler.go buildQueueingHintMap
+    """
 
     def __init__(
         self,

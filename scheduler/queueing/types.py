@@ -55,6 +55,8 @@ class QueuedPodInfo:
 
     The owner of a failed attempt sets `info`, `unschedulable_plugins` and `pending_plugins` before `requeue`.
     Times are readings of `Clock.now()`.
+
+    Upstream: pkg/scheduler/framework/types.go QueuedPodInfo
     """
 
     info: PodInfo
@@ -134,6 +136,8 @@ def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
 
     A bound pod that begins to terminate is also an update of its labels, as upstream does not say: selectors of spread
     constraints select it no longer.
+
+    Upstream: pkg/scheduler/framework/events.go PodSchedulingPropertiesChange
     """
     resource = Resource.ASSIGNED_POD if new.node_name else Resource.UNSCHEDULABLE_POD
     actions = [action for differs, action in _CHECKS if differs(old, new)] or [Action.UPDATE_OTHER]

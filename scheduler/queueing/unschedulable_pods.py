@@ -48,11 +48,11 @@ class RejectedPods:
         self.rejecter = rejecter
         self.pods: Pods = {}
         self._wakers = wakers
-        self._shelves: dict[Shape, _Shelf] = {}
+        self._class_volumes: dict[Shape, _Shelf] = {}
         for registered in wakers.registrations(*rejecter):
             if registered.shape is None or registered.hint is None:
                 continue
-            shelf = self._shelves.setdefault(registered.shape, _Shelf())
+            shelf = self._class_volumes.setdefault(registered.shape, _Shelf())
             if registered.topics is not None:
                 shelf.catalogues.setdefault(registered.topics.of_pod, _Catalogue())
 
@@ -60,7 +60,7 @@ class RejectedPods:
         """Answers with the pod's shape values, which `remove` wants back: the pod may have changed by then."""
         self.pods[queued.uid] = queued
         values = []
-        for shape, shelf in self._shelves.items():
+        for shape, shelf in self._class_volumes.items():
             value = self._value(shape, queued.info)
             values.append(value)
             group = shelf.groups.get(value)
@@ -74,7 +74,7 @@ class RejectedPods:
     def remove(self, uid: str, values: Iterable[Hashable]) -> None:
         """Take out a pod that is here, by what `add` answered."""
         del self.pods[uid]
-        for shelf, value in zip(self._shelves.values(), values):
+        for shelf, value in zip(self._class_volumes.values(), values):
             group = shelf.groups[value]
             del group[uid]
             if not group:
@@ -88,7 +88,7 @@ class RejectedPods:
             return (self.pods,)
         if registered.shape is None:
             return ({uid: queued} for uid, queued in self.pods.items())
-        shelf = self._shelves[registered.shape]
+        shelf = self._class_volumes[registered.shape]
         if registered.topics is None or about is None:
             return shelf.groups.values()
         return shelf.catalogues[registered.topics.of_pod].concerned(about)
@@ -231,6 +231,8 @@ class UnschedulablePods:
 
     An event that the gating plugin did not register costs nothing per gated pod, whoever else rejected them
     (docs/spec/core.md §10.3).
+
+    Upstream: pkg/scheduler/backend/queue/unschedulable_pods.go unschedulablePods
     """
 
     def __init__(self, wakers: QueueingHints) -> None:

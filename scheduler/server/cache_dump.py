@@ -6,6 +6,8 @@ A page is a mapping of sections, each made when its turn comes; a section that i
 that is `DumpSections` part by part. What is shown may change between two pieces: each row is of one moment, the page is not.
 
 What /debug/cache shows: nodes with what is on them, and of volumes and devices what the watch alone does not bring.
+
+Upstream: pkg/scheduler/backend/cache/debugger/dumper.go CacheDumper
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ def _volumes(volumes: Volumes) -> dict[str, Any]:
                 "state": entry.state,
                 "pool": entry.pool.key if entry.pool is not None else None,
             }
-            for entry in sorted(volumes.ledger, key=lambda entry: entry.claim.key)
+            for entry in sorted(volumes.reservations, key=lambda entry: entry.claim.key)
         ],
         "unreadable": _unreadable(volumes.broken),
     }

@@ -3,6 +3,8 @@
 Everything shown comes from callables that the composition root plugs in; this module knows paths and formats only.
 Callables run on the event loop, long pages in pieces, rendering of metrics in a thread. Only GET and HEAD, no bodies,
 and no path that could be read in two ways: the gate and the router must mean the same page.
+
+Upstream: cmd/kube-scheduler/app/server.go newEndpointsHandler
 """
 
 from __future__ import annotations

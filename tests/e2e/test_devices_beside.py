@@ -92,7 +92,7 @@ class Ledger:
             self.holdings[device].append(Holding(uid, owner, version))
         self._held[uid] = now
 
-    def clashes(self) -> Iterator[tuple[str, Holding, Holding]]:
+    def conflicts(self) -> Iterator[tuple[str, Holding, Holding]]:
         """Device, who had it first, and who got it while it was had."""
         for device, holdings in self.holdings.items():
             in_order = sorted(holdings, key=lambda each: each.since)
@@ -118,7 +118,7 @@ class Ledger:
         """Pods of ours that were bound while their claim had a device that another had first."""
         return [
             f"{device}: {second} after {first}, bound at {self.bound[second.owner]}"
-            for device, first, second in self.clashes()
+            for device, first, second in self.conflicts()
             if self.is_ours(second)
             and second.owner in self.bound
             and second.since < self.bound[second.owner]
@@ -127,9 +127,9 @@ class Ledger:
         ]
 
 
-async def follow(http: aiohttp.ClientSession, ledger: Ledger, kind: str, namespace: str, version: str) -> None:
+async def follow(http: aiohttp.ClientSession, reservations: Ledger, kind: str, namespace: str, version: str) -> None:
     """Until cancelled."""
-    see = ledger.see_pod if kind == "Pod" else ledger.see_claim
+    see = reservations.see_pod if kind == "Pod" else reservations.see_claim
     async for event in pod_events(http, version, collection(kind, namespace)):
         see(event["type"], event["object"])
 
@@ -137,14 +137,14 @@ async def follow(http: aiohttp.ClientSession, ledger: Ledger, kind: str, namespa
 @contextlib.asynccontextmanager
 async def ledger_of(world: DeviceWorld) -> AsyncIterator[Ledger]:
     """Of what happens in this world from now on."""
-    ledger = Ledger()
+    reservations = Ledger()
     following = [
-        asyncio.create_task(follow(world.http, ledger, kind, world.name, await version_of(world, kind)))
+        asyncio.create_task(follow(world.http, reservations, kind, world.name, await version_of(world, kind)))
         for kind in ("Pod", "ResourceClaim")
     ]
-    ledger.following = following
+    reservations.following = following
     try:
-        yield ledger
+        yield reservations
     finally:
         for task in following:
             task.cancel()
@@ -198,25 +198,25 @@ async def take_turns(*, is_shared: bool, daemons: Sequence[str]) -> None:
                 world.scheduler = name
                 await world.make(world.pod(f"first-{name}"))
                 await world.bound(f"first-{name}")
-            async with ledger_of(world) as ledger:
+            async with ledger_of(world) as reservations:
                 for number in range(ROUNDS):
-                    await one_round(world, ledger, number, (*daemons, THEIRS))
+                    await one_round(world, reservations, number, (*daemons, THEIRS))
             given_back = sum([await collisions(endpoints, ports[name], servers[name]) for name in daemons])
 
-    clashes = list(ledger.clashes())
-    second = [each for _, _, each in clashes if ledger.is_ours(each)]
+    conflicts = list(reservations.conflicts())
+    second = [each for _, _, each in conflicts if reservations.is_ours(each)]
     pods = PODS * ROUNDS
-    between_ours = [each for _, first, each in clashes if ledger.is_ours(each) and ledger.is_ours(first)]
+    between_ours = [each for _, first, each in conflicts if reservations.is_ours(each) and reservations.is_ours(first)]
     print(  # noqa: T201 (what is left of the race, for whoever looks)
-        f"{pods} pods; {len(clashes)} clashes ({100 * len(clashes) / pods:.2f} %), {len(between_ours)} of them between "
+        f"{pods} pods; {len(conflicts)} clashes ({100 * len(conflicts) / pods:.2f} %), {len(between_ours)} of them between "
         f"two of ours, ours second in {len(second)}; we gave up {given_back} times"
     )
-    assert ledger.with_open_eyes() == []
-    assert ledger.given_up_for_nobody() == []
+    assert reservations.with_open_eyes() == []
+    assert reservations.given_up_for_nobody() == []
     assert given_back >= len({(each.claim, each.since) for each in second})
 
 
-async def one_round(world: DeviceWorld, ledger: Ledger, number: int, schedulers: Sequence[str]) -> None:
+async def one_round(world: DeviceWorld, reservations: Ledger, number: int, schedulers: Sequence[str]) -> None:
     """All pods are bound; then all go, and when all devices are free the next round may begin."""
     each = PODS // len(schedulers)
     pods = [a_pod(world, scheduler, f"{number}-{i}") for i in range(each) for scheduler in schedulers]
@@ -224,8 +224,8 @@ async def one_round(world: DeviceWorld, ledger: Ledger, number: int, schedulers:
     await world.make(*pods)
     await world.bound(*names, within_s=PATIENCE_S)
     claims = await world.all("ResourceClaim")
-    mine = {uid for uid, scheduler in ledger.schedulers.items() if scheduler != THEIRS}
-    await judged(world, ledger, claims, mine)
+    mine = {uid for uid, scheduler in reservations.schedulers.items() if scheduler != THEIRS}
+    await judged(world, reservations, claims, mine)
     await world.gone(*names)
 
     async def all_are_free() -> bool:
@@ -240,16 +240,18 @@ def a_pod(world: DeviceWorld, scheduler: str, name: str) -> Json:
     return world.pod(f"{scheduler}-{name}", templates=["t"])
 
 
-async def judged(world: DeviceWorld, ledger: Ledger, claims: list[Json], mine: set[str]) -> None:
+async def judged(world: DeviceWorld, reservations: Ledger, claims: list[Json], mine: set[str]) -> None:
     """As it is stored now: wherever a device stands in two claims, ours was first."""
     newest = max(int(claim["metadata"]["resourceVersion"]) for claim in claims)
 
     async def has_been_seen() -> bool:
-        assert not any(task.done() for task in ledger.following), [task for task in ledger.following if task.done()]
-        return ledger.version >= newest
+        assert not any(task.done() for task in reservations.following), [
+            task for task in reservations.following if task.done()
+        ]
+        return reservations.version >= newest
 
     await world.until(has_been_seen, "a ledger that has all of it")
-    for holdings in ledger.holdings.values():
+    for holdings in reservations.holdings.values():
         now = sorted((each for each in holdings if not each.until), key=lambda each: each.since)
         assert not [each for each in now[1:] if each.owner in mine], now
 

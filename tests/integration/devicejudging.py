@@ -241,7 +241,11 @@ def device_leftovers(daemon: Daemon) -> list[str]:
         "in flight": [claim.key for claim in devices.claims.in_flight()],
         "untold": (*devices.claims.changes, *devices.claims.given_back),
         "watched": tuple(devices._watchers),
-        "errands": (*plugin._binder._errands._tasks, *plugin._binder._errands._about, *plugin._binder._errands._failed),
+        "errands": (
+            *plugin._binder._background._tasks,
+            *plugin._binder._background._about,
+            *plugin._binder._background._failed,
+        ),
     }
     return [f"{what}: {there}" for what, there in found.items() if there]
 

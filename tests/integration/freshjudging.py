@@ -30,7 +30,7 @@ _FLYING: Final = "flying"
 
 def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()) -> list[str]:
     """What the daemon holds otherwise than one that has just started; both have nothing to do."""
-    given_up = {entry.claim.metadata.uid for entry in daemon.decisions.cluster.volumes.ledger if entry.is_over}
+    given_up = {entry.claim.metadata.uid for entry in daemon.decisions.cluster.volumes.reservations if entry.is_over}
     for each in (daemon, fresh):
         _let_time_pass(each.decisions.cluster, given_up)
     asked = [pod_info(probe.uid(f"probe-{at}").typed()) for at, probe in enumerate(probes)]
@@ -48,11 +48,11 @@ def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
 
     So do claims that wait for their volume on a selected node only if that has taken too long for the other daemon already.
     """
-    ledger = cluster.volumes.ledger
-    for entry in ledger:
+    reservations = cluster.volumes.reservations
+    for entry in reservations:
         if entry.state != _FLYING or entry.claim.metadata.uid in given_up:
-            entry.until = ledger._due = -math.inf
-    ledger.catch_up()
+            entry.until = reservations._due = -math.inf
+    reservations.catch_up()
 
 
 def picture(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Picture]:
@@ -112,10 +112,10 @@ def _volumes(cluster: Cluster) -> Picture:
         "pools": {pool.key: pool.in_flight for pool in volumes.capacities},
         "ledger": {
             entry.claim.key: (entry.state, entry.node_name, entry.size, entry.pool and entry.pool.key, entry.is_over)
-            for entry in volumes.ledger
+            for entry in volumes.reservations
         },
-        "claims used together": volumes.ledger._plans,
-        "drift": volumes.ledger.drift_bytes(),
+        "claims used together": volumes.reservations._plans,
+        "drift": volumes.reservations.drift_bytes(),
     }
 
 

@@ -88,7 +88,7 @@ class RestartWorld:
             await self.mortal.kill()
             await self.mortal.start(self.server.url)
 
-    async def patience(self) -> list[str]:
+    async def write_deadline(self) -> list[str]:
         """Wait until all pods are bound. The pods that are not after `PATIENCE_S`."""
         end = self.clock.now() + PATIENCE_S
         while (left := self.unbound()) and self.clock.now() < end:

@@ -33,11 +33,11 @@ async def test_requests_say_as_whom_they_come(tmp_path):
         settings = await load_settings(kubeconfig(tmp_path / "config", ELSE | {"token": "t"}, server.url))
         async with client(settings) as transport:
             await transport.get("/x")
-            lender = SharedSession(settings, transport)
-            session = await lender.session()
+            shared_session = SharedSession(settings, transport)
+            session = await shared_session.session()
             assert session is not None
             async with session.get(server.url):
-                await lender.close()
+                await shared_session.close()
 
     for request in server.requests:
         assert [line for line in request.decode().split("\r\n") if line.startswith("Impersonate")] == [

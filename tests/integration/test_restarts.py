@@ -22,6 +22,6 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(nt
     seed = TODAY + nth
     async with restarting(seed) as world:
         await world.burst()
-        left = await world.patience()
+        left = await world.write_deadline()
         assert (seed, left, world.broken_laws()) == (seed, [], [])
         assert len(world.server.list("pods")) == PODS

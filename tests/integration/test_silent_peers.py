@@ -134,10 +134,10 @@ async def test_the_kernel_gives_up_on_a_silent_peer_within_half_a_minute(way: st
     async with raw(says(answer(200))) as server:
         settings = Settings(server.url)
         transport = HttpTransport(settings)
-        lender = SharedSession(settings, transport)
+        shared_session = SharedSession(settings, transport)
         made.clear()
         if way == "lent":
-            session = await lender.session()
+            session = await shared_session.session()
             assert session is not None
             async with session.get(server.url):
                 pass
@@ -145,7 +145,7 @@ async def test_the_kernel_gives_up_on_a_silent_peer_within_half_a_minute(way: st
             await (transport.apart() if way == "lease" else transport).get("/x")
         ours = [each for each in made if each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)]
         asked = {option: ours[0].getsockopt(socket.IPPROTO_TCP, option) for option, _ in sockets.OPTIONS}
-        await lender.close()
+        await shared_session.close()
         await transport.close()
 
     assert len(ours) == 1

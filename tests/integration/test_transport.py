@@ -346,12 +346,12 @@ async def test_a_proxy_is_not_told_who_we_are(secret):
         async with client(settings) as transport:
             with pytest.raises(Unavailable, match="407") as refused:
                 await transport.get("/x")
-            lender = SharedSession(settings, transport)
-            lent = await lender.session()
+            shared_session = SharedSession(settings, transport)
+            lent = await shared_session.session()
             assert lent is not None
             with pytest.raises(aiohttp.ClientHttpProxyError) as borrowed:
                 await lent.get(settings.server)
-            await lender.close()
+            await shared_session.close()
 
     assert "ss@" not in f"{refused.value} {borrowed.value}"
     shown = b"Proxy-Authorization: Basic " + base64.b64encode(secret.encode())
@@ -465,19 +465,19 @@ async def test_what_was_lent_trusts_whom_we_trust_by_now(tmp_path):
     async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
         settings = Settings(server.url, tls=trusts[0], tls_server_name="api")
         async with client(settings) as transport:
-            lender = SharedSession(settings, transport)
-            session = await lender.session()
+            shared_session = SharedSession(settings, transport)
+            session = await shared_session.session()
             assert session is not None
             try:
                 with pytest.raises(aiohttp.ClientConnectorCertificateError):
-                    await session.get(lender.server)
+                    await session.get(shared_session.server)
 
                 settings.tls = trusts[1]
 
-                async with session.get(lender.server) as answered:
+                async with session.get(shared_session.server) as answered:
                     assert 200 == answered.status
             finally:
-                await lender.close()
+                await shared_session.close()
 
 
 async def test_half_a_file_is_looked_at_again(tmp_path):

@@ -156,7 +156,7 @@ async def test_a_standby_clears_no_selected_node() -> None:
         before = answers(world, "get persistentvolumeclaims")
         await world.start_daemon()
         assert world.daemon is not None
-        await until(lambda: len(world.daemon.decisions.cluster.volumes.ledger) == 1, lambda: "not synced")  # type: ignore[union-attr]
+        await until(lambda: len(world.daemon.decisions.cluster.volumes.reservations) == 1, lambda: "not synced")  # type: ignore[union-attr]
         await world.seconds(20)
         assert (selected(world, "p-0"), answers(world, "get persistentvolumeclaims")) == (chosen, before)
 

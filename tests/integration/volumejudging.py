@@ -267,7 +267,9 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "held by plans": tuple(assumptions._holders),
         "claims of plans": tuple(assumptions.under_way),
         "waited for": tuple(volumes._watchers),
-        "in flight": tuple(f"{e.claim.key} {e.state} {e.node_name}" for e in volumes.ledger if e.state in _UNDER_WAY),
+        "in flight": tuple(
+            f"{e.claim.key} {e.state} {e.node_name}" for e in volumes.reservations if e.state in _UNDER_WAY
+        ),
         "being cleared": tuple(decisions.stale._tasks),
     }
     left = [f"{what}: {there}" for what, there in found.items() if there]
@@ -277,7 +279,7 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
 def _misdrawn(daemon: Daemon) -> Iterator[str]:
     volumes = daemon.decisions.cluster.volumes
     for pool in volumes.capacities._objects.values():
-        drawn = sum(entry.size for entry in volumes.ledger if entry.pool is pool)
+        drawn = sum(entry.size for entry in volumes.reservations if entry.pool is pool)
         if drawn != pool.in_flight:
             yield f"pool {pool.key}: {pool.in_flight} bytes in flight, {drawn} in the ledger"
 
@@ -293,5 +295,5 @@ def _misplanned(server: ApiServer, daemon: Daemon) -> list[str]:
         for key in keys:
             plans = expected.setdefault(key, {})
             plans[keys] = plans.get(keys, 0) + 1
-    planned = daemon.decisions.cluster.volumes.ledger._plans
+    planned = daemon.decisions.cluster.volumes.reservations._plans
     return [] if planned == expected else [f"claims of waiting pods: {planned}, not {expected}"]

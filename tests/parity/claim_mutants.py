@@ -22,12 +22,12 @@ def _not_renamed(shares: Any, _extra: object) -> Any:
     return [mapped for share in shares for mapped in share.mappings]
 
 
-def _of_anybody(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, errands: Any) -> str:
+def _of_anybody(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, background: Any) -> str:
     nobodys = [
         msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
         for claim in useless
     ]
-    return _free(giver, known, pod, nobodys, errands)
+    return _free(giver, known, pod, nobodys, background)
 
 
 CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] = {

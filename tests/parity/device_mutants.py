@@ -19,7 +19,6 @@ from scheduler.plugins.dra import (
     allocation_result as result,
     checking,
     node_devices as consumption,
-    node_devices as seats,
 )
 from scheduler.plugins.dra.allocator import Allocator
 from scheduler.plugins.dra.constraints import AllocationConstraint, attribute_values as _attribute_values
@@ -35,10 +34,10 @@ _SEARCH: Final = f"{_DRA}.allocator.Allocator"
 _CONSTRAINT: Final = f"{_DRA}.constraints.AllocationConstraint"
 _PLUGIN: Final = f"{_DRA}.plugin"
 
-_view_of, _gather_counters, _tolerates, _result, _configuration = (
-    devicepools.view_of,
+_gather_pool, _gather_counters, _tolerates, _result, _configuration = (
+    devicepools.gather_pool,
     devicepools._gather_counters,
-    seats.tolerates,
+    consumption.tolerates,
     result._result,
     result.configuration,
 )
@@ -54,7 +53,7 @@ _give_back, _needed, _is_free, _values = (
     Allocator._is_free,
     AllocationConstraint.values,
 )
-_has_counters_for, _draw = Allocator._has_counters_for, Allocator._draw
+_check_available_counters, _draw = Allocator._check_available_counters, Allocator._draw
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def _of_any_generation(key: Any, visible: Any, all_slices: Any, **rest: Any) -> 
     def flat(slices: Any) -> list[Any]:
         return [_with_pool(each, generation=1) for each in slices]
 
-    return _view_of(key, flat(visible), flat(all_slices), **rest)
+    return _gather_pool(key, flat(visible), flat(all_slices), **rest)
 
 
 def _complete(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
@@ -92,12 +91,12 @@ def _complete(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
     newest = max(each.spec.pool.generation for each in here) if here else 0
     count = sum(each.spec.pool.generation == newest for each in here)
     counted = [_with_pool(each, resource_slice_count=count) for each in here]
-    return _view_of(key, counted, counted, **rest)
+    return _gather_pool(key, counted, counted, **rest)
 
 
 def _alone(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
     here = list(visible)
-    return _view_of(key, here, here, **rest)
+    return _gather_pool(key, here, here, **rest)
 
 
 def _unsorted(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
@@ -107,7 +106,7 @@ def _unsorted(key: Any, visible: Any, all_slices: Any, **rest: Any) -> Any:
         msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, name=new_name[each.key]))
         for each in visible
     ]
-    return _view_of(key, turned, turned if len(names) > 1 else all_slices, **rest)
+    return _gather_pool(key, turned, turned if len(names) > 1 else all_slices, **rest)
 
 
 def _with_pool(each: Any, **fields: Any) -> Any:
@@ -164,7 +163,7 @@ def _admins_twice(search: Allocator, ask: Any, c: int, number: int) -> bool:
 
 
 def _counters_are_endless(search: Allocator, number: int) -> bool:
-    _has_counters_for(search, number)
+    _check_available_counters(search, number)
     return True
 
 
@@ -242,10 +241,14 @@ def _in_force(**rules: bool) -> Mapping[str, Any]:
 
 _MUTATIONS: Final[Mapping[str, Mutation]] = {
     # pools
-    "old generations are as good as new ones": Mutation({f"{_NODES}.view_of": _of_any_generation}, ("DevicePools",)),
-    "incomplete pools are complete": Mutation({f"{_NODES}.view_of": _complete}, ("DevicePools",)),
-    "a pool has no slices for other nodes": Mutation({f"{_NODES}.view_of": _alone}, ("DevicePools", "DeviceCounters")),
-    "slices come in any order": Mutation({f"{_NODES}.view_of": _unsorted}, ("DevicePools",)),
+    "old generations are as good as new ones": Mutation(
+        {f"{_NODES}.gather_pool": _of_any_generation}, ("DevicePools",)
+    ),
+    "incomplete pools are complete": Mutation({f"{_NODES}.gather_pool": _complete}, ("DevicePools",)),
+    "a pool has no slices for other nodes": Mutation(
+        {f"{_NODES}.gather_pool": _alone}, ("DevicePools", "DeviceCounters")
+    ),
+    "slices come in any order": Mutation({f"{_NODES}.gather_pool": _unsorted}, ("DevicePools",)),
     "pools come in any order": Mutation(
         {f"{_POOLS}.PoolView.order": property(lambda view: tuple(-ord(c) for c in "/".join(view.key)))},
         ("DevicePools",),
@@ -311,7 +314,9 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         {f"{_DRA}.node_devices._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})}, ("DeviceTaints",)
     ),
     # counters
-    "counters are endless": Mutation({f"{_SEARCH}._has_counters_for": _counters_are_endless}, ("DeviceCounters",)),
+    "counters are endless": Mutation(
+        {f"{_SEARCH}._check_available_counters": _counters_are_endless}, ("DeviceCounters",)
+    ),
     "who is allocated takes from no counter": Mutation({f"{_USE}.is_used": lambda *_: False}, ("DeviceCounters",)),
     "what is taken back stays taken from counters": Mutation(
         {f"{_SEARCH}._give_back": _keeps_counters}, ("DeviceCounters",)
@@ -319,7 +324,8 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "partitions are not known": Mutation(_in_force(partitionable=False), ("DeviceCounters",)),
     # capacities
     "capacities are endless": Mutation(
-        {f"{_SEATS}.fits": lambda seats, ask, number, _: seats.amounts(ask, number) is not None}, ("DeviceCapacities",)
+        {f"{_SEATS}.fits": lambda node_devices, ask, number, _: node_devices.amounts(ask, number) is not None},
+        ("DeviceCapacities",),
     ),
     "others consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
     "amounts are as they are asked for": Mutation(

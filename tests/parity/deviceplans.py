@@ -41,14 +41,14 @@ def held(profile: Profile) -> Iterator[Held]:
     """As long as the block lasts DynamicResources does nothing in the background."""
     notes = Held()
     plugins = [plugin for plugin in profile.post_filter if isinstance(plugin, DynamicResources)]
-    kept = [plugin._binder._errands for plugin in plugins]
+    kept = [plugin._binder._background for plugin in plugins]
     for plugin in plugins:
-        plugin._binder._errands = notes  # type: ignore[assignment]
+        plugin._binder._background = notes  # type: ignore[assignment]
     try:
         yield notes
     finally:
-        for plugin, errands in zip(plugins, kept, strict=True):
-            plugin._binder._errands = errands
+        for plugin, background in zip(plugins, kept, strict=True):
+            plugin._binder._background = background
 
 
 def given_back(notes: Held, pod: PodInfo) -> tuple[str, ...]:

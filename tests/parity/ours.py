@@ -112,7 +112,7 @@ class Ours(Side):
         plugins = {plugin for one in profiles for plugin in one.post_filter if isinstance(plugin, DynamicResources)}
 
         async def is_done() -> bool:
-            return not any(plugin._binder._errands._tasks for plugin in plugins)
+            return not any(plugin._binder._background._tasks for plugin in plugins)
 
         await self.until(is_done, "what is given back")
 

@@ -79,7 +79,7 @@ class Side(ABC):
         created, before = await self._create(named(pod, f"{self.prefix}-{profile}"), among)
         if pod["spec"].get("schedulingGates"):
             await self._pass_by(profile)
-        async with self._patience(f"a verdict on {pod['metadata']['name']}"), self._drivers(among):
+        async with self._write_deadline(f"a verdict on {pod['metadata']['name']}"), self._drivers(among):
             if among is not None and pod["metadata"]["name"] in among.held:
                 await self._pass_by(profile)
                 told = Verdict(
@@ -115,7 +115,7 @@ class Side(ABC):
         return (await self.ask(pod, profile)).message
 
     @contextlib.asynccontextmanager
-    async def _patience(self, what: str) -> AsyncIterator[None]:
+    async def _write_deadline(self, what: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 yield

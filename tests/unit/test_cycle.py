@@ -326,7 +326,7 @@ def test_132_ties_are_broken_evenly() -> None:
 
 
 def test_verify_goes_down_the_scores_until_a_node_holds() -> None:
-    """The exact check is asked for the best nodes only (architecture D3)."""
+    """The exact check is asked for the best nodes only (ADR 0003)."""
     hard = Verifies("V", names=("n3",))
     world = World("n1 n2 n3", hard, Scored("S", table={"n1": 1, "n2": 2, "n3": 3}))
 

@@ -386,7 +386,9 @@ async def is_left_waiting(brain: Brain, there: list[Thing], wants: tuple[str, ..
 def being_given_back(brain: Brain) -> set[str]:
     """Claims of which the server has been asked to take something back, and has not answered yet."""
     plugins = brain.parts.profiles["kubestow"].reserve
-    return {key for plugin in plugins if isinstance(plugin, DynamicResources) for key in plugin._binder._errands._about}
+    return {
+        key for plugin in plugins if isinstance(plugin, DynamicResources) for key in plugin._binder._background._about
+    }
 
 
 async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:

@@ -58,7 +58,7 @@ MUTANTS: Final = {
         "plugins/dra/test_shared_beside.py::test_before_the_write[a share of the device that ours has whole]",
     ),
     "a pool with too many slices counts as complete": Mutant(
-        "scheduler.cache.devices.pools:view_of",
+        "scheduler.cache.devices.pools:gather_pool",
         "len(equal) != count",
         "len(equal) < count",
         "plugins/dra/test_scenarios_pools.py::test_pools[17 two slices of a pool of one]",

@@ -220,7 +220,7 @@ async def test_what_it_cannot_clear_away_ends_nobody(monkeypatch: pytest.MonkeyP
         raise ValueError("no")
 
     stand.spawn = nothing
-    monkeypatch.setattr(stand.shell, "_lender", lambda: Stuck(Settings("http://api"), stand.transport))
+    monkeypatch.setattr(stand.shell, "_shared_session", lambda: Stuck(Settings("http://api"), stand.transport))
     running = asyncio.ensure_future(stand.shell.run())
     await until(lambda: running.done() or stand.shown("kubestow_shell_restarts_total"))
 

@@ -88,7 +88,7 @@ def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
 
     assert [(kind, Action.ADD, None, first, first)] == world.feed(kind, None, first)
     world.feed(kind, first, None)
-    assert (0, 0, {}) == (len(volumes.groups), len(volumes.ledger), volumes._watchers)
+    assert (0, 0, {}) == (len(volumes.groups), len(volumes.reservations), volumes._watchers)
 
 
 def test_an_object_that_cannot_be_read_is_logged_once() -> None:

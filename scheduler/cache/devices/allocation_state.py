@@ -52,7 +52,10 @@ class DeviceUse(Protocol):
 
 
 class AllocationState:
-    """Single owner: the scheduling loop. `shares_count` is whether shared allocations are told from others."""
+    """Single owner: the scheduling loop. `shares_count` is whether shared allocations are told from others.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/allocateddevices.go allocatedDevices
+    """
 
     def __init__(self, *, shares_count: bool = True) -> None:
         self.revision = 0

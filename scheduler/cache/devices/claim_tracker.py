@@ -32,7 +32,10 @@ class PendingAllocation(NamedTuple):
 
 
 class ClaimTracker:
-    """Single owner: the scheduling loop. `changes` and `given_back` are told on by `scheduler.eventhandlers.devices`, in order."""
+    """Single owner: the scheduling loop. `changes` and `given_back` are told on by `scheduler.eventhandlers.devices`, in order.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go claimTracker
+    """
 
     def __init__(self, use: AllocationState) -> None:
         self.changes: list[ClaimChange] = []

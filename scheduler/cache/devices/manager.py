@@ -11,9 +11,8 @@ Three plugins must agree on that: whoever checks room on nodes leaves such a req
 
 Everything that devices are decided by: claims, classes, slices, taint rules, and the subscribers to their changes.
 
-Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go DefaultDRAManager. The plugin reads devices only here, so a
-simulator or an autoscaler fills a `Cluster` of its own, runs PreFilter, Filter and Reserve, and reads `claims.pending`. The
-plugin keeps no state between attempts, and its caches are keyed by content, so any number of clusters can take turns.
+The plugin reads devices only here, so a simulator or an autoscaler fills a `Cluster` of its own, runs PreFilter, Filter
+and Reserve, and reads `claims.pending`. The plugin keeps no state between attempts, and its caches are keyed by content, so any number of clusters can take turns.
 
 Changed by `scheduler.devices` as watches tell, and by DynamicResources, which signals what it is about to write and
 assumes what was answered. Rules: docs/spec/dra.md §1.
@@ -126,7 +125,10 @@ class ServedResources:
 
 
 class SharedDRAManager:
-    """One per cluster. `gates` are kube-scheduler's feature gates that are on."""
+    """One per cluster. `gates` are kube-scheduler's feature gates that are on.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go DefaultDRAManager
+    """
 
     def __init__(self, nodes: Nodes, gates: frozenset[str] = DEVICE_GATES_ON) -> None:
         self.use = AllocationState(shares_count=CONSUMABLE in gates)

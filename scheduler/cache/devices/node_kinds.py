@@ -34,7 +34,7 @@ class NodeKind:
     """Nodes with equal devices in equal use. `memo` is for what was found out, keyed by whom it was asked for."""
 
     key: tuple[Content, int, Hashable, int]
-    sight: PoolVisibility
+    visible_pools: PoolVisibility
     memo: Memo
     nodes: NodeSet = EMPTY
     free: int = 0
@@ -222,7 +222,11 @@ class DeviceNodes(ChangeLog[int]):
         for slot in stale:
             self._place(slot)
         if self._sights.take_ended():  # a kind keeps all devices that it sees: thousands, of a large pool
-            self._kinds = {key: kind for key, kind in self._kinds.items() if kind.sight.count or kind.sight is NO_SIGHT}
+            self._kinds = {
+                key: kind
+                for key, kind in self._kinds.items()
+                if kind.visible_pools.count or kind.visible_pools is NO_SIGHT
+            }
         if len(self._kinds) > _EMPTY_KINDS_MAX + 2 * len(self._kind_at):
             self._kinds = {key: kind for key, kind in self._kinds.items() if kind.nodes}
 
@@ -282,16 +286,21 @@ class DeviceNodes(ChangeLog[int]):
             self.placed |= 1 << slot
             self._kind_at[slot] = now
         self.note(slot)
-        if before is None or now is None or before.key[0] is not now.key[0] or before.sight is not now.sight:
+        if (
+            before is None
+            or now is None
+            or before.key[0] is not now.key[0]
+            or before.visible_pools is not now.visible_pools
+        ):
             self.visibility.note(slot)
 
-    def _kind_of(self, here: _Here, sight: PoolVisibility, use: DeviceUse) -> NodeKind:
+    def _kind_of(self, here: _Here, visible_pools: PoolVisibility, use: DeviceUse) -> NodeKind:
         used, shares = _use_of(here, use)
-        key = (here.content, used, shares, id(sight))
+        key = (here.content, used, shares, id(visible_pools))
         kind = self._kinds.get(key)
-        if kind is None or kind.sight is not sight:
+        if kind is None or kind.visible_pools is not visible_pools:
             kind = self._kinds[key] = NodeKind(
-                key, sight, Memo(self._answers), free=len(here.numbers) - used.bit_count()
+                key, visible_pools, Memo(self._answers), free=len(here.numbers) - used.bit_count()
             )
         return kind
 

@@ -13,6 +13,8 @@ What of a pool several may share, and what its devices draw on: of the whole poo
 
 Nodes see parts of a pool, and an attempt asks what one of them sees (`devicepools`). What has been given away of a pool was
 given away on all of them: this is what to hold it against. Source: docs/spec/dra.md §4.3, §4.8, §4.9.
+
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go GatherPools
 """
 
 from __future__ import annotations
@@ -96,7 +98,10 @@ Counters = Mapping[str, Mapping[str, int]]
 
 
 class NodeMatch(Protocol):
-    """The nodes that something can be used on, as they are when asked. Compared by identity."""
+    """The nodes that something can be used on, as they are when asked. Compared by identity.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/allocator.go NodeMatches
+    """
 
     @property
     def nodes(self) -> NodeSet: ...
@@ -162,7 +167,7 @@ class PoolView:
         return self.has_binding_conditions, self.key
 
 
-def view_of(
+def gather_pool(
     key: PoolKey,
     visible: Iterable[ResourceSlice],
     all_slices: Iterable[ResourceSlice],

@@ -40,7 +40,10 @@ class _Kept(NamedTuple, Generic[T]):
 
 
 class CompiledSelectors(Generic[T]):
-    """Expression → what it was compiled to. Single owner: the event loop."""
+    """Expression → what it was compiled to. Single owner: the event loop.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/cache.go Cache
+    """
 
     def __init__(self, limit_bytes: int = COMPILED_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -126,7 +129,10 @@ class _Variable(dict[str, Value]):
 
 
 class DeviceSelectors:
-    """Compiles and evaluates selectors. `list_attributes` is upstream's gate DRAListTypeAttributes."""
+    """Compiles and evaluates selectors. `list_attributes` is upstream's gate DRAListTypeAttributes.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
+    """
 
     def __init__(self, *, list_attributes: bool) -> None:
         self._list_attributes = list_attributes

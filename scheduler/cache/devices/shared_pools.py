@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.node_affinity import selector_problem
 from scheduler.api.resource_v1 import Device, ResourceSlice
-from scheduler.cache.devices.pools import CounterUse, NodeMatch, PoolKey, PoolView, draws_of, view_of
+from scheduler.cache.devices.pools import CounterUse, NodeMatch, PoolKey, PoolView, draws_of, gather_pool
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, matching_selector, where_affinity
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -52,7 +52,7 @@ class PoolSlices:
         """As a node sees it that sees these of its slices."""
         if names not in self.views:
             visible = [self.slices[name] for name in names]
-            self.views[names] = view_of(
+            self.views[names] = gather_pool(
                 self.key, visible, self.slices.values(), partitionable=partitionable, wheres=self.wheres
             )
         return self.views[names]
@@ -153,8 +153,8 @@ class SharedPoolVisibility:
     def used(self, key: PoolKey) -> None:
         """A device of the pool was taken or given back."""
         self.stamp += 1
-        for sight in self._of_pool.get(key, ()):
-            sight.stamp += 1
+        for visible_pools in self._of_pool.get(key, ()):
+            visible_pools.stamp += 1
 
     def catch_up(self, relabelled: Iterable[int]) -> set[int]:
         """Take in the pools that changed, and these nodes. Answers the slots that have another sight now."""
@@ -275,8 +275,8 @@ class SharedPoolVisibility:
             if not users:
                 del self._users[where]
         self._problems.pop(key, None)
-        for sight in self._of_pool.pop(key, ()):
-            self._sights.pop(sight.parts, None)
+        for visible_pools in self._of_pool.pop(key, ()):
+            self._sights.pop(visible_pools.parts, None)
         return out
 
     def _look(self, slot: int) -> bool:
@@ -286,7 +286,7 @@ class SharedPoolVisibility:
         if parts:
             now = self._sights.get(parts)
             if now is None:
-                now = self._sights[parts] = self._sight(parts)
+                now = self._sights[parts] = self._visible_pools(parts)
         if now is before:
             return False
         if now is not None:
@@ -319,27 +319,27 @@ class SharedPoolVisibility:
         yield from self._groups.of(slot)
         yield from (place for place in self._by_fields.values() if place.nodes >> slot & 1)
 
-    def _sight(self, parts: _Parts) -> PoolVisibility:
+    def _visible_pools(self, parts: _Parts) -> PoolVisibility:
         by_pool: dict[PoolKey, list[str]] = {}
         for key, name, _ in parts:
             by_pool.setdefault(key, []).append(name)
         views = (
             self._pools[key].view(tuple(names), partitionable=self._partitionable) for key, names in by_pool.items()
         )
-        sight = PoolVisibility(tuple(view for view in views if view is not None), parts=parts)
+        visible_pools = PoolVisibility(tuple(view for view in views if view is not None), parts=parts)
         for key in by_pool:
-            self._of_pool.setdefault(key, {})[sight] = None
-        return sight
+            self._of_pool.setdefault(key, {})[visible_pools] = None
+        return visible_pools
 
-    def _end(self, sight: PoolVisibility) -> None:
+    def _end(self, visible_pools: PoolVisibility) -> None:
         """No node has it any more, and none ever will."""
         self._has_ended = True
-        if self._sights.get(sight.parts) is sight:
-            del self._sights[sight.parts]
-        for key in {key for key, _, _ in sight.parts}:
+        if self._sights.get(visible_pools.parts) is visible_pools:
+            del self._sights[visible_pools.parts]
+        for key in {key for key, _, _ in visible_pools.parts}:
             here = self._of_pool.get(key)
             if here is not None:
-                here.pop(sight, None)
+                here.pop(visible_pools, None)
                 if not here:
                     del self._of_pool[key]
 

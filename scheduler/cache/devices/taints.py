@@ -14,7 +14,10 @@ from scheduler.api.resource_v1 import Device, DeviceTaintRule, ResourceSlice
 
 
 class TaintRules:
-    """The rules there are."""
+    """The rules there are.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceslice/tracker/tracker.go Tracker, applyPatches
+    """
 
     def __init__(self) -> None:
         self._rules: dict[str, DeviceTaintRule] = {}

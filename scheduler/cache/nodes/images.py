@@ -50,7 +50,10 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ImageIndex:
-    """Name → ImageState of everything on any node."""
+    """Name → ImageState of everything on any node.
+
+    Upstream: pkg/scheduler/backend/cache/cache.go addNodeImageStates, removeNodeImageStates
+    """
 
     def __init__(self) -> None:
         self._states: dict[str, ImageState] = {}

@@ -5,7 +5,7 @@ Which row of a matrix a resource has: one as long as some node offers it.
 What pods name and no node offers gets none. Anybody who may make pods can make up thousands of names, also on a node that
 he names himself, and each row is as long as there are nodes.
 
-Nodes as slots with NumPy columns (architecture D2).
+Nodes as slots with NumPy columns (ADR 0002).
 
 A node keeps its slot while it, or a pod on it, is known; a pod added or removed touches a few entries, never a scan.
 Readers take columns and sets as they are between two events; nobody but `Cluster` changes them.
@@ -51,7 +51,10 @@ _Address: TypeAlias = tuple[str, int, str]
 
 
 class PortIndex:
-    """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit."""
+    """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go HostPortInfo
+    """
 
     __slots__ = ("held", "of_any_ip")
 
@@ -140,7 +143,10 @@ Matrix = npt.NDArray[np.int64]
 
 
 class Nodes(ChangeLog[int]):
-    """The columns. Everything public is for reading. The log has the slots whose columns changed."""
+    """The columns. Everything public is for reading. The log has the slots whose columns changed.
+
+    Upstream: pkg/scheduler/framework/types.go NodeInfo
+    """
 
     def __init__(self, *, capacity: int = 64) -> None:
         super().__init__()

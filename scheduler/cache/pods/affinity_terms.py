@@ -35,7 +35,10 @@ class TermKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTerm:
-    """One term with its namespaces worked out: those it names, else the pod's own if it has no namespaceSelector."""
+    """One term with its namespaces worked out: those it names, else the pod's own if it has no namespaceSelector.
+
+    Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go AffinityTerm
+    """
 
     kind: TermKind
     weight: int

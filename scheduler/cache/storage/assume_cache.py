@@ -33,7 +33,10 @@ class OutOfSync(Exception):
 
 
 class AssumeCache(Generic[T]):
-    """Single owner: the scheduling loop. `plural` is how messages call the kind."""
+    """Single owner: the scheduling loop. `plural` is how messages call the kind.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/passive_assume_cache.go passiveAssumeCache
+    """
 
     def __init__(self, plural: str) -> None:
         self._plural = plural

@@ -125,7 +125,10 @@ class _Use:
 
 
 class AttachedVolumes:
-    """One per cluster. `catch_up` before reading. The mappings are live views of what watches have shown."""
+    """One per cluster. `catch_up` before reading. The mappings are live views of what watches have shown.
+
+    Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go getVolumeLimits, getNodeVolumeAttachmentInfo
+    """
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ that were made for another class on the same nodes, the two share it. When it fa
 
 Capacity objects by class, as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1 B-1).
 
-An object is a pool of room that some nodes can draw from. `cache.ledger` books volumes in flight on pools; a booking only
+An object is a pool of room that some nodes can draw from. `cache.capacity_reservations` books volumes in flight on pools; a booking only
 makes a pool smaller, and the pools that share its room (`cache.sharedpools`). A pool never looks larger than its object says.
 
 What the claims of one pod would take from capacity pools, one after the other, for all nodes at once.
@@ -295,7 +295,10 @@ def _swap(pools: list[CapacityPool], old: CapacityPool, new: CapacityPool) -> No
 
 
 class Capacities:
-    """All classes. What follows the objects of a class is told through `ClassPools`."""
+    """All classes. What follows the objects of a class is told through `ClassPools`.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go hasEnoughCapacity, capacitySufficient
+    """
 
     def __init__(self, nodes: Nodes, groups: NodeGroups, sharing: SharedPools | None = None) -> None:
         self._nodes = nodes
@@ -419,7 +422,7 @@ _MOST_STEPS: Final = 2000
 class CapacityCheck:
     """Of one class. Together: each claim finds what those before it left; else each is judged alone against the limit.
 
-    Nothing is drawn for good; `cache.ledger` does that once a node is chosen.
+    Nothing is drawn for good; `cache.capacity_reservations` does that once a node is chosen.
     """
 
     def __init__(self, pools: ClassPools, *, together: bool) -> None:

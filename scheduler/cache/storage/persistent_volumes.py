@@ -109,7 +109,7 @@ class ClassVolumes(ChangeLog[int]):
         self.local_groups: Numbers[NodeGroup] = Numbers()
         self._sizes: list[int] = []
         self._vacant: list[int] = []
-        self._shelves: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
+        self._class_volumes: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self._slots = np.zeros(0, dtype=np.int32)
         self._slots_seen = (-1, -1)
         self._fits: BoundedCache[tuple[VolumeRequirements, int], FittingVolumes] = BoundedCache(_SHAPES)
@@ -145,7 +145,7 @@ class ClassVolumes(ChangeLog[int]):
         self.free[row] = is_free
         known = self.rows[row]
         assert known is not None
-        shelf = self._shelves.setdefault((known.group.number, known.kind), [])
+        shelf = self._class_volumes.setdefault((known.group.number, known.kind), [])
         entry = (known.size, known.name, row)
         at = bisect.bisect_left(shelf, entry)
         if is_free:
@@ -153,7 +153,7 @@ class ClassVolumes(ChangeLog[int]):
         else:
             del shelf[at]
             if not shelf:
-                del self._shelves[known.group.number, known.kind]
+                del self._class_volumes[known.group.number, known.kind]
         self.note(row)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -163,17 +163,17 @@ class ClassVolumes(ChangeLog[int]):
         """Whether no row stands for anything."""
         return len(self._vacant) == len(self.rows)
 
-    def fits(self, wish: VolumeRequirements, size: int) -> FittingVolumes:
+    def fits(self, requirements: VolumeRequirements, size: int) -> FittingVolumes:
         """How many free volumes of at least `size` each node has for this wish. Good until the next change."""
-        key = (wish, size)
+        key = (requirements, size)
         known = self._fits.get(key)
         if known is None:
-            known = self._fits.put(key, FittingVolumes(self, wish, size))
+            known = self._fits.put(key, FittingVolumes(self, requirements, size))
         known.catch_up()
         return known
 
     def smallest(
-        self, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, *, besides: Container[str]
+        self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, besides: Container[str]
     ) -> str | None:
         """The smallest free volume that the claim can have on this node, but for some; None if there is none.
 
@@ -182,12 +182,12 @@ class ClassVolumes(ChangeLog[int]):
         request = claim.request
         size = request.nano if request is not None else 0
         best: tuple[int, str] | None = None
-        kinds = [number for number, kind in enumerate(self.kinds.contents) if wish.admits(kind)]
+        kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
         turn = zlib.crc32(claim.metadata.uid.encode())
         for group in self.groups.of(slot):
             for kind in kinds:
-                shelf = self._shelves.get((group.number, kind))
-                found = self._first(shelf, size, turn, wish=wish, besides=besides) if shelf else None
+                shelf = self._class_volumes.get((group.number, kind))
+                found = self._first(shelf, size, turn, requirements=requirements, besides=besides) if shelf else None
                 if found is not None and (best is None or found < best):
                     best = found
         return best[1] if best is not None else None
@@ -210,7 +210,7 @@ class ClassVolumes(ChangeLog[int]):
         size: int,
         turn: int,
         *,
-        wish: VolumeRequirements,
+        requirements: VolumeRequirements,
         besides: Container[str],
     ) -> tuple[int, str] | None:
         """Among equally large ones the look begins at a place that depends on the claim."""
@@ -221,15 +221,15 @@ class ClassVolumes(ChangeLog[int]):
             many = end - at
             for step in range(many):
                 _, name, row = shelf[at + (turn + step) % many]
-                if name not in besides and self.is_selected(wish, row):
+                if name not in besides and self.is_selected(requirements, row):
                     return here, name
             at = end
         return None
 
-    def is_selected(self, wish: VolumeRequirements, row: int) -> bool:
+    def is_selected(self, requirements: VolumeRequirements, row: int) -> bool:
         """Gate 10."""
         known = self.rows[row]
-        return not wish.selector or (known is not None and selector_of(wish).matches(known.labels))
+        return not requirements.selector or (known is not None and selector_of(requirements).matches(known.labels))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -268,11 +268,11 @@ _selectors: Final[Interner[bytes, LabelSelector]] = Interner(_SHAPES)
 _decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
 
 
-def selector_of(wish: VolumeRequirements) -> LabelSelector:
+def selector_of(requirements: VolumeRequirements) -> LabelSelector:
     """The wish's selector; ValueError if it cannot be used."""
-    known = _selectors.get(wish.selector)
+    known = _selectors.get(requirements.selector)
     if known is None:
-        known = _selectors.share(wish.selector, _decode(wish.selector))
+        known = _selectors.share(requirements.selector, _decode(requirements.selector))
     return known
 
 
@@ -280,21 +280,21 @@ class FittingVolumes:
     """`counts` has a number per slot, `nodes` those that have any. For reading, after `catch_up`."""
 
     __slots__ = (
+        "_class_volumes",
         "_counted",
         "_kinds",
         "_position",
+        "_requirements",
         "_seen",
-        "_shelves",
         "_size",
         "_threshold",
-        "_wish",
         "counts",
         "nodes",
     )
 
-    def __init__(self, shelves: ClassVolumes, wish: VolumeRequirements, size: int) -> None:
-        self._shelves = shelves
-        self._wish = wish
+    def __init__(self, class_volumes: ClassVolumes, requirements: VolumeRequirements, size: int) -> None:
+        self._class_volumes = class_volumes
+        self._requirements = requirements
         self._size = size
         self._seen = (-1, -1)
         self._position = -1
@@ -306,44 +306,44 @@ class FittingVolumes:
 
     def catch_up(self) -> None:
         """Apply the volumes that were taken and freed since; count again if nodes changed or the log does not reach back."""
-        shelves = self._shelves
-        shelves.groups.catch_up()
-        now = (shelves.groups.position, shelves.nodes.capacity)
-        if now == self._seen and shelves.position == self._position:
+        class_volumes = self._class_volumes
+        class_volumes.groups.catch_up()
+        now = (class_volumes.groups.position, class_volumes.nodes.capacity)
+        if now == self._seen and class_volumes.position == self._position:
             return
-        changed = shelves.changed_since(self._position) if now == self._seen else None
-        if changed is None or len(changed) > len(shelves.rows) // 8 + 8:
+        changed = class_volumes.changed_since(self._position) if now == self._seen else None
+        if changed is None or len(changed) > len(class_volumes.rows) // 8 + 8:
             self._count_all()
         else:
             self._recount(list(dict.fromkeys(changed)))
-        self._seen, self._position = now, shelves.position
+        self._seen, self._position = now, class_volumes.position
 
     def _count_all(self) -> None:
-        shelves, size = self._shelves, len(self._shelves.rows)
-        self._threshold = shelves.threshold(self._size)
-        self._kinds = [self._wish.admits(kind) for kind in shelves.kinds.contents]
-        fit = shelves.free[:size] & (shelves.rank[:size] >= self._threshold)
+        class_volumes, size = self._class_volumes, len(self._class_volumes.rows)
+        self._threshold = class_volumes.threshold(self._size)
+        self._kinds = [self._requirements.admits(kind) for kind in class_volumes.kinds.contents]
+        fit = class_volumes.free[:size] & (class_volumes.rank[:size] >= self._threshold)
         if not all(self._kinds):
-            fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[:size]]
-        if self._wish.selector:
+            fit &= np.array(self._kinds, dtype=np.bool_)[class_volumes.kind[:size]]
+        if self._requirements.selector:
             for row in np.flatnonzero(fit):
-                fit[row] = shelves.is_selected(self._wish, int(row))
-        self._counted = np.where(fit, shelves.group[:size], _NOT_COUNTED).astype(np.int32)
-        self.counts = _per_slot(shelves, shelves.group[:size][fit])
+                fit[row] = class_volumes.is_selected(self._requirements, int(row))
+        self._counted = np.where(fit, class_volumes.group[:size], _NOT_COUNTED).astype(np.int32)
+        self.counts = _per_slot(class_volumes, class_volumes.group[:size][fit])
         self.nodes = nodeset.from_mask(self.counts > 0)
 
     def _recount(self, rows: list[int]) -> None:
-        shelves = self._shelves
-        self._threshold = shelves.threshold(self._size)
-        self._kinds += [self._wish.admits(kind) for kind in shelves.kinds.contents[len(self._kinds) :]]
+        class_volumes = self._class_volumes
+        self._threshold = class_volumes.threshold(self._size)
+        self._kinds += [self._requirements.admits(kind) for kind in class_volumes.kinds.contents[len(self._kinds) :]]
         if max(rows) >= len(self._counted):
-            more = np.full(len(shelves.rank) - len(self._counted), _NOT_COUNTED, dtype=np.int32)
+            more = np.full(len(class_volumes.rank) - len(self._counted), _NOT_COUNTED, dtype=np.int32)
             self._counted = np.concatenate((self._counted, more))
         if len(rows) > _FEW:
             self._recount_many(np.array(rows, dtype=np.intp))
             return
         for row in rows:
-            now = int(shelves.group[row]) if self._is_fit(row) else _NOT_COUNTED
+            now = int(class_volumes.group[row]) if self._is_fit(row) else _NOT_COUNTED
             before = int(self._counted[row])
             if now == before:
                 continue
@@ -354,37 +354,37 @@ class FittingVolumes:
                 self._add(now, 1)
 
     def _is_fit(self, row: int) -> bool:
-        shelves = self._shelves
+        class_volumes = self._class_volumes
         return bool(
-            shelves.free[row]
-            and shelves.rank[row] >= self._threshold
-            and self._kinds[shelves.kind[row]]
-            and shelves.is_selected(self._wish, row)
+            class_volumes.free[row]
+            and class_volumes.rank[row] >= self._threshold
+            and self._kinds[class_volumes.kind[row]]
+            and class_volumes.is_selected(self._requirements, row)
         )
 
     def _recount_many(self, rows: npt.NDArray[np.intp]) -> None:
-        shelves = self._shelves
-        fit = shelves.free[rows] & (shelves.rank[rows] >= self._threshold)
-        fit &= np.array(self._kinds, dtype=np.bool_)[shelves.kind[rows]]
-        if self._wish.selector:
+        class_volumes = self._class_volumes
+        fit = class_volumes.free[rows] & (class_volumes.rank[rows] >= self._threshold)
+        fit &= np.array(self._kinds, dtype=np.bool_)[class_volumes.kind[rows]]
+        if self._requirements.selector:
             for at in np.flatnonzero(fit):
-                fit[at] = shelves.is_selected(self._wish, int(rows[at]))
-        now = np.where(fit, shelves.group[rows], _NOT_COUNTED)
+                fit[at] = class_volumes.is_selected(self._requirements, int(rows[at]))
+        now = np.where(fit, class_volumes.group[rows], _NOT_COUNTED)
         before = self._counted[rows]
         differs = now != before
         self._counted[rows] = now
         for locals_, by in ((before[differs], -1), (now[differs], 1)):
             there = locals_[locals_ != _NOT_COUNTED]
-            slots = shelves.slots_of_groups()[there]
+            slots = class_volumes.slots_of_groups()[there]
             np.add.at(self.counts, slots[slots >= 0], by)
             for group in there[slots < 0]:
-                nodes = shelves.local_groups.contents[group].nodes
+                nodes = class_volumes.local_groups.contents[group].nodes
                 if nodes:
                     self.counts[nodeset.to_mask(nodes, len(self.counts))] += by
         self.nodes = nodeset.from_mask(self.counts > 0)
 
     def _add(self, local: int, by: int) -> None:
-        group = self._shelves.local_groups.contents[local]
+        group = self._class_volumes.local_groups.contents[local]
         if group.slot >= 0:
             slot = group.slot
             self.counts[slot] += by
@@ -399,21 +399,21 @@ class FittingVolumes:
 
 def together(fits: Sequence[FittingVolumes]) -> npt.NDArray[np.int32]:
     """Per slot how many volumes there are that fit any of these; all of one class, and caught up. O(volumes) in NumPy."""
-    shelves = fits[0]._shelves  # noqa: SLF001 (it is one of its kind)
+    class_volumes = fits[0]._class_volumes  # noqa: SLF001 (it is one of its kind)
     counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
     for one in fits:
         np.maximum(counted[: len(one._counted)], one._counted, out=counted[: len(one._counted)])  # noqa: SLF001
-    return _per_slot(shelves, counted[counted != _NOT_COUNTED])
+    return _per_slot(class_volumes, counted[counted != _NOT_COUNTED])
 
 
-def _per_slot(shelves: ClassVolumes, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _per_slot(class_volumes: ClassVolumes, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """One entry per volume, its local group → how many volumes per slot."""
-    per_group = np.bincount(groups, minlength=len(shelves.local_groups))
-    slots, capacity = shelves.slots_of_groups(), shelves.nodes.capacity
+    per_group = np.bincount(groups, minlength=len(class_volumes.local_groups))
+    slots, capacity = class_volumes.slots_of_groups(), class_volumes.nodes.capacity
     single = (slots >= 0) & (per_group > 0)
     counts = np.bincount(slots[single], weights=per_group[single], minlength=capacity).astype(np.int32)
     for group in np.flatnonzero((slots < 0) & (per_group > 0)):
-        nodes = shelves.local_groups.contents[group].nodes
+        nodes = class_volumes.local_groups.contents[group].nodes
         if nodes:
             counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
     return counts
@@ -423,7 +423,10 @@ AVAILABLE: Final = "Available"
 
 
 class PersistentVolumes(AssumeCache[PersistentVolume]):
-    """All volumes as decisions see them: with our own pre-bindings on top."""
+    """All volumes as decisions see them: with our own pre-bindings on top.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/assume_cache.go PVAssumeCache, ListPVs
+    """
 
     def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
         super().__init__("persistentvolumes")
@@ -434,7 +437,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         self._where: dict[str, NodeGroup] = {}
         self._meant_for: dict[str, dict[str, None]] = {}
 
-    def shelves(self, storage_class: str) -> ClassVolumes | None:
+    def class_volumes(self, storage_class: str) -> ClassVolumes | None:
         """The volumes of a class; None if it has none that were ever free."""
         return self._classes.get(storage_class)
 
@@ -461,32 +464,32 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             if before is not None:
                 self._leave(before)
             self._where[now.key] = self._groups.acquire(where_affinity(now.required_nodes))
-        shelves, row = self._places.get(now.key) or (None, -1)
-        if shelves is not None:
-            shelves.set_free(row, is_free=is_free(now))
+        class_volumes, row = self._places.get(now.key) or (None, -1)
+        if class_volumes is not None:
+            class_volumes.set_free(row, is_free=is_free(now))
         elif is_free(now):
             self._enter(now)
 
     def _enter(self, volume: PersistentVolume) -> None:
         """A row of its class, from the first moment that it is free."""
-        shelves = self._classes.get(volume.storage_class)
-        if shelves is None:
-            shelves = self._classes[volume.storage_class] = ClassVolumes(self._nodes, self._groups)
-        row = shelves.add(
+        class_volumes = self._classes.get(volume.storage_class)
+        if class_volumes is None:
+            class_volumes = self._classes[volume.storage_class] = ClassVolumes(self._nodes, self._groups)
+        row = class_volumes.add(
             volume.key,
             self._where[volume.key],
             volume.capacity.nano,
             kind=_kind(volume),
             labels=volume.metadata.labels,
         )
-        shelves.set_free(row, is_free=True)
-        self._places[volume.key] = shelves, row
+        class_volumes.set_free(row, is_free=True)
+        self._places[volume.key] = class_volumes, row
 
     def _leave(self, volume: PersistentVolume) -> None:
-        shelves, row = self._places.pop(volume.key, (None, -1))
-        if shelves is not None:
-            shelves.remove(row)
-            if shelves.is_empty:
+        class_volumes, row = self._places.pop(volume.key, (None, -1))
+        if class_volumes is not None:
+            class_volumes.remove(row)
+            if class_volumes.is_empty:
                 del self._classes[volume.storage_class]
         self._groups.release(self._where.pop(volume.key))
 

@@ -81,7 +81,10 @@ class KnownClass(NamedTuple):
 
 
 class AssumedClaims(AssumeCache[PersistentVolumeClaim]):
-    """All claims as decisions see them: with our own selected nodes on top."""
+    """All claims as decisions see them: with our own selected nodes on top.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/assume_cache.go PVCAssumeCache
+    """
 
     def __init__(self, changed: Callable[[PersistentVolumeClaim | None, PersistentVolumeClaim | None], None]) -> None:
         """`changed` is called at each change, with the claim before and now."""
@@ -109,7 +112,7 @@ class Volumes:
         self.claims = AssumedClaims(self._claim_changed)
         self.volumes = PersistentVolumes(nodes, self.groups)
         self.capacities = Capacities(nodes, self.groups, SharedPools(self._provisioner_of))
-        self.ledger = CapacityReservations(
+        self.reservations = CapacityReservations(
             nodes, self.capacities, claims=self.claims, volumes=self.volumes, clock=clock
         )
         self.classes: dict[str, KnownClass] = {}
@@ -144,7 +147,7 @@ class Volumes:
     def bytes_in_flight(self) -> dict[str, int]:
         """By class, those included of which nothing is on its way: for the gauge."""
         made = (name for name, known in self.classes.items() if not known.is_static)
-        return dict.fromkeys(made, 0) | self.ledger.bytes_in_flight()
+        return dict.fromkeys(made, 0) | self.reservations.bytes_in_flight()
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class Volumes:
         is_new = self.volumes.get_api(volume.key) is None
         self.volumes.set(volume)
         if volume.spec.claim_ref is not None:
-            self.ledger.volume_came(volume.spec.claim_ref.key, is_new=is_new)
+            self.reservations.volume_came(volume.spec.claim_ref.key, is_new=is_new)
 
     def set_class(self, storage_class: StorageClass) -> None:
         """A class came or changed."""
@@ -189,7 +192,7 @@ class Volumes:
         return self._migrated.get(plugin, EMPTY)
 
     def _claim_changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
-        self.ledger.claim_changed(before, now)
+        self.reservations.claim_changed(before, now)
 
     def _provisioner_of(self, storage_class: str) -> str:
         known = self.classes.get(storage_class)

@@ -1,4 +1,7 @@
-"""Named formats of texts: `format.dns1123Label().validate(s)`, with the API server's reasons."""
+"""Named formats of texts: `format.dns1123Label().validate(s)`, with the API server's reasons.
+
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/format.go Format
+"""
 
 from __future__ import annotations
 

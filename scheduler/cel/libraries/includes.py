@@ -5,7 +5,7 @@ Kubernetes' authorizer library, declared only: `authorizer.path("/healthz").chec
 A device selector has no variable of these types, so no function is ever called. The declarations still decide which
 expressions compile, for an argument of type `dyn` fits them, and which words the compiler uses.
 
-Upstream: k8s.io/apiserver/pkg/cel/library/authz.go.
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/authz.go Authz
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Lists: cel-go's lists extension in its version 3, Kubernetes' own functions on lists, and sets."""
+"""Lists: cel-go's lists extension in its version 3, Kubernetes' own functions on lists, and sets.
+
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/lists.go Lists
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Addresses and networks: `ip("10.0.0.1")`, `cidr("10.0.0.0/8")`. No zones, and no IPv4 inside IPv6."""
+"""Addresses and networks: `ip("10.0.0.1")`, `cidr("10.0.0.0/8")`. No zones, and no IPv4 inside IPv6.
+
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/ip.go IP
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Kubernetes' quantities: `quantity("10Gi")`.
 
 Kubernetes' quantities as selectors see them: upstream's own numbers, of which it calls only some integers.
+
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/quantity.go Quantity
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Kubernetes' versions: `semver("1.2.3")`."""
+"""Kubernetes' versions: `semver("1.2.3")`.
+
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/semverlib.go SemverLib
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""URLs as Go's net/url reads them: `url("https://example.com/a?b=c")`."""
+"""URLs as Go's net/url reads them: `url("https://example.com/a?b=c")`.
+
+Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/urls.go URLs
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,12 @@ class ApiWriter(Sender):
     ) -> None:
         super().__init__(transport, throttle, clock, may_write=may_write)
         self.device_claims = ResourceClaimWrites(
-            transport, throttle, clock, may_write=may_write, claims_version=claims_version, lane=self._lane
+            transport,
+            throttle,
+            clock,
+            may_write=may_write,
+            claims_version=claims_version,
+            requests_in_flight=self._requests_in_flight,
         )
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
         self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
@@ -162,12 +167,12 @@ class ApiWriter(Sender):
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
         self._check_fence()
-        self._lane.urgent_enters()
+        self._requests_in_flight.urgent_enters()
         try:
             path = _pod_path(metadata.namespace, metadata.name) + "/binding"
             await self._transport.post(path, body, before_sending=self._check_fence)
         finally:
-            self._lane.urgent_leaves()
+            self._requests_in_flight.urgent_leaves()
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
@@ -197,12 +202,12 @@ class ApiWriter(Sender):
         """
         body = _encode({"preconditions": {"uid": pod.metadata.uid}})
         self._check_fence()
-        self._lane.urgent_enters()
+        self._requests_in_flight.urgent_enters()
         try:
             path = _pod_path(pod.metadata.namespace, pod.metadata.name)
             await self._transport.delete(path, body, before_sending=self._check_fence)
         finally:
-            self._lane.urgent_leaves()
+            self._requests_in_flight.urgent_leaves()
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
@@ -265,13 +270,13 @@ class ApiWriter(Sender):
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""
         path = _events_path(namespace)
-        await self._lane.event_enters()
+        await self._requests_in_flight.event_enters()
         try:
             await self._sent(
                 lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
             )
         finally:
-            self._lane.event_leaves()
+            self._requests_in_flight.event_leaves()
 
     async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
         """Say how often an Event happened by now. Precondition: it still exists (`NotFound` once it has expired).
@@ -288,7 +293,7 @@ class ApiWriter(Sender):
     async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
         """For what may be repeated after an answer that was lost. What a pod's place waits for goes before events."""
         if is_urgent:
-            self._lane.urgent_enters()
+            self._requests_in_flight.urgent_enters()
         try:
             retry = Retry(self._clock, first_s=0.01, factor=5.0, tries=_STATUS_TRIES)
             while True:
@@ -300,7 +305,7 @@ class ApiWriter(Sender):
                     await retry.pause(error)
         finally:
             if is_urgent:
-                self._lane.urgent_leaves()
+                self._requests_in_flight.urgent_leaves()
 
     async def _patch(self, path: str, body: bytes) -> None:
         await self._sent(

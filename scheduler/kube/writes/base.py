@@ -48,7 +48,7 @@ class Sender:
 
     `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
     more when it leaves: once it says no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
-    Writers that share a `lane` let urgent requests of each other go first.
+    Writers that share a `requests_in_flight` let urgent requests of each other go first.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Sender:
         clock: Clock,
         *,
         may_write: Callable[[], bool] = always,
-        lane: RequestsInFlight | None = None,
+        requests_in_flight: RequestsInFlight | None = None,
     ) -> None:
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
         self._may_write = may_write
-        self._lane = lane or RequestsInFlight()
+        self._requests_in_flight = requests_in_flight or RequestsInFlight()
 
     async def _read(self, path: str, accept: str = JSON) -> bytes | None:
         """From the server's storage rather than its cache; None when it is gone."""
@@ -108,11 +108,11 @@ class Sender:
     async def _once(self, send: Callable[[], Awaitable[bytes]]) -> bytes:
         await self._throttle.take(urgent=True)
         self._check_fence()
-        self._lane.urgent_enters()
+        self._requests_in_flight.urgent_enters()
         try:
             return await send()
         finally:
-            self._lane.urgent_leaves()
+            self._requests_in_flight.urgent_leaves()
 
     def may_write(self) -> bool:
         """Whether this process leads, as far as it knows."""

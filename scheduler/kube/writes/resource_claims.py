@@ -56,9 +56,9 @@ class ResourceClaimWrites(Sender):
         *,
         may_write: Callable[[], bool] = always,
         claims_version: Callable[[], str] = newest,
-        lane: RequestsInFlight | None = None,
+        requests_in_flight: RequestsInFlight | None = None,
     ) -> None:
-        super().__init__(transport, throttle, clock, may_write=may_write, lane=lane)
+        super().__init__(transport, throttle, clock, may_write=may_write, requests_in_flight=requests_in_flight)
         self._claims_version = claims_version
         self._resource_claims: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
 

@@ -7,6 +7,8 @@ The dry run: what would have to leave each node, remembered for as long as the n
 A burst of pods of one shape asks about the same nodes again and again; only those that changed are asked anew. What is
 remembered hangs on the node alone. Where a filter looks beyond it (spread, pod affinity), only refusals by the filters
 before that one are remembered: if those refuse the node without all its victims, no other filter is asked.
+
+Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go SelectVictimsOnNode
 """
 
 from __future__ import annotations
@@ -103,7 +105,10 @@ class _Kept:
 
 
 class Evaluator:
-    """Node by node. Changes nothing."""
+    """Node by node. Changes nothing.
+
+    Upstream: pkg/scheduler/framework/preemption/preemption.go DryRunPreemption
+    """
 
     def __init__(self, cluster: Cluster, rule: VictimRule) -> None:
         self._cluster = cluster

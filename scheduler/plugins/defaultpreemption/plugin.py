@@ -1,4 +1,7 @@
-"""DefaultPreemption at its extension points (docs/spec/core.md §3.10)."""
+"""DefaultPreemption at its extension points (docs/spec/core.md §3.10).
+
+Upstream: pkg/scheduler/framework/preemption/preemption.go Evaluator, Preempt
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ _WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preempt
 
 
 class DefaultPreemption:
-    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions happen in the background."""
+    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions happen in the background.
+
+    Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go DefaultPreemption, PostFilter
+    """
 
     name: Final = PLUGIN
     reads: Final = frozenset({"PodDisruptionBudget"})

@@ -32,7 +32,7 @@ _TERMS_MAX: Final = 64
 def results(
     demand: ClaimsToAllocate,
     picked: Sequence[Picked],
-    seats: NodeDevices,
+    node_devices: NodeDevices,
     *,
     node_name: str,
     names: Sequence[str],
@@ -42,10 +42,12 @@ def results(
     out = []
     for c, claim in enumerate(demand.claims):
         mine = [each for each in picked if each.claim == c]
-        devices = tuple(_result(each, seats, chance) for each in mine)
+        devices = tuple(_result(each, node_devices, chance) for each in mine)
         try:
             selector = node_selector(
-                [seats.devices[each.number] for each in mine], node_name, merges_terms=seats.rules.merges_terms
+                [node_devices.devices[each.number] for each in mine],
+                node_name,
+                merges_terms=node_devices.rules.merges_terms,
             )
         except ValueError as error:
             name = names[c].rpartition("/")[2]
@@ -54,9 +56,9 @@ def results(
     return tuple(out)
 
 
-def _result(picked: Picked, seats: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
-    published, spec = seats.devices[picked.number], picked.ask.spec
-    device, binding = published.device, seats.rules.binding
+def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
+    published, spec = node_devices.devices[picked.number], picked.ask.spec
+    device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
     share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(

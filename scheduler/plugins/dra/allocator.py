@@ -87,15 +87,18 @@ Order: TypeAlias = Callable[[int, RequestData], Sequence[int]]
 
 
 class Allocator:
-    """One node, once. `steps` counts how often a device was tried."""
+    """One node, once. `steps` counts how often a device was tried.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/allocator.go Allocator
+    """
 
     def __init__(
-        self, demand: ClaimsToAllocate, seats: NodeDevices, names: Sequence[str], *, order: Order | None = None
+        self, demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[str], *, order: Order | None = None
     ) -> None:
         """`names` are the claims' for messages."""
         self.steps = 0
         self._demand = demand
-        self._seats = seats
+        self._node_devices = node_devices
         self._names = names
         self._order = order
         self._lists: dict[int, list[int]] = {}
@@ -110,7 +113,7 @@ class Allocator:
         self._stack: list[_Choice] = []
         self._failed_claim = 0
         self._hopeless: dict[object, _Outcome] = {}
-        self._bounds = Bounds(demand, seats, self._lists)
+        self._bounds = Bounds(demand, node_devices, self._lists)
         self._rests: dict[tuple[int, int], list[int]] = {}
         self._risk = NO_RISK
         self._may_reorder = True
@@ -128,13 +131,13 @@ class Allocator:
         """The same, bit by bit, for some take long all the same: who drives it decides when it rests, and when it ends."""
         for ask in {id(ask.selectors): ask for _, _, ask in self._demand.asks}.values():
             if ask.selectors is not None:
-                yield from ask.selectors.evaluating(each.kind for each in self._seats.devices)
-        self._lists.update(check(self._demand, self._seats, self._names))
-        self._risk = risk_of(self._demand, self._seats, self._lists)
+                yield from ask.selectors.evaluating(each.kind for each in self._node_devices.devices)
+        self._lists.update(check(self._demand, self._node_devices, self._names))
+        self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
         if (yield from self._search()):
             return self._picked
-        if self._seats.has_invalid:
+        if self._node_devices.has_invalid:
             raise FailedOnNode("invalid resource pools were encountered")
         return None
 
@@ -228,7 +231,7 @@ class Allocator:
         return False
 
     def _now(self, c: int) -> SearchState:
-        used, own = self._placed | self._seats.used, self._allocating[c]
+        used, own = self._placed | self._node_devices.used, self._allocating[c]
         return SearchState(used, own, self._known[c], self._taking, self._left_in)
 
     def _can_alone(self, c: int) -> Work[bool]:
@@ -237,7 +240,7 @@ class Allocator:
         if len(claims) == 1:
             return True
         demand = replace(self._demand, claims=(claims[c],))
-        alone = Allocator(demand, self._seats, (self._names[c],))
+        alone = Allocator(demand, self._node_devices, (self._names[c],))
         alone._lists.update(self._lists)
         found = True
         with contextlib.suppress(AllocationError):  # which says nothing: with the others it may never come to that
@@ -300,8 +303,8 @@ class Allocator:
             if self._order is not None and self._may_reorder:
                 self._orders[key] = self._order(c, ask)
             else:
-                mask = self._seats.selectable(ask).mask
-                self._orders[key] = [n for n in range(len(self._seats.devices)) if mask >> n & 1]
+                mask = self._node_devices.selectable(ask).mask
+                self._orders[key] = [n for n in range(len(self._node_devices.devices)) if mask >> n & 1]
         return self._orders[key]
 
     def _rest_of(self, c: int, ask: RequestData, start: int) -> int:
@@ -384,10 +387,10 @@ class Allocator:
     def _take(self, choice: _Choice, ask: RequestData, number: int) -> _Undo | None:
         """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
         self.steps += 1
-        seats, c = self._seats, choice.position.claim
-        shared = bool(seats.shared >> number & 1)
-        if number in seats.selectable(ask).faults:
-            raise fault_error(seats.selectable(ask).faults[number], self._names[c], ask)
+        node_devices, c = self._node_devices, choice.position.claim
+        shared = bool(node_devices.shared >> number & 1)
+        if number in node_devices.selectable(ask).faults:
+            raise fault_error(node_devices.selectable(ask).faults[number], self._names[c], ask)
         taking = self._taking.get(number, {})
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
@@ -395,31 +398,33 @@ class Allocator:
             if twin in choice.tried:
                 return None
             choice.tried.add(twin)
-        if seats.rules.consumable and not choice.must and not seats.fits(ask, number, taking):
+        if node_devices.rules.consumable and not choice.must and not node_devices.fits(ask, number, taking):
             return None
-        if not seats.may_draw(number):
+        if not node_devices.may_draw(number):
             return None
-        draws = not (shared and (number in self._taking or seats.has_shares(number)))
-        if draws and not self._has_counters_for(number):
+        draws = not (shared and (number in self._taking or node_devices.has_shares(number)))
+        if draws and not self._check_available_counters(number):
             return None
-        if not seats.is_tolerated(ask, number):
+        if not node_devices.is_tolerated(ask, number):
             return None
         known = self._constrained(choice, number)
-        if known is None or (seats.rules.consumable and choice.must and not seats.fits(ask, number, taking)):
+        if known is None or (
+            node_devices.rules.consumable and choice.must and not node_devices.fits(ask, number, taking)
+        ):
             return None
         return self._book(choice, number, known, shared=shared, draws=draws)
 
     def _is_free(self, ask: RequestData, c: int, number: int) -> bool:
         if ask.is_admin:
             return not self._allocating[c] >> number & 1
-        return not (self._placed | self._seats.used) >> number & 1
+        return not (self._placed | self._node_devices.used) >> number & 1
 
-    def _has_counters_for(self, number: int) -> bool:
+    def _check_available_counters(self, number: int) -> bool:
         """After adding it every counter of the pool must be in the clear (§4.8)."""
-        device = self._seats.devices[number].device
+        device = self._node_devices.devices[number].device
         if not device.consumes_counters:
             return True
-        left = self._left_in(self._seats.pool_of[number])
+        left = self._left_in(self._node_devices.pool_of[number])
         wanted: dict[tuple[str, str], int] = {}
         for each in device.consumes_counters:
             for counter, amount in each.counters.items():
@@ -429,7 +434,7 @@ class Allocator:
     def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
         left = self._left.get(pool)
         if left is None:
-            left = self._left[pool] = self._seats.left_in(pool)
+            left = self._left[pool] = self._node_devices.left_in(pool)
         return left
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
@@ -440,12 +445,12 @@ class Allocator:
         for at, constraint in enumerate(claim.constraints):
             if not constraint.concerns(ask.request, ask.full_name):
                 continue
-            now = constraint.add(known[at], self._seats.kind(number))
+            now = constraint.add(known[at], self._node_devices.kind(number))
             if now is None:
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {ask.own_name}: cannot add device "
-                        f"{self._seats.devices[number].id} because a claim constraint would not be satisfied"
+                        f"{self._node_devices.devices[number].id} because a claim constraint would not be satisfied"
                     )
                 return None
             known = (*known[:at], now, *known[at + 1 :])
@@ -457,14 +462,14 @@ class Allocator:
         assert ask is not None
         amounts = None
         if shared:
-            amounts = self._seats.amounts(ask, number) or {}
+            amounts = self._node_devices.amounts(ask, number) or {}
             taking = self._taking.setdefault(number, {})
             for name, amount in amounts.items():
                 taking[name] = taking.get(name, 0) + amount
         else:
             self._allocating[c] |= 1 << number
             self._placed |= 1 << number
-        drawn_in = self._seats.pool_of[number] if draws else -1
+        drawn_in = self._node_devices.pool_of[number] if draws else -1
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
         picked = Picked(c, r, ask, number, amounts)
@@ -494,7 +499,7 @@ class Allocator:
             taking[name] -= amount
 
     def _draw(self, number: int, pool: int, sign: int) -> None:
-        device = self._seats.devices[number].device
+        device = self._node_devices.devices[number].device
         if not device.consumes_counters:
             return
         left = self._left[pool]

@@ -48,7 +48,7 @@ class ClaimReleaser:
         self._is_thorough = is_thorough
 
     def free(
-        self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim], errands: BackgroundWrites
+        self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim], background: BackgroundWrites
     ) -> str:
         """Devices of claims that keep the pod from running anywhere. Returns what upstream says of it.
 
@@ -61,33 +61,35 @@ class ClaimReleaser:
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
         freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
         for claim in freed:
-            errands.run(
+            background.run(
                 partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key, uid=claim.uid
             )
         if self._is_thorough:
-            self._release((claim for claim in known.claims if claim not in freed), pod, errands)
+            self._release((claim for claim in known.claims if claim not in freed), pod, background)
         if idle:
             return FREED
         if known.stale is not None:
             stale = known.stale
-            errands.run(partial(self._maker.remove, stale), f"delete claim {stale.key}", about=stale.key, uid=stale.uid)
+            background.run(
+                partial(self._maker.remove, stale), f"delete claim {stale.key}", about=stale.key, uid=stale.uid
+            )
             return DELETED
         return NOT_HELPED
 
-    def take_back(self, known: DeviceState, pod: PodInfo, errands: BackgroundWrites) -> None:
+    def take_back(self, known: DeviceState, pod: PodInfo, background: BackgroundWrites) -> None:
         """Everything that the attempt has taken. Safe to repeat."""
         self.land(known)
         is_bound = self._is_bound(pod)  # by somebody else, meanwhile: it runs with what its claims have
-        self._maker.unmake(pod.pod, known, errands, kept=self._named_made(pod) if is_bound else "")
+        self._maker.unmake(pod.pod, known, background, kept=self._named_made(pod) if is_bound else "")
         if is_bound:
             return
         useless = {claim.uid: claim for claim in self._useless(known, pod)}
         for claim in useless.values():
-            errands.run(
+            background.run(
                 partial(self._writer.deallocate, claim), f"deallocate claim {claim.key}", about=claim.key, uid=claim.uid
             )
         known.claims = tuple(claim for claim in known.claims if claim.uid not in useless)
-        self._release(known.claims, pod, errands)
+        self._release(known.claims, pod, background)
 
     def _named_made(self, pod: PodInfo) -> str:
         """The claim for extended resources that the pod's status names."""
@@ -106,13 +108,13 @@ class ClaimReleaser:
             if not not_owned(pod.pod, latest) and len(latest.status.reserved_for) == 1:
                 yield latest
 
-    def _release(self, claims: Iterable[ResourceClaim], pod: PodInfo, errands: BackgroundWrites) -> None:
+    def _release(self, claims: Iterable[ResourceClaim], pod: PodInfo, background: BackgroundWrites) -> None:
         for claim in claims:
             latest = self._devices.claims.get(claim.key)
             if latest is None or latest.uid != claim.uid or not latest.is_reserved_for(pod.uid):
                 continue
             what = f"release claim {claim.key} from pod {pod.key} ({pod.uid})"
-            errands.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key, uid=claim.uid)
+            background.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key, uid=claim.uid)
 
     def land(self, known: DeviceState) -> None:
         """Nothing of the attempt is in flight any more: it is written, or it will never be."""
@@ -131,9 +133,9 @@ class ClaimBinder:
         devices, ours, metrics = handle.cluster.devices, handle.ours, handle.device_metrics
         looks_twice = ours.device_double_check == "on"
         cluster = handle.cluster
-        clashes = None
+        conflicts = None
         if looks_twice:
-            clashes = DeviceConflicts(
+            conflicts = DeviceConflicts(
                 devices, runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid)
             )
         self._heeds_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
@@ -147,7 +149,7 @@ class ClaimBinder:
             chance=handle.chance,
             metrics=metrics,
             stamps=self._heeds_conditions,
-            clashes=clashes,
+            conflicts=conflicts,
         )
         if looks_twice:
             self._writer.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, WrittenAllocation])
@@ -171,12 +173,12 @@ class ClaimBinder:
             devices,
             self._writer,
             Precedence(handle.writer.device_claims, handle.clock),
-            clashes=clashes,
+            conflicts=conflicts,
             clock=handle.clock,
             metrics=metrics,
         )
-        self._errands = handle.kept(
-            "DynamicResources.errands",
+        self._background = handle.kept(
+            "DynamicResources.background",
             lambda: BackgroundWrites(handle.clock, given_up=devices.claims.ask_again, errors=handle.errors),
         )
         self._giver = ClaimReleaser(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
@@ -186,7 +188,7 @@ class ClaimBinder:
 
         Raises ClaimError, ApiError. May be cancelled between two writes.
         """
-        await self._errands.done(claim.key for claim in known.claims)
+        await self._background.done(claim.key for claim in known.claims)
         self._check_names(known, pod)
         written = []
         for claim in known.claims:
@@ -210,11 +212,11 @@ class ClaimBinder:
 
     def take_back(self, known: DeviceState, pod: PodInfo) -> None:
         """What is in flight at once, reservations that are written in the background (§3.8)."""
-        self._giver.take_back(known, pod, self._errands)
+        self._giver.take_back(known, pod, self._background)
 
     def free(self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim]) -> str:
         """Give devices back, in the background, that keep the pod from running anywhere; how upstream says it (§3.5)."""
-        return self._giver.free(known, pod, useless, self._errands)
+        return self._giver.free(known, pod, useless, self._background)
 
     def is_misled(self, known: DeviceState, pod: PodInfo) -> bool:
         """Whether the pod's status has come to name other claims than those of the attempt: a kubelet goes by what it names.

@@ -1,4 +1,7 @@
-"""Devices that must become ready before the pod is bound: their drivers say so in the claim (docs/spec/dra.md §3.11)."""
+"""Devices that must become ready before the pod is bound: their drivers say so in the claim (docs/spec/dra.md §3.11).
+
+Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go isClaimReadyForBinding, isClaimTimeout
+"""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ class _Option(NamedTuple):
 
 
 def counted(
-    constraint: AllocationConstraint, claim: ClaimToAllocate, seats: NodeDevices, free: Free
+    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
 ) -> ConstraintCount:
     """Count the devices of all requests that the constraint concerns, whatever alternative they take."""
-    requests = list(_options(constraint, claim, seats, free))
+    requests = list(_options(constraint, claim, node_devices, free))
     wanted = sum(min(option.wanted for option in options) for options in requests)
     if not constraint.is_match:
         return ConstraintCount(wanted, _distinct(requests))
@@ -65,7 +65,7 @@ def counted(
 
 
 def _options(
-    constraint: AllocationConstraint, claim: ClaimToAllocate, seats: NodeDevices, free: Free
+    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
 ) -> Iterator[Sequence[_Option]]:
     """The alternatives of each request. A request with an alternative that is not concerned can always evade."""
     for request in claim.requests:
@@ -74,7 +74,7 @@ def _options(
         options = []
         for ask in request.asks:
             numbers = free[ask.full_name]
-            values = {number: constraint.values(seats.kind(number)) or frozenset() for number in numbers}
+            values = {number: constraint.values(node_devices.kind(number)) or frozenset() for number in numbers}
             options.append(_Option(max(1, len(numbers)) if ask.is_all else ask.spec.count, values))
         yield options
 
@@ -111,9 +111,9 @@ class _Want(NamedTuple):
 class Bounds:
     """For one search. `lists` has the devices of each ask for all there are, by its id."""
 
-    def __init__(self, demand: ClaimsToAllocate, seats: NodeDevices, lists: dict[int, list[int]]) -> None:
+    def __init__(self, demand: ClaimsToAllocate, node_devices: NodeDevices, lists: dict[int, list[int]]) -> None:
         self._demand = demand
-        self._seats = seats
+        self._node_devices = node_devices
         self._lists = lists
         self._masks: dict[int, Mask] = {}
         self._buckets: dict[int, dict[Values | None, Mask]] = {}
@@ -123,7 +123,7 @@ class Bounds:
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._draws: dict[int, dict[tuple[str, str], int]] = {}
         self._needed: list[Need] = []
-        self._feasibility = Feasibility(demand, seats, self.buckets, self.draws)
+        self._feasibility = Feasibility(demand, node_devices, self.buckets, self.draws)
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
         self._group_of = {
@@ -152,17 +152,17 @@ class Bounds:
         known = self._masks.get(alike)
         if known is None:
             known = 0
-            for number in bits(self._seats.selectable(ask).mask):
+            for number in bits(self._node_devices.selectable(ask).mask):
                 if self._is_possible(ask, number):
                     known |= 1 << number
             self._masks[alike] = known
         return known
 
     def _is_possible(self, ask: RequestData, number: int) -> bool:
-        seats = self._seats
-        if not seats.is_tolerated(ask, number) or not seats.may_draw(number):
+        node_devices = self._node_devices
+        if not node_devices.is_tolerated(ask, number) or not node_devices.may_draw(number):
             return False
-        return not seats.rules.consumable or seats.fits(ask, number, {})
+        return not node_devices.rules.consumable or node_devices.fits(ask, number, {})
 
     # -- what is alike -------------------------------------------------------------------------------------------------
 
@@ -175,32 +175,32 @@ class Bounds:
         return known
 
     def _likeness(self, number: int) -> Hashable:
-        seats, demand = self._seats, self._demand
+        node_devices, demand = self._node_devices, self._demand
         asks = tuple(
-            (self.mask(ask) >> number & 1, number in seats.selectable(ask).faults)
+            (self.mask(ask) >> number & 1, number in node_devices.selectable(ask).faults)
             for _, _, ask in demand.asks
             if self._alike[id(ask)] == id(ask)
         )
-        kind = seats.kind(number)
+        kind = node_devices.kind(number)
         values: tuple[Hashable, ...] = tuple(
             self._values_of(each, kind) for claim in demand.claims for each in claim.constraints
         )
         if frozenset() in values:
             values = (*values, number)  # counts only if it comes first: like no other
         draws: Hashable = None
-        if seats.devices[number].device.consumes_counters:
-            draws = (seats.pool_of[number], tuple(sorted(self.draws(number).items())))
+        if node_devices.devices[number].device.consumes_counters:
+            draws = (node_devices.pool_of[number], tuple(sorted(self.draws(number).items())))
         shared: Hashable = None
-        if seats.shared >> number & 1:
-            shared = (kind, seats.has_shares(number), tuple(sorted(seats.consumed(number).items())))
-        return asks, values, draws, shared, seats.used >> number & 1
+        if node_devices.shared >> number & 1:
+            shared = (kind, node_devices.has_shares(number), tuple(sorted(node_devices.consumed(number).items())))
+        return asks, values, draws, shared, node_devices.used >> number & 1
 
     def draws(self, number: int) -> dict[tuple[str, str], int]:
         """Return what a device takes of its pool's counters."""
         known = self._draws.get(number)
         if known is None:
             known = self._draws[number] = {}
-            for each in self._seats.devices[number].device.consumes_counters:
+            for each in self._node_devices.devices[number].device.consumes_counters:
                 for counter, amount in each.counters.items():
                     key = each.counter_set, counter
                     known[key] = known.get(key, 0) + amount.value.nano
@@ -213,8 +213,8 @@ class Bounds:
         known = self._buckets.get(id(constraint))
         if known is None:
             known = self._buckets[id(constraint)] = {}
-            for number in range(len(self._seats.devices)):
-                values = self._values_of(constraint, self._seats.kind(number))
+            for number in range(len(self._node_devices.devices)):
+                values = self._values_of(constraint, self._node_devices.kind(number))
                 known[values] = known.get(values, 0) | 1 << number
         return known
 
@@ -247,11 +247,11 @@ class Bounds:
     @cached_property
     def is_solvable(self) -> bool:
         """Whether an integer program says more than counting and matching."""
-        devices = [each.device for each in self._seats.devices]
+        devices = [each.device for each in self._node_devices.devices]
         draws = [amount for number in range(len(devices)) for amount in self.draws(number).values()]
         if self.has_odd_values or any(amount < 0 for amount in draws):
             return False
-        return bool(draws or self._seats.shared or any(claim.constraints for claim in self._demand.claims))
+        return bool(draws or self._node_devices.shared or any(claim.constraints for claim in self._demand.claims))
 
     def solving(self, now: SearchState) -> Work[Witness | SolverAnswer]:
         """Solve the state for which `viable` was called last, in the worker thread."""
@@ -277,17 +277,17 @@ class Bounds:
     def without(self, witness: Witness, request: tuple[int, int], number: int) -> Witness | None:
         """Return the rest of a witness in which the request gets the device or one like it; None if it gets none."""
         mask = witness.get(request, 0)
-        if self._seats.shared >> number & 1:
+        if self._node_devices.shared >> number & 1:
             like = number if mask >> number & 1 else -1
         else:
             twin = self.twin(number)
-            like = next((n for n in bits(mask & ~self._seats.shared) if self.twin(n) == twin), -1)
+            like = next((n for n in bits(mask & ~self._node_devices.shared) if self.twin(n) == twin), -1)
         return {**witness, request: mask ^ 1 << like} if like >= 0 else None
 
     def _still_needed(self, position: Position, rest: Mask, now: SearchState) -> list[Need] | None:
         """What all requests from here on must have, the one under way first; None if that cannot be."""
         needs: list[Need] = []
-        allowed = ~now.used | self._seats.shared
+        allowed = ~now.used | self._node_devices.shared
         for c, requests, is_current in self._open(position):
             wants = self._wants_of(c, requests[0])
             if is_current:
@@ -303,7 +303,7 @@ class Bounds:
 
     def _is_whole(self, need: Need) -> bool:
         """Whether it takes devices that nobody else can have then."""
-        return not need.is_admin and not need.free & self._seats.shared
+        return not need.is_admin and not need.free & self._node_devices.shared
 
     def _is_short(self, need: Need) -> bool:
         return need.free.bit_count() < (need.total if self._is_whole(need) else need.needed)
@@ -338,7 +338,9 @@ class Bounds:
             free = mask & allowed[ask.is_admin]
             if taking:
                 free &= ~sum(
-                    1 << n for n, taken in taking.items() if free >> n & 1 and not self._seats.fits(ask, n, taken)
+                    1 << n
+                    for n, taken in taking.items()
+                    if free >> n & 1 and not self._node_devices.fits(ask, n, taken)
                 )
             if free.bit_count() >= needed and (needed or not ask.is_all):
                 possible.append(ask)

@@ -53,7 +53,10 @@ class WrittenAllocation(NamedTuple):
 
 
 class ClaimWriter:
-    """Writes claims, one at a time per pod, any number of pods beside each other."""
+    """Writes claims, one at a time per pod, any number of pods beside each other.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go bindClaim
+    """
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
@@ -64,16 +67,16 @@ class ClaimWriter:
         chance: random.Random,
         metrics: DeviceMetrics,
         stamps: bool,
-        clashes: DeviceConflicts | None,
+        conflicts: DeviceConflicts | None,
     ) -> None:
-        """`stamps`: allocations carry their time. `clashes`: nothing is given away that others have by now."""
+        """`stamps`: allocations carry their time. `conflicts`: nothing is given away that others have by now."""
         self._devices = devices
         self._writer = writer
         self._clock = clock
         self._chance = chance
         self._metrics = metrics
         self._stamps = stamps
-        self._clashes = clashes
+        self._conflicts = conflicts
         self.unconfirmed: dict[str, WrittenAllocation] = {}
         """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
         self._room = asyncio.Semaphore(WRITES_IN_FLIGHT)
@@ -183,7 +186,7 @@ class ClaimWriter:
     def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None, version: int) -> ResourceClaim:
         """Written, or found to be: what got devices, at this version, has yet to be confirmed."""
         self._assume(claim)
-        if self._clashes is not None and allocation is not None:
+        if self._conflicts is not None and allocation is not None:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
                 there = {each.uid for each in self._devices.claims if each.is_allocated}
                 self.unconfirmed = {uid: at for uid, at in self.unconfirmed.items() if uid in there}
@@ -232,8 +235,8 @@ class ClaimWriter:
             if not same_devices(claim.status.allocation, allocation):
                 raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
             return
-        if self._clashes is not None:
-            problem = self._clashes.ahead(claim, allocation)
+        if self._conflicts is not None:
+            problem = self._conflicts.ahead(claim, allocation)
             if problem:
                 self._metrics.collision()
                 raise ClaimError(problem)

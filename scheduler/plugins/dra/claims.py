@@ -19,7 +19,10 @@ class Unresolved(Exception):
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> tuple[str | None, bool]:
-    """The name, and whether the pod must own the claim; None for one that is not needed. Raises Unresolved (§2.1)."""
+    """The name, and whether the pod must own the claim; None for one that is not needed. Raises Unresolved (§2.1).
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go Name
+    """
     if entry.resource_claim_name is not None:
         return entry.resource_claim_name, False
     if entry.resource_claim_template_name is None:
@@ -49,7 +52,10 @@ def names_others(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
 
 
 def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:
-    """Each claim once, in the order of the entries. Raises Unresolved with the first problem (§2.2)."""
+    """Each claim once, in the order of the entries. Raises Unresolved with the first problem (§2.2).
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go podResourceClaims
+    """
     found: dict[str, ResourceClaim] = {}
     for entry in pod.spec.resource_claims:
         name, must_own = claim_name(pod, entry)

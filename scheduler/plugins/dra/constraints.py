@@ -2,6 +2,8 @@
 
 A constraint is asked with what it knows so far and answers with what it knows then: nothing is changed in place, so to
 undo is to go back to the value before. List attributes are sets; a plain value is a set of one.
+
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go constraint
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ No API server keeps two schedulers from giving one device to two claims, or too 
 first keeps it (`precedence`), and whoever comes later and is too much yields: its devices are given back before its pod is
 bound. By the time when our own watch shows what we wrote, it has shown every allocation that came before. A claim is unconfirmed from its allocation on until that look is over, and every pod that comes to use it meanwhile
 has to look as well: so it makes no difference which of them is cancelled, or can give the devices back. What was allocated
-before we began counts as unconfirmed if something speaks against it (`clashes`) and no pod runs with it.
+before we began counts as unconfirmed if something speaks against it (`conflicts`) and no pod runs with it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class DeviceDoubleCheck:
         writer: ClaimWriter,
         precedence: Precedence,
         *,
-        clashes: DeviceConflicts | None,
+        conflicts: DeviceConflicts | None,
         clock: Clock,
         metrics: DeviceMetrics,
     ) -> None:
-        """`clashes`: None if nothing is looked at."""
+        """`conflicts`: None if nothing is looked at."""
         self._devices = devices
         self._writer = writer
         self._precedence = precedence
-        self._clashes = clashes
+        self._conflicts = conflicts
         self._clock = clock
         self._metrics = metrics
 
@@ -72,14 +72,14 @@ class DeviceDoubleCheck:
         them too), if the claim is gone, and if the watch does not show it in time. Cancelled, the claim stays
         unconfirmed.
         """
-        clashes = self._clashes
-        if clashes is None or (claim.uid not in self._writer.unconfirmed and not _is_doubtful(claim, clashes)):
+        conflicts = self._conflicts
+        if conflicts is None or (claim.uid not in self._writer.unconfirmed and not _is_doubtful(claim, conflicts)):
             return
         seen = await self._shown(claim)
         if seen is None:
             self._forget(claim)
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-        problem = await self._problem(seen, clashes)
+        problem = await self._problem(seen, conflicts)
         if not problem:
             self._forget(claim)
             return
@@ -110,14 +110,14 @@ class DeviceDoubleCheck:
             raise ClaimError(f"claim {claim.key}: the watch is behind")
         return seen
 
-    async def _problem(self, seen: ResourceClaim, clashes: DeviceConflicts) -> str:
+    async def _problem(self, seen: ResourceClaim, conflicts: DeviceConflicts) -> str:
         """What others have been given before, of what the claim has; "" if nothing. Who came later counts for nothing."""
         given = self._writer.unconfirmed.get(seen.uid)
         is_it = given is not None and given.allocation == seen.status.allocation
         allocated_at = given.version if given is not None and is_it else UNKNOWN
         later: set[str] = set()
         earlier: dict[str, AllocationResult | None] = {}
-        while (clash := clashes.shown(seen, but=later)) is not None:
+        while (clash := conflicts.shown(seen, but=later)) is not None:
             others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(clash.others)}
             new = {uid: each for uid, each in others.items() if uid not in earlier or earlier[uid] != _devices_of(each)}
             if not new:
@@ -155,9 +155,9 @@ def _devices_of(claim: ResourceClaim | None) -> AllocationResult | None:
     return claim.status.allocation if claim is not None else None
 
 
-def _is_doubtful(claim: ResourceClaim, clashes: DeviceConflicts) -> bool:
+def _is_doubtful(claim: ResourceClaim, conflicts: DeviceConflicts) -> bool:
     """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
 
     As long as nobody runs with the devices it costs little to yield to whoever was first.
     """
-    return not clashes.somebody_runs(claim) and clashes.shown(claim) is not None
+    return not conflicts.somebody_runs(claim) and conflicts.shown(claim) is not None

@@ -84,12 +84,12 @@ class ErrorNodes:
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return False
-        content, sight = kind.key[0], kind.sight
+        content, visible_pools = kind.key[0], kind.visible_pools
         if content not in counts:
             counts[content] = yield from tracked.count(self._on_nodes.own_pools(slot))
-        if sight not in counts:
-            counts[sight] = yield from tracked.count(sight.views)
-        return counts[content] + counts[sight] > tracked.above
+        if visible_pools not in counts:
+            counts[visible_pools] = yield from tracked.count(visible_pools.views)
+        return counts[content] + counts[visible_pools] > tracked.above
 
     def _tracked_for(self, demand: ClaimsToAllocate) -> tuple[_Tracked, ...] | None:
         """None if something is wrong with the demand itself: then each node is in error."""

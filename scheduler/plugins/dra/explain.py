@@ -114,15 +114,19 @@ class DeviceExplanations:
             alike = kind.nodes & nodes
             if alike:
                 slot = alike.bit_length() - 1
-                seats = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+                node_devices = NodeDevices(
+                    slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules
+                )
                 free = {
                     ask.full_name: [
-                        n for n in range(len(seats.devices)) if self._why_not(claim, ask, seats, n) == _FREE
+                        n
+                        for n in range(len(node_devices.devices))
+                        if self._why_not(claim, ask, node_devices, n) == _FREE
                     ]
                     for request in claim.requests
                     for ask in request.asks
                 }
-                counts = [counted(constraint, claim, seats, free) for constraint in claim.constraints]
+                counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
                 out.append((alike.bit_count(), counts))
         return out
 
@@ -132,9 +136,11 @@ class DeviceExplanations:
             alike = kind.nodes & nodes
             if alike:
                 slot = alike.bit_length() - 1
-                seats = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
-                shared = {id(view) for view in kind.sight.views}
-                self._count(tally, claim, ask, seats=seats, shared=shared, nodes=alike.bit_count())
+                node_devices = NodeDevices(
+                    slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules
+                )
+                shared = {id(view) for view in kind.visible_pools.views}
+                self._count(tally, claim, ask, node_devices=node_devices, shared=shared, nodes=alike.bit_count())
         seen = tally.out.total()
         free = tally.out.pop(_FREE, 0)
         return {
@@ -156,44 +162,44 @@ class DeviceExplanations:
         claim: ClaimToAllocate,
         ask: RequestData,
         *,
-        seats: NodeDevices,
+        node_devices: NodeDevices,
         shared: set[int],
         nodes: int,
     ) -> None:
         """`nodes` nodes have devices like this one's; those of the pools `shared` are the same ones everywhere."""
         free = 0
-        for number, each in enumerate(seats.devices):
-            why = self._why_not(claim, ask, seats, number)
+        for number, each in enumerate(node_devices.devices):
+            why = self._why_not(claim, ask, node_devices, number)
             free += why == _FREE
-            if id(seats.pools[seats.pool_of[number]]) not in shared:
+            if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
                 tally.out[why] += nodes
             elif each.id not in tally.shared:
                 tally.shared.add(each.id)
                 tally.out[why] += 1
-        for view in seats.pools:
+        for view in node_devices.pools:
             if view.state is not PoolState.GOOD:
                 what = "pools that are being updated" if view.state is PoolState.INCOMPLETE else "invalid pools"
                 tally.out[what] += nodes if id(view) not in shared else 1
         tally.most = max(tally.most, free)
 
-    def _why_not(self, claim: ClaimToAllocate, ask: RequestData, seats: NodeDevices, number: int) -> str:
-        each = seats.devices[number]
-        if not seats.rules.binding and each.device.binding_conditions:
+    def _why_not(self, claim: ClaimToAllocate, ask: RequestData, node_devices: NodeDevices, number: int) -> str:
+        each = node_devices.devices[number]
+        if not node_devices.rules.binding and each.device.binding_conditions:
             return "binding conditions"
         selected = ask.selectors.of(each.kind) if ask.selectors is not None else False
         if isinstance(selected, SelectorFault):
             return "broken selector"
         if not selected:
-            return self._selector(ask, seats, number)
-        if not usable(each, seats.slot):
+            return self._selector(ask, node_devices, number)
+        if not usable(each, node_devices.slot):
             return "for other nodes"
-        if seats.used >> number & 1 and not ask.is_admin:
+        if node_devices.used >> number & 1 and not ask.is_admin:
             return "in use"
-        if not seats.is_tolerated(ask, number):
+        if not node_devices.is_tolerated(ask, number):
             return "taint"
-        if not self._is_drawable(seats, number):
+        if not self._is_drawable(node_devices, number):
             return "counters"
-        if seats.rules.consumable and not seats.fits(ask, number, {}):
+        if node_devices.rules.consumable and not node_devices.fits(ask, number, {}):
             return "capacity"
         lacking = next(
             (
@@ -205,8 +211,8 @@ class DeviceExplanations:
         )
         return _FREE if lacking is None else f"constraint on {lacking}"
 
-    def _selector(self, ask: RequestData, seats: NodeDevices, number: int) -> str:
-        kind = seats.kind(number)
+    def _selector(self, ask: RequestData, node_devices: NodeDevices, number: int) -> str:
+        kind = node_devices.kind(number)
         if ask.device_class is not None:
             for at, each in enumerate(ask.device_class.spec.selectors):
                 if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
@@ -216,13 +222,13 @@ class DeviceExplanations:
                 return f"selector #{at}"
         return "selector"
 
-    def _is_drawable(self, seats: NodeDevices, number: int) -> bool:
-        if not seats.may_draw(number):
+    def _is_drawable(self, node_devices: NodeDevices, number: int) -> bool:
+        if not node_devices.may_draw(number):
             return False
-        consumes = seats.devices[number].device.consumes_counters
-        if not consumes or seats.has_shares(number):
+        consumes = node_devices.devices[number].device.consumes_counters
+        if not consumes or node_devices.has_shares(number):
             return True
-        left = seats.left_in(seats.pool_of[number])
+        left = node_devices.left_in(node_devices.pool_of[number])
         return all(
             left.get((each.counter_set, counter), 0) >= amount.value.nano
             for each in consumes
@@ -248,14 +254,14 @@ class DeviceExplanations:
     def _breakage(self, variant: Variant, slot: int) -> str:
         if variant.demand is None or slot < 0:
             return ""
-        seats = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+        node_devices = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
         for c, _, ask in variant.demand.asks:
             if ask.selectors is None:
                 continue
-            for number, fault in sorted(seats.selectable(ask).faults.items()):
+            for number, fault in sorted(node_devices.selectable(ask).faults.items()):
                 if fault.is_of_device:
                     whose = f"class {ask.spec.device_class_name}" if fault.of_class else f"request {ask.full_name}"
                     about = f"claim {variant.names[c]}: selector #{fault.at} of {whose}"
                     hint = ", guard it with has() or an optional" if fault.is_missing else ""
-                    return f"{about} breaks on device {seats.devices[number].id}: {fault.text}{hint}"
+                    return f"{about} breaks on device {node_devices.devices[number].id}: {fault.text}{hint}"
         return ""

@@ -3,6 +3,8 @@
 Its devices are in use from Reserve on: under a uid of its own, then as the claim that was made, then as what the watch
 shows, with no moment in between. It is named before it is made, as a server would have done: so it can be asked for once
 more after a lost answer, there is never a second one, and who has made what there is can be read.
+
+Upstream: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go createExtendedResourceClaimInAPI
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class ExtendedResourceClaimWriter:
         await self._remove_others(pod, written)
         return written
 
-    def unmake(self, pod: Pod, known: DeviceState, errands: BackgroundWrites, *, kept: str = "") -> None:
+    def unmake(self, pod: Pod, known: DeviceState, background: BackgroundWrites, *, kept: str = "") -> None:
         """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat.
 
         `kept` is the name of a claim that stays.
@@ -104,7 +106,7 @@ class ExtendedResourceClaimWriter:
         known.special = known.made = None
         known.claims = tuple(claim for claim in known.claims if claim.uid not in found)
         for made in (each for each in found.values() if each.metadata.name != kept):
-            errands.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key, uid=made.uid)
+            background.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key, uid=made.uid)
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
         """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.

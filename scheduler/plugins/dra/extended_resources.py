@@ -160,7 +160,10 @@ def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
 
 
 class ExtendedResources:
-    """The deciding half, of one profile."""
+    """The deciding half, of one profile.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go filterExtendedResources
+    """
 
     def __init__(self, nodes: Nodes, devices: SharedDRAManager, demands: ClaimParser, *, gates: frozenset[str]) -> None:
         self._nodes = nodes

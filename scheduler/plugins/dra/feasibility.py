@@ -132,13 +132,13 @@ class Feasibility:
     def __init__(
         self,
         demand: ClaimsToAllocate,
-        seats: NodeDevices,
+        node_devices: NodeDevices,
         buckets: Callable[[AllocationConstraint], Mapping[Values | None, Mask]],
         draws: Callable[[int], Mapping[tuple[str, str], int]],
     ) -> None:
         """`buckets` groups the devices by their values of a constraint; `draws` gives a device's use of counters."""
         self._demand = demand
-        self._seats = seats
+        self._node_devices = node_devices
         self._buckets = buckets
         self._draws = draws
 
@@ -165,7 +165,7 @@ class Feasibility:
         return [{d: amount for d, x in own.items() if (amount := round(found[x]))} for own in columns]
 
     def _columns(self, program: _Program, need: Need) -> dict[int, int]:
-        shared = self._seats.shared
+        shared = self._node_devices.shared
         return {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(need.free)}
 
     def _count(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
@@ -179,7 +179,7 @@ class Feasibility:
         by_device: dict[int, list[tuple[Need, int]]] = {}
         for need, own in zip(needs, columns, strict=True):
             for d, x in own.items():
-                if not self._seats.shared >> d & 1:
+                if not self._node_devices.shared >> d & 1:
                     by_device.setdefault(d, []).append((need, x))
         for users in by_device.values():
             if len(users) == 1:
@@ -200,28 +200,28 @@ class Feasibility:
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: SearchState
     ) -> dict[int, dict[int, int]]:
         """Limit the capacities of shared devices; return per device the terms that are 1 when it draws on counters."""
-        seats, draws = self._seats, dict[int, dict[int, int]]()
+        node_devices, draws = self._node_devices, dict[int, dict[int, int]]()
         loads: dict[int, dict[str, dict[int, int]]] = {}
         users: dict[int, list[int]] = {}
         for need, own in zip(needs, columns, strict=True):
             for d, x in own.items():
                 users.setdefault(d, []).append(x)
-                if seats.shared >> d & 1:
+                if node_devices.shared >> d & 1:
                     for name, amount in self._least(need, d).items():
                         if amount:
                             loads.setdefault(d, {}).setdefault(name, {})[x] = amount
         for d, xs in users.items():
-            device = seats.devices[d].device
-            is_shared = bool(seats.shared >> d & 1)
+            device = node_devices.devices[d].device
+            is_shared = bool(node_devices.shared >> d & 1)
             in_use: int | None = None
             if device.consumes_counters and not is_shared:
                 draws[d] = dict.fromkeys(xs, 1)
-            elif device.consumes_counters and d not in now.taking and not seats.has_shares(d):
+            elif device.consumes_counters and d not in now.taking and not node_devices.has_shares(d):
                 in_use = program.variable(1)
                 draws[d] = {in_use: 1}
                 for x in xs:
                     program.at_most({x: 1, in_use: -program.upper[x]}, 0)
-            gone, taken = seats.consumed(d), now.taking.get(d, {})
+            gone, taken = node_devices.consumed(d), now.taking.get(d, {})
             for name, terms in loads.get(d, {}).items():
                 left = max(device.capacity[name].value.nano - gone.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
@@ -232,7 +232,7 @@ class Feasibility:
 
     def _least(self, need: Need, d: int) -> dict[str, int]:
         """Return the smallest amounts that an alternative of the need takes of a shared device."""
-        amounts = [each for ask in need.asks if (each := self._seats.amounts(ask, d)) is not None]
+        amounts = [each for ask in need.asks if (each := self._node_devices.amounts(ask, d)) is not None]
         if not amounts:
             return {}
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]}
@@ -240,7 +240,7 @@ class Feasibility:
     def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: SearchState) -> None:
         rows: dict[tuple[int, tuple[str, str]], dict[int, int]] = {}
         for d, terms in draws.items():
-            pool = self._seats.pool_of[d]
+            pool = self._node_devices.pool_of[d]
             left = now.left(pool)
             if any(amount < 0 for amount in left.values()):  # no device of such a pool can draw (§4.8)
                 program.at_most(terms, 0)

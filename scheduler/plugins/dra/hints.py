@@ -47,7 +47,10 @@ _SLICES: Final = "all that becomes of slices"
 
 
 class DynamicResourcesHints:
-    """Those of one profile: topics of waiting pods and of events; but for claims, a hint says that they meet."""
+    """Those of one profile: topics of waiting pods and of events; but for claims, a hint says that they meet.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go EventsToRegister
+    """
 
     def __init__(self, handle: Handle) -> None:
         gates = handle.feature_gates

@@ -120,7 +120,7 @@ class NodeSearches:
             _HERE_MAX
         )
 
-    def seats(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
+    def node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
         """A node's devices, in the use that they are in or in another."""
         return NodeDevices(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
 
@@ -128,7 +128,7 @@ class NodeSearches:
         """What was found out on such nodes for this demand, or for one that may have the very same devices."""
         known: SearchVerdict | None = kind.memo.get(demand)
         if known is not None:
-            return known if known.stamp == kind.sight.stamp else None
+            return known if known.stamp == kind.visible_pools.stamp else None
         problem = self._problem(demand, kind)
         found: Told | None = kind.memo.get(problem) if problem is not None else None
         if found is None:
@@ -165,14 +165,14 @@ class NodeSearches:
         limit_s: float | None = None,
     ) -> Work[SearchVerdict]:
         """For this node, which may see shared pools: those may have other numbers on other nodes. Raises TimedOut."""
-        if not kind.sight.views:
+        if not kind.visible_pools.views:
             return (yield from self.verdict(demand, kind, slot, use=use, limit_s=limit_s))
         work = self._searching_here(demand, kind, slot, use)
         return (yield from self._within(work, self._asked(demand, slot, use), kind, limit_s))
 
     def _asked(self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None) -> Hashable:
         """What is not begun again for a while if it takes too long; of shared pools the kind does not tell in which use."""
-        return demand if use is None else (demand, slot, self.seats(slot, use).in_use)
+        return demand if use is None else (demand, slot, self.node_devices(slot, use).in_use)
 
     def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
         """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
@@ -196,7 +196,7 @@ class NodeSearches:
 
     def _late(self, kind: NodeKind, asked: Hashable) -> _Late | None:
         late: _Late | None = kind.memo.get((TimedOut, asked))
-        return late if late is not None and late.stamp == kind.sight.stamp else None
+        return late if late is not None and late.stamp == kind.visible_pools.stamp else None
 
     def _give_up(self, kind: NodeKind, asked: Hashable, limit_s: float) -> None:
         """What has had more time before is known better already."""
@@ -206,14 +206,14 @@ class NodeSearches:
                 return
             rest_s = min(2 * late.rest_s, LATEST_S)
         again_at = self._clock.now() + rest_s
-        self._remember(kind, (TimedOut, asked), _Late(limit_s, rest_s, again_at, kind.sight.stamp))
+        self._remember(kind, (TimedOut, asked), _Late(limit_s, rest_s, again_at, kind.visible_pools.stamp))
 
     # -- searching -----------------------------------------------------------------------------------------------------
 
     def _searching(
         self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
     ) -> Work[SearchVerdict]:
-        if kind.sight.views:
+        if kind.visible_pools.views:
             verdict = yield from self._searching_here(demand, kind, slot, use)
             self._remember(kind, demand, verdict)
             return verdict
@@ -223,7 +223,7 @@ class NodeSearches:
             if (known := self.known(demand, kind)) is not None:
                 return known
             problem = self._problem(demand, kind)
-        verdict = yield from self._judging(demand, self.seats(slot, use), kind.sight.stamp)
+        verdict = yield from self._judging(demand, self.node_devices(slot, use), kind.visible_pools.stamp)
         self._remember(kind, demand, verdict)
         if problem is not None:
             self._remember(kind, problem, told(verdict, demand))
@@ -233,18 +233,18 @@ class NodeSearches:
         self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
     ) -> Work[SearchVerdict]:
         """The last answer holds as long as all that a search reads of this node is in the same use."""
-        seats = self.seats(slot, use)
+        node_devices = self.node_devices(slot, use)
         last = self._here.get((demand, slot))
-        if last is not None and last[0] is kind and last[1] == seats.in_use:
-            verdict = last[2]._replace(stamp=kind.sight.stamp)
+        if last is not None and last[0] is kind and last[1] == node_devices.in_use:
+            verdict = last[2]._replace(stamp=kind.visible_pools.stamp)
         else:
-            verdict = yield from self._judging(demand, seats, kind.sight.stamp)
-        self._here.put((demand, slot), (kind, seats.in_use, verdict))
+            verdict = yield from self._judging(demand, node_devices, kind.visible_pools.stamp)
+        self._here.put((demand, slot), (kind, node_devices.in_use, verdict))
         return verdict
 
-    def _judging(self, demand: ClaimsToAllocate, seats: NodeDevices, stamp: int) -> Work[SearchVerdict]:
-        order = self._orders(demand, seats) if self._orders is not None else None
-        search = Allocator(demand, seats, placeholders(demand), order=order)
+    def _judging(self, demand: ClaimsToAllocate, node_devices: NodeDevices, stamp: int) -> Work[SearchVerdict]:
+        order = self._orders(demand, node_devices) if self._orders is not None else None
+        search = Allocator(demand, node_devices, placeholders(demand), order=order)
         try:
             picked = yield from search.running()
         except FailedOnNode as error:
@@ -265,7 +265,7 @@ class NodeSearches:
 
     def _problem(self, demand: ClaimsToAllocate, kind: NodeKind) -> Problem | None:
         """What a search on such nodes rests on; None where it cannot be said so briefly, or is not known yet."""
-        if not demand.form or kind.sight.views:
+        if not demand.form or kind.visible_pools.views:
             return None
         memo = kind.key[0].memo
         masks = []
@@ -281,15 +281,15 @@ class NodeSearches:
         if not demand.form:
             return
         memo = kind.key[0].memo
-        seats: NodeDevices | None = None
+        node_devices: NodeDevices | None = None
         for _, _, ask in demand.asks:
             if ask.selectors is None or memo.get(ask.selectors) is not None:
                 continue
-            seats = seats or self.seats(slot)
-            yield from ask.selectors.evaluating(each.kind for each in seats.devices)
+            node_devices = node_devices or self.node_devices(slot)
+            yield from ask.selectors.evaluating(each.kind for each in node_devices.devices)
             if len(memo) > _MEMO_MAX:
                 memo.clear()
-            memo[ask.selectors] = seats.selectable(ask)
+            memo[ask.selectors] = node_devices.selectable(ask)
 
 
 def told(verdict: SearchVerdict, demand: ClaimsToAllocate) -> Told:
@@ -478,7 +478,7 @@ class NodeVerdicts:
             return (yield from self.verdict_if(demand, slot, use, limit_s=limit_s))
         verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
         kind = self._on_nodes.kind(slot)
-        if kind is not None and kind.sight.views and not verdict.refusal:
+        if kind is not None and kind.visible_pools.views and not verdict.refusal:
             verdict = yield from self._searches.here(demand, kind, slot, limit_s=limit_s)
         return verdict
 
@@ -501,8 +501,8 @@ class NodeVerdicts:
         verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s if limit_s is None else limit_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
-        seats = self._searches.seats(slot, use)
-        return results(demand, verdict.picked, seats, node_name=node_name, names=names, chance=chance)
+        node_devices = self._searches.node_devices(slot, use)
+        return results(demand, verdict.picked, node_devices, node_name=node_name, names=names, chance=chance)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

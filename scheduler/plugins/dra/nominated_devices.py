@@ -288,7 +288,7 @@ class NominatedDevices:
         if kind is None:
             return (_Due((), ()),) * len(variants)
         asked = tuple((variant.demand, variant.names) for variant in variants)
-        rests_on = (asked, kind, kind.sight.stamp, self._holders.leaving(as_if), as_if.claims)
+        rests_on = (asked, kind, kind.visible_pools.stamp, self._holders.leaving(as_if), as_if.claims)
         last = self._dues.get(slot)
         if last is None or last.rests_on != rests_on:
             last = self._dues.put(slot, _Dues(rests_on, tuple(self._searched(known, as_if, variants))))
@@ -306,10 +306,10 @@ class NominatedDevices:
         demand = nominated.variant.demand
         assert demand is not None
         kind = self._devices.on_nodes.kind(nominated.slot)
-        views = kind.sight.views if kind is not None else ()
+        views = kind.visible_pools.views if kind is not None else ()
         if kind is None or not views:
             return False
-        answers = self._reached.setdefault(kind.sight, {})
+        answers = self._reached.setdefault(kind.visible_pools, {})
         known = answers.get(demand)
         if known is None:
             if len(answers) >= _REMEMBERED:

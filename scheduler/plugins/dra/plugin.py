@@ -58,7 +58,10 @@ NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
 class DynamicResources:
-    """PreEnqueue, PreFilter, Filter, Verify, PostFilter, Reserve, PreBind."""
+    """PreEnqueue, PreFilter, Filter, Verify, PostFilter, Reserve, PreBind.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go DynamicResources
+    """
 
     name: Final = PLUGIN
     depends_on_pods: Final = False

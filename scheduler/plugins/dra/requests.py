@@ -5,6 +5,8 @@ What the claims of a pod ask for, worked out once and shared by all pods that as
 A demand is free of names: equal specs of claims, of equal classes, are one `ClaimsToAllocate`, whatever the claims are called.
 
 Whether a claim's requests can be asked at all, before any node is looked at (docs/spec/dra.md §3.3).
+
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go requestAccessor
 """
 
 from __future__ import annotations

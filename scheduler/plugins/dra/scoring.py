@@ -30,7 +30,10 @@ def has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
 
 
 class AlternativesScore:
-    """Reads what a search of each node would give, so it searches each kind of nodes."""
+    """Reads what a search of each node would give, so it searches each kind of nodes.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go computeScore
+    """
 
     def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, boards: NodeVerdicts) -> None:
         self._nodes = nodes

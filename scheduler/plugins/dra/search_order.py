@@ -18,26 +18,32 @@ from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
 _Rank: TypeAlias = tuple[float | int, ...]
 
 
-def packing(demand: ClaimsToAllocate, seats: NodeDevices) -> Order:
+def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
     """The order in which a search tries the devices of a node."""
 
     def order(c: int, ask: RequestData) -> Sequence[int]:
-        mask = seats.selectable(ask).mask
-        numbers = [n for n in range(len(seats.devices)) if mask >> n & 1]
+        mask = node_devices.selectable(ask).mask
+        numbers = [n for n in range(len(node_devices.devices)) if mask >> n & 1]
         if len(numbers) < 2:
             return numbers
-        groups = _group_sizes(demand, seats, c, ask, numbers)
+        groups = _group_sizes(demand, node_devices, c, ask, numbers)
         left: dict[int, dict[tuple[str, str], int]] = {}
         return sorted(
             numbers,
-            key=lambda n: (*groups.get(n, ()), *_draw(seats, n, left), *_room(seats, ask, n), _size(seats, n), n),
+            key=lambda n: (
+                *groups.get(n, ()),
+                *_draw(node_devices, n, left),
+                *_room(node_devices, ask, n),
+                _size(node_devices, n),
+                n,
+            ),
         )
 
     return order
 
 
 def _group_sizes(
-    demand: ClaimsToAllocate, seats: NodeDevices, c: int, ask: RequestData, numbers: Sequence[int]
+    demand: ClaimsToAllocate, node_devices: NodeDevices, c: int, ask: RequestData, numbers: Sequence[int]
 ) -> dict[int, _Rank]:
     """Per device: whether its group is too small, and how large it is, for each constraint that wants equal values."""
     claim = demand.claims[c]
@@ -51,9 +57,9 @@ def _group_sizes(
             if any(constraint.concerns(each.request, each.full_name) for each in request.asks)
         )
         sizes: dict[Values | None, int] = {}
-        values = {n: constraint.values(seats.kind(n)) for n in numbers}
+        values = {n: constraint.values(node_devices.kind(n)) for n in numbers}
         for n in numbers:
-            if not seats.used >> n & 1:
+            if not node_devices.used >> n & 1:
                 sizes[values[n]] = sizes.get(values[n], 0) + 1
         for n in numbers:
             size = sizes.get(values[n], 0)
@@ -61,17 +67,17 @@ def _group_sizes(
     return out
 
 
-def _draw(seats: NodeDevices, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
+def _draw(node_devices: NodeDevices, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
     """The largest share of a counter that the device takes, and the least that is left of any it draws on."""
-    consumes = seats.devices[number].device.consumes_counters
+    consumes = node_devices.devices[number].device.consumes_counters
     if not consumes:
         return 0.0, 0.0
-    pool = seats.pool_of[number]
+    pool = node_devices.pool_of[number]
     if pool not in left:
-        left[pool] = seats.left_in(pool)
+        left[pool] = node_devices.left_in(pool)
     share, spare = 0.0, 1.0
     for each in consumes:
-        totals = seats.pools[pool].counters.get(each.counter_set, {})
+        totals = node_devices.pools[pool].counters.get(each.counter_set, {})
         for counter, amount in each.counters.items():
             total = totals.get(counter, 0)
             if total:
@@ -80,12 +86,12 @@ def _draw(seats: NodeDevices, number: int, left: dict[int, dict[tuple[str, str],
     return share, spare
 
 
-def _room(seats: NodeDevices, ask: RequestData, number: int) -> _Rank:
+def _room(node_devices: NodeDevices, ask: RequestData, number: int) -> _Rank:
     """What would be left of a shared device, the tightest of its capacities."""
-    if not seats.shared >> number & 1:
+    if not node_devices.shared >> number & 1:
         return (0.0,)
-    capacity, gone = seats.devices[number].device.capacity, seats.consumed(number)
-    amounts = seats.amounts(ask, number) or {}
+    capacity, gone = node_devices.devices[number].device.capacity, node_devices.consumed(number)
+    amounts = node_devices.amounts(ask, number) or {}
     spare = (
         (capacity[name].value.nano - gone.get(name, 0) - amount) / capacity[name].value.nano
         for name, amount in amounts.items()
@@ -94,6 +100,6 @@ def _room(seats: NodeDevices, ask: RequestData, number: int) -> _Rank:
     return (min(spare, default=0.0),)
 
 
-def _size(seats: NodeDevices, number: int) -> tuple[int, ...]:
+def _size(node_devices: NodeDevices, number: int) -> tuple[int, ...]:
     """All capacities, by name."""
-    return tuple(amount.value.nano for _, amount in sorted(seats.devices[number].device.capacity.items()))
+    return tuple(amount.value.nano for _, amount in sorted(node_devices.devices[number].device.capacity.items()))

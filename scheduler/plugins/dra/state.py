@@ -36,7 +36,10 @@ class Variant(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DeviceState:
-    """One attempt. `claims` are all of the pod's, those allocated already included, the special one last."""
+    """One attempt. `claims` are all of the pod's, those allocated already included, the special one last.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go stateData
+    """
 
     claims: tuple[ResourceClaim, ...] = ()
     variants: tuple[Variant, ...] = ()

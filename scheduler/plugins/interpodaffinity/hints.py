@@ -40,7 +40,10 @@ class _Keys(NamedTuple):
 
 
 class InterPodAffinityHints:
-    """What a profile's InterPodAffinity registers."""
+    """What a profile's InterPodAffinity registers.
+
+    Upstream: pkg/scheduler/framework/plugins/interpodaffinity/plugin.go EventsToRegister
+    """
 
     def __init__(self, nodes: Nodes, rules: AffinityRulesCache, concerning: MatchingTerms) -> None:
         self._nodes = nodes

@@ -31,7 +31,10 @@ _ATTRACTIONS: Final[StateKey[list[_Attraction]]] = StateKey("InterPodAffinity sc
 
 
 class InterPodAffinity:
-    """PreFilter, Filter, PreScore, Score."""
+    """PreFilter, Filter, PreScore, Score.
+
+    Upstream: pkg/scheduler/framework/plugins/interpodaffinity/plugin.go InterPodAffinity
+    """
 
     name: Final = "InterPodAffinity"
     reads: Final = ("Namespace",)

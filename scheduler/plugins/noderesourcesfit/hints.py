@@ -34,7 +34,10 @@ Size: TypeAlias = tuple[str, int]
 
 
 class NodeResourcesFitHints:
-    """The hints of one profile."""
+    """The hints of one profile.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go EventsToRegister
+    """
 
     def __init__(self, ignored: Ignored, served: ServedResources) -> None:
         self._ignored = ignored

@@ -41,7 +41,10 @@ Curve: TypeAlias = npt.NDArray[np.float64]
 
 
 class Strategy:
-    """One configured strategy: pod's demands and a slot, or an index of slots, → 0..100."""
+    """One configured strategy: pod's demands and a slot, or an index of slots, → 0..100.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/resource_allocation.go resourceAllocationScorer
+    """
 
     def __init__(self, config: ScoringStrategy) -> None:
         self.resources = tuple((resource.name, resource.weight) for resource in config.resources)
@@ -121,7 +124,10 @@ _FEW: Final = 4
 
 
 class NodeResourcesFit:
-    """Filter, Score. Scores need no normalisation."""
+    """Filter, Score. Scores need no normalisation.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go Fit
+    """
 
     name: Final = PLUGIN
 

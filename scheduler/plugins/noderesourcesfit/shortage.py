@@ -56,7 +56,10 @@ def checked(requests: Requests, ignored: Ignored) -> tuple[tuple[str, int], ...]
 
 
 class Shortage:
-    """Refusals of all slots for one request; kept fresh slot by slot."""
+    """Refusals of all slots for one request; kept fresh slot by slot.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go fitsRequest
+    """
 
     __slots__ = ("_final", "_nodes", "_rejections", "_served", "_wanted", "groups", "out")
 

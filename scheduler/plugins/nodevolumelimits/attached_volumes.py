@@ -46,7 +46,10 @@ class WantedVolumes(NamedTuple):
 
 
 def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
-    """In the order of the volumes; the first that is wrong decides."""
+    """In the order of the volumes; the first that is wrong decides.
+
+    Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go filterAttachableVolumes
+    """
     names: dict[CSISource, bool] = {}
     own: set[CSISource] = set()
     uses = iter(pod.claims)

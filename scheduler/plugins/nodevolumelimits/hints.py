@@ -28,7 +28,10 @@ _CLAIMS: Final = "pods with claims"
 
 
 class NodeVolumeLimitsHints:
-    """The hints of one profile."""
+    """The hints of one profile.
+
+    Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go EventsToRegister
+    """
 
     def __init__(self, *, is_scaling: bool, as_upstream: bool) -> None:
         self._is_scaling = is_scaling

@@ -27,7 +27,10 @@ _WANTED: Final[StateKey[tuple[int, WantedVolumes]]] = StateKey("nodevolumelimits
 
 
 class NodeVolumeLimits:
-    """PreFilter, Filter."""
+    """PreFilter, Filter.
+
+    Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go CSILimits
+    """
 
     name: Final = PLUGIN
     reads: Final = frozenset(

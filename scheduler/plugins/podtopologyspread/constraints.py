@@ -42,7 +42,10 @@ _KNOWN_MAX: Final = 8192
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
-    """One constraint of one shape of pods."""
+    """One constraint of one shape of pods.
+
+    Upstream: pkg/scheduler/framework/plugins/podtopologyspread/common.go topologySpreadConstraint
+    """
 
     topology_key: str
     max_skew: int

@@ -2,6 +2,8 @@
 
 Everything is read from the counts as they are now, so inside a trial the pods that it adds and takes away count like all
 others. Upstream counts those even if they are terminating, because there they are added to counts made before.
+
+Upstream: pkg/scheduler/framework/plugins/podtopologyspread/filtering.go Filter
 """
 
 from __future__ import annotations

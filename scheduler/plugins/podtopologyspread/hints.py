@@ -34,7 +34,10 @@ Selecting: TypeAlias = Service | Controller
 
 
 class PodTopologySpreadHints:
-    """The hints of one profile."""
+    """The hints of one profile.
+
+    Upstream: pkg/scheduler/framework/plugins/podtopologyspread/plugin.go EventsToRegister
+    """
 
     def __init__(self, rulebook: SpreadRulesCache) -> None:
         self._rulebook = rulebook

@@ -21,7 +21,10 @@ _SELECTING_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "St
 
 
 class PodTopologySpread:
-    """PreFilter, Filter, PreScore, Score. Needs no AddPod and RemovePod: Filter reads the counts as they are."""
+    """PreFilter, Filter, PreScore, Score. Needs no AddPod and RemovePod: Filter reads the counts as they are.
+
+    Upstream: pkg/scheduler/framework/plugins/podtopologyspread/plugin.go PodTopologySpread
+    """
 
     name: Final = PLUGIN
 

@@ -46,7 +46,10 @@ class CandidateDomains:
 
 
 class SoftConstraints:
-    """PreScore, Score and NormalizeScore as a dozen vector operations."""
+    """PreScore, Score and NormalizeScore as a dozen vector operations.
+
+    Upstream: pkg/scheduler/framework/plugins/podtopologyspread/scoring.go PreScore, Score, NormalizeScore
+    """
 
     def __init__(self, nodes: Nodes, eligibility: EligibleNodesCache) -> None:
         self._nodes = nodes

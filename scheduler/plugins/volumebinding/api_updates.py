@@ -1,4 +1,4 @@
-"""Writes of a plan: PV pre-binds and selected nodes. Upstream: binder.go bindAPIUpdate.
+"""Writes of a plan: PV pre-binds and selected nodes.
 
 Pre-bindings and selected nodes are written, in order, and never undone (docs/spec/volumes.md §6.3).
 
@@ -60,7 +60,10 @@ class WriteDeadline(NamedTuple):
 
 
 class BindAPIUpdate:
-    """Writes the steps of a plan."""
+    """Writes the steps of a plan.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go bindAPIUpdate
+    """
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
@@ -93,19 +96,19 @@ class BindAPIUpdate:
         self._checks_live = checks_live
         self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
-    async def write(self, plan: BindingPlan, patience: WriteDeadline) -> None:
+    async def write(self, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
         """All volumes, then all claims that are not written yet. Raises what the first failure was.
 
         What is written shows in the plan.
         """
         for static in plan.static:
             if static.written is None and self._is_to_write(static, plan):
-                await self._pre_bind(static, plan, patience)
+                await self._pre_bind(static, plan, write_deadline)
         for dynamic in plan.dynamic:
             if dynamic.written is None and not self._is_selected(dynamic, plan):
                 dynamic.is_left = self._is_led(dynamic.claim.key, plan.pod.uid)
                 if not dynamic.is_left:
-                    await self._select(dynamic, plan, patience)
+                    await self._select(dynamic, plan, write_deadline)
 
     def _is_to_write(self, step: StaticStep, plan: BindingPlan) -> bool:
         """Not if the server has it already, or another pod has assumed it for the claim of both and is writing it."""
@@ -152,9 +155,9 @@ class BindAPIUpdate:
         if problem:
             raise VolumeError(f"binding volumes: {problem}")
 
-    async def _pre_bind(self, step: StaticStep, plan: BindingPlan, patience: WriteDeadline) -> None:
+    async def _pre_bind(self, step: StaticStep, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
         if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
-            await self._confirm(step.claim, patience)
+            await self._confirm(step.claim, write_deadline)
         name = step.volume.key
 
         async def read() -> PersistentVolume | Broken | None:
@@ -174,14 +177,14 @@ class BindAPIUpdate:
 
         step.written = await self._persist(
             step.volume,
-            patience,
+            write_deadline,
             write=write,
             read=read,
             again=again,
             is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
         )
 
-    async def _select(self, step: DynamicStep, plan: BindingPlan, patience: WriteDeadline) -> None:
+    async def _select(self, step: DynamicStep, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
         metadata = step.claim.metadata
 
         async def read() -> PersistentVolumeClaim | Broken | None:
@@ -199,7 +202,7 @@ class BindAPIUpdate:
 
         step.written = await self._persist(
             step.claim,
-            patience,
+            write_deadline,
             write=write,
             read=read,
             again=again,
@@ -209,7 +212,7 @@ class BindAPIUpdate:
     async def _persist(
         self,
         wanted: T,
-        patience: WriteDeadline,
+        write_deadline: WriteDeadline,
         *,
         write: Callable[[T], Awaitable[T | Broken]],
         read: Callable[[], Awaitable[T | Broken | None]],
@@ -218,7 +221,7 @@ class BindAPIUpdate:
     ) -> T:
         """The object as it is written. Raises the last failure when there is no more time, or no more sense in it."""
         conflicts, current = 0, wanted
-        retry = self._retry(patience)
+        retry = self._retry(write_deadline)
         while True:
             await asyncio.sleep(0)  # a cancellation that came while something was on the wire acts here
             try:
@@ -235,7 +238,7 @@ class BindAPIUpdate:
             await retry.pause(failed, pause_s=self._chance.uniform(*_JITTER_S) if is_conflict else None)
             if isinstance(failed, Unavailable):
                 continue
-            now = await self._reread(read, patience)
+            now = await self._reread(read, write_deadline)
             if now is None:
                 raise failed
             if is_done(now):
@@ -246,17 +249,19 @@ class BindAPIUpdate:
                 failed.add_note(str(problem))
                 raise failed from problem
 
-    def _retry(self, patience: WriteDeadline) -> Retry:
+    def _retry(self, write_deadline: WriteDeadline) -> Retry:
         return Retry(
             self._clock,
             first_s=_FIRST_PAUSE_S,
             longest_s=_LONGEST_PAUSE_S,
-            deadline=patience.deadline,
-            on_longest=patience.takes_long,
+            deadline=write_deadline.deadline,
+            on_longest=write_deadline.takes_long,
         )
 
-    async def _reread(self, read: Callable[[], Awaitable[T | Broken | None]], patience: WriteDeadline) -> T | None:
-        retry = self._retry(patience)
+    async def _reread(
+        self, read: Callable[[], Awaitable[T | Broken | None]], write_deadline: WriteDeadline
+    ) -> T | None:
+        retry = self._retry(write_deadline)
         while True:
             try:
                 found = await read()
@@ -267,7 +272,7 @@ class BindAPIUpdate:
             else:
                 return None if found is None else _readable(found)
 
-    async def _confirm(self, claim: PersistentVolumeClaim, patience: WriteDeadline) -> None:
+    async def _confirm(self, claim: PersistentVolumeClaim, write_deadline: WriteDeadline) -> None:
         """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
         if self._clock.wall() - _created(claim) >= _YOUNG_S:
             return
@@ -276,7 +281,7 @@ class BindAPIUpdate:
         async def read() -> PersistentVolumeClaim | Broken | None:
             return await self._writer.read_claim(metadata.namespace, metadata.name)
 
-        problem = problem_of(claim, await self._reread(read, patience))
+        problem = problem_of(claim, await self._reread(read, write_deadline))
         if problem:
             raise VolumeError(problem)
 

@@ -27,7 +27,10 @@ Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
 
 
 class AssumedVolumes:
-    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on."""
+    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go AssumePodVolumes, RevertAssumedPodVolumes
+    """
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
@@ -67,7 +70,7 @@ class AssumedVolumes:
     def done(self, plan: BindingPlan) -> None:
         """The plan is carried out, or given up: others need not wait for it."""
         for dynamic in plan.dynamic:
-            self._volumes.ledger.end_promise(dynamic.claim, plan.pod.uid)
+            self._volumes.reservations.end_promise(dynamic.claim, plan.pod.uid)
         for claim in plan.claims():
             _remove(self._volumes.binding, claim.key, plan.pod.uid)
             if _remove(self.under_way, claim.key, plan.pod.uid):
@@ -110,7 +113,7 @@ class AssumedVolumes:
         changed = with_selected_node(claim, plan.node_name)
         self._volumes.claims.assume(changed)
         self._hold(CLAIM, changed, plan.pod.uid)
-        self._volumes.ledger.promise(changed, plan.pod.uid, plan.node_name)
+        self._volumes.reservations.promise(changed, plan.pod.uid, plan.node_name)
         return DynamicStep(changed)
 
     def _hold(self, kind: str, obj: Assumed, uid: str) -> None:
@@ -151,6 +154,8 @@ def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[P
     """The volume with its claimRef for this claim, and whether it is to be marked as ours (§5.3).
 
     The very volume if nothing has to change. One that its owner meant for the claim gets the uid, but no mark.
+
+    Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go GetBindVolumeToClaim
     """
     marks = not is_for(volume, claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations
     ref = ObjectRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)

@@ -1,4 +1,4 @@
-"""The binder over the caches. Upstream: binder.go volumeBinder.
+"""The binder over the caches.
 
 How many plans are begun at once.
 
@@ -76,7 +76,10 @@ _CLAIMS: Final = "claims"
 
 
 class VolumeBinder:
-    """Plain calls on the caches, but for `bind_pod_volumes`. All raise VolumeError."""
+    """Plain calls on the caches, but for `bind_pod_volumes`. All raise VolumeError.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go volumeBinder, BindPodVolumes
+    """
 
     def __init__(self, handle: Handle, *, bind_timeout_s: float) -> None:
         ours, cluster = handle.ours, handle.cluster

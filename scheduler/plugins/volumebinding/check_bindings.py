@@ -1,4 +1,4 @@
-"""Waits until every claim of a plan is bound. Upstream: binder.go checkBindings (docs/spec/volumes.md §6.4).
+"""Waits until every claim of a plan is bound (docs/spec/volumes.md §6.4).
 
 Where bound volumes can be used: their node affinity, for volumes of in-tree plugins as their CSI driver reads it.
 
@@ -32,7 +32,10 @@ from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep
 
 
 class VolumeReachability:
-    """Answers for all nodes at once, or for one and with words."""
+    """Answers for all nodes at once, or for one and with words.
+
+    Upstream: staging/src/k8s.io/component-helpers/storage/volume/helpers.go CheckNodeAffinity
+    """
 
     def __init__(self, nodes: Nodes, volumes: Volumes) -> None:
         self._nodes = nodes
@@ -72,7 +75,10 @@ SLOW_POLL_S: Final = 5.0
 
 
 class BindingChecker:
-    """Waits for one plan at a time, for any number of plans beside each other."""
+    """Waits for one plan at a time, for any number of plans beside each other.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBindings, isPVCFullyBound
+    """
 
     def __init__(
         self,

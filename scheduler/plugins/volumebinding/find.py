@@ -1,4 +1,4 @@
-"""Volumes for a pod's claims on each node. Upstream: binder.go FindPodVolumes, checkBoundClaims, findMatchingVolumes, hasEnoughCapacity.
+"""Volumes for a pod's claims on each node.
 
 Why a claim may not have a volume, wherever both are: the gates of docs/spec/volumes.md §3.3.2 but for node affinity.
 
@@ -73,16 +73,19 @@ class VolumeMismatch(enum.Enum):
 
 
 def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
-    """None for a volume that will do. One that is meant for the claim need not pass the last three gates."""
-    spec, wish, request = volume.spec, wish_of(claim), claim.request
+    """None for a volume that will do. One that is meant for the claim need not pass the last three gates.
+
+    Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go FindMatchingVolume
+    """
+    spec, requirements, request = volume.spec, wish_of(claim), claim.request
     is_meant = is_for(volume, claim)
     if spec.claim_ref is not None and not is_meant:
         return VolumeMismatch.TAKEN
     if volume.capacity.nano < (request.nano if request is not None else 0):
         return VolumeMismatch.SIZE
-    if (spec.volume_mode or FILESYSTEM) != wish.volume_mode:
+    if (spec.volume_mode or FILESYSTEM) != requirements.volume_mode:
         return VolumeMismatch.MODE
-    if (spec.volume_attributes_class_name or "") != wish.attributes_class:
+    if (spec.volume_attributes_class_name or "") != requirements.attributes_class:
         return VolumeMismatch.ATTRIBUTES
     if volume.metadata.deletion_timestamp is not None:
         return VolumeMismatch.DELETING
@@ -92,12 +95,12 @@ def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volume
 
 
 def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
-    wish = wish_of(claim)
+    requirements = wish_of(claim)
     if volume.status.phase != AVAILABLE:
         return VolumeMismatch.PHASE
-    if wish.selector and not selector_of(wish).matches(volume.metadata.labels):
+    if requirements.selector and not selector_of(requirements).matches(volume.metadata.labels):
         return VolumeMismatch.SELECTOR
-    return None if wish.access_modes <= frozenset(volume.spec.access_modes) else VolumeMismatch.ACCESS_MODES
+    return None if requirements.access_modes <= frozenset(volume.spec.access_modes) else VolumeMismatch.ACCESS_MODES
 
 
 _SUBSETS: Final = 3
@@ -107,7 +110,10 @@ _ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
 
 
 class VolumeFinder:
-    """Reads the caches as they are; keeps nothing."""
+    """Reads the caches as they are; keeps nothing.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go FindPodVolumes, findMatchingVolumes
+    """
 
     def __init__(self, nodes: Nodes, volumes: Volumes, *, together: bool) -> None:
         """`together`: claims of one pod share the room that they find, and what is in flight is not there (B-1)."""
@@ -122,7 +128,7 @@ class VolumeFinder:
         """As `VolumeBinder.eligible_nodes`."""
         volumes = self._volumes
         volumes.groups.catch_up()
-        away, unknown = self._bound(claims, nodes)
+        away, unknown = self._check_bound_claims(claims, nodes)
         if not claims.delayed:
             return _grouped({NODE_CONFLICT: away, VOLUME_NOT_EXIST: unknown})
         selected: list[PersistentVolumeClaim] = []
@@ -136,8 +142,8 @@ class VolumeFinder:
         conflict, full = EMPTY, EMPTY
         if left:
             matched = sorted((c for c in claims.delayed if c.selected_node is None), key=_size)
-            missing = self._missing(matched, left, is_entangled=claims.is_entangled)
-            with volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
+            missing = self._nodes_without_match(matched, left, is_entangled=claims.is_entangled)
+            with volumes.reservations.without(claim.metadata.uid for claim in claims.delayed):
                 wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
                 conflict, full = self._not_provisioned(wanted, left)
                 if claims.is_entangled:
@@ -156,8 +162,11 @@ class VolumeFinder:
             }
         )
 
-    def _bound(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[NodeSet, NodeSet]:
-        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1)."""
+    def _check_bound_claims(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[NodeSet, NodeSet]:
+        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1).
+
+        Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBoundClaims
+        """
         left = nodes
         for claim in (*claims.bound, *claims.followed):
             volume = self._volumes.volumes.get(claim.spec.volume_name)
@@ -166,7 +175,9 @@ class VolumeFinder:
             left = self._reach.nodes_of(volume, left)
         return nodes & ~left, EMPTY
 
-    def _missing(self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool) -> list[NodeSet]:
+    def _nodes_without_match(
+        self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool
+    ) -> list[NodeSet]:
         """Of each claim, smallest first, the nodes that have no volume for it (§3.3).
 
         Claims of a class that wish for the same but for the size take the smallest that fits one after the other; so
@@ -175,17 +186,17 @@ class VolumeFinder:
         out: list[NodeSet] = []
         queues: dict[str, _Queue] = {}
         for claim in claims:
-            wish = wish_of(claim)
-            _check_selector(claim, wish)
-            shelves = self._volumes.volumes.shelves(claim.storage_class)
+            requirements = wish_of(claim)
+            _check_selector(claim, requirements)
+            class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
             meant = self._meant(claim)
             if meant is not None:
                 out.append(nodes & ~self._volumes.volumes.where(meant.key).nodes)
-            elif shelves is None:
+            elif class_volumes is None:
                 out.append(nodes)
             else:
-                queue = queues.setdefault(claim.storage_class, _Queue(shelves))
-                out.append(nodes & ~queue.served(wish, _size(claim), alone=is_entangled))
+                queue = queues.setdefault(claim.storage_class, _Queue(class_volumes))
+                out.append(nodes & ~queue.served(requirements, _size(claim), alone=is_entangled))
         return out
 
     def _not_provisioned(
@@ -207,7 +218,7 @@ class VolumeFinder:
             conflict |= barred
             here &= ~barred
             alive &= ~barred
-            lacking = here & ~self._with_room(claim, known, here, drawings)
+            lacking = here & ~self._has_enough_capacity(claim, known, here, drawings)
             full |= lacking
             alive &= ~lacking
         return conflict, full
@@ -220,10 +231,10 @@ class VolumeFinder:
         out = EMPTY
         by_class: dict[str, list[FittingVolumes]] = {}
         for claim in claims:
-            shelves = self._volumes.volumes.shelves(claim.storage_class)
+            class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
             known = self._volumes.classes.get(claim.storage_class)
-            if known is not None and known.is_static and shelves is not None and self._meant(claim) is None:
-                by_class.setdefault(claim.storage_class, []).append(shelves.fits(wish_of(claim), _size(claim)))
+            if known is not None and known.is_static and class_volumes is not None and self._meant(claim) is None:
+                by_class.setdefault(claim.storage_class, []).append(class_volumes.fits(wish_of(claim), _size(claim)))
         for fits in by_class.values():
             few = fits[:_COMPARED]
             for many in range(2, min(len(few), _SUBSETS) + 1):
@@ -239,14 +250,14 @@ class VolumeFinder:
         if all(known is not None and known.is_static for known in classes):
             contested &= ~conflict  # there is no other reason
         for slot in nodeset.each(contested):
-            _, wanted = self._matched(claims.delayed, slot)
-            reason = self._provisions(wanted, slot)
+            _, wanted = self._find_matching_volumes(claims.delayed, slot)
+            reason = self._check_volume_provisions(wanted, slot)
             conflict, full = conflict & ~(1 << slot), full & ~(1 << slot)
             conflict |= (reason == BIND_CONFLICT) << slot
             full |= (reason == NOT_ENOUGH_SPACE) << slot
         return conflict, full
 
-    def _with_room(
+    def _has_enough_capacity(
         self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, CapacityCheck]
     ) -> NodeSet:
         size = self._room_for(claim, known)
@@ -282,21 +293,21 @@ class VolumeFinder:
         """As `VolumeBinder.find_pod_volumes`."""
         self._volumes.groups.catch_up()
         bit = 1 << slot
-        away, unknown = self._bound(claims, bit)
+        away, unknown = self._check_bound_claims(claims, bit)
         reasons = {name for name, nodes in ((NODE_CONFLICT, away), (VOLUME_NOT_EXIST, unknown)) if nodes}
         name = self._nodes.name(slot)
         if any(claim.selected_node not in {None, name} for claim in claims.delayed):
             return tuple(reason for reason in _ORDER if reason in reasons | {BIND_CONFLICT})
-        static, wanted = self._matched(claims.delayed, slot)
-        with self._volumes.ledger.without(claim.metadata.uid for claim in claims.delayed):
-            dynamic = self._provisions(wanted, slot)
+        static, wanted = self._find_matching_volumes(claims.delayed, slot)
+        with self._volumes.reservations.without(claim.metadata.uid for claim in claims.delayed):
+            dynamic = self._check_volume_provisions(wanted, slot)
         if isinstance(dynamic, str):
             reasons.add(dynamic)
         if reasons or isinstance(dynamic, str):
             return tuple(reason for reason in _ORDER if reason in reasons)
         return PodVolumes(tuple(static), tuple(dynamic), claims.followed)
 
-    def _matched(
+    def _find_matching_volumes(
         self, delayed: Sequence[PersistentVolumeClaim], slot: int
     ) -> tuple[list[StaticBinding], list[PersistentVolumeClaim]]:
         """A volume for each claim that finds one; and the claims that are to be provisioned, in order."""
@@ -313,16 +324,16 @@ class VolumeFinder:
         return static, wanted
 
     def _match(self, claim: PersistentVolumeClaim, slot: int, taken: set[str]) -> PersistentVolume | None:
-        wish = wish_of(claim)
-        _check_selector(claim, wish)
+        requirements = wish_of(claim)
+        _check_selector(claim, requirements)
         meant = self._meant(claim)
         if meant is not None:
             return meant if self._volumes.volumes.where(meant.key).nodes >> slot & 1 else None
-        shelves = self._volumes.volumes.shelves(claim.storage_class)
-        name = shelves.smallest(slot, claim, wish, besides=taken) if shelves is not None else None
+        class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
+        name = class_volumes.smallest(slot, claim, requirements, besides=taken) if class_volumes is not None else None
         return self._volumes.volumes.get(name) if name is not None else None
 
-    def _provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
+    def _check_volume_provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
         bit = 1 << slot
         drawings: dict[str, CapacityCheck] = {}
         drawn: list[tuple[PersistentVolumeClaim, CapacityCheck | None]] = []
@@ -368,14 +379,14 @@ class VolumeFinder:
 class _Queue:
     """Claims of one class and one wish that are served smallest first: how many of the volumes are taken already."""
 
-    def __init__(self, shelves: ClassVolumes) -> None:
-        self._shelves = shelves
+    def __init__(self, class_volumes: ClassVolumes) -> None:
+        self._class_volumes = class_volumes
         self._before: npt.NDArray[np.int32] | None = None
         self._taken: npt.NDArray[np.int32] | None = None
 
-    def served(self, wish: VolumeRequirements, size: int, *, alone: bool) -> NodeSet:
+    def served(self, requirements: VolumeRequirements, size: int, *, alone: bool) -> NodeSet:
         """The nodes that still have a volume of at least this size. Sizes must not fall."""
-        fits = self._shelves.fits(wish, size)
+        fits = self._class_volumes.fits(requirements, size)
         if alone:
             return fits.nodes
         counts = fits.counts
@@ -404,10 +415,10 @@ def _size(claim: PersistentVolumeClaim) -> int:
     return request.nano if request is not None else 0
 
 
-def _check_selector(claim: PersistentVolumeClaim, wish: VolumeRequirements) -> None:
-    if wish.selector:
+def _check_selector(claim: PersistentVolumeClaim, requirements: VolumeRequirements) -> None:
+    if requirements.selector:
         try:
-            selector_of(wish)
+            selector_of(requirements)
         except ValueError as error:
             raise VolumeError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
 

@@ -29,7 +29,10 @@ _IN_TREE: Final = "volumes that CSINodes say how to read"
 
 
 class VolumeBindingHints:
-    """Topics of waiting pods and of events; a hint says that they meet."""
+    """Topics of waiting pods and of events; a hint says that they meet.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/volume_binding.go EventsToRegister
+    """
 
     def __init__(self, handle: Handle) -> None:
         self._volumes = handle.cluster.volumes

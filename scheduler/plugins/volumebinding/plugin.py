@@ -49,7 +49,10 @@ STATE: Final[StateKey[VolumeState]] = StateKey(PLUGIN)
 
 
 class VolumeBinding:
-    """PreFilter, Filter, Verify, Score, Reserve, PreBind."""
+    """PreFilter, Filter, Verify, Score, Reserve, PreBind.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/volume_binding.go VolumeBinding
+    """
 
     name: Final = PLUGIN
     depends_on_pods: Final = False
@@ -73,7 +76,7 @@ class VolumeBinding:
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self.is_brief = not handle.ours.parity
         self._hints = VolumeBindingHints(handle)
-        self._misfits = VolumeMismatches(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
+        self._mismatches = VolumeMismatches(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
         self._score = CapacityScore(args.shape) if args.shape else None
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ class VolumeBinding:
             return Rejection(self.name, Code.UNRESOLVABLE, (claims.unusable,))
         if claims.immediate:
             return Rejection(self.name, Code.UNRESOLVABLE, (UNBOUND_IMMEDIATE,))
-        self._misfits.look(pod, claims)
+        self._mismatches.look(pod, claims)
         state.set(STATE, VolumeState(claims))
         return None
 

@@ -1,4 +1,4 @@
-"""The plan of a pod's volumes, and the classification of its claims. Upstream: binder.go GetPodVolumeClaims.
+"""The plan of a pod's volumes, and the classification of its claims.
 
 What the plugin asks of whoever knows volumes: six operations, so that plugin and algorithm are tested apart.
 """
@@ -45,7 +45,10 @@ class NotWritten(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """A pod's claims by what is still to be done for them, each once, in the order of the volumes (§2.3)."""
+    """A pod's claims by what is still to be done for them, each once, in the order of the volumes (§2.3).
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go PodVolumeClaims
+    """
 
     bound: tuple[PersistentVolumeClaim, ...] = ()
     delayed: tuple[PersistentVolumeClaim, ...] = ()
@@ -74,7 +77,10 @@ class Provision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodVolumes:
-    """What one node would do for one pod."""
+    """What one node would do for one pod.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go PodVolumes
+    """
 
     static: tuple[StaticBinding, ...] = ()
     dynamic: tuple[Provision, ...] = ()
@@ -124,7 +130,10 @@ _LOST = "Lost"
 
 
 def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) -> PodVolumeClaims:
-    """Each claim once. `under_way` are those that a binding of ours is working on. Raises VolumeError."""
+    """Each claim once. `under_way` are those that a binding of ours is working on. Raises VolumeError.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go GetPodVolumeClaims
+    """
     for use in pod.claims:
         unusable = _unusable(volumes, pod, use)
         if unusable:

@@ -14,7 +14,10 @@ from scheduler.plugins.volumebinding.pod_volumes import PodVolumes
 
 
 class CapacityScore:
-    """By the shape of the plugin's arguments, 0..100."""
+    """By the shape of the plugin's arguments, 0..100.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/scorer.go buildScorerFunction
+    """
 
     def __init__(self, shape: Sequence[ShapePoint]) -> None:
         self._curve = broken_line(shape)

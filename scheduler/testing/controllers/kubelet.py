@@ -26,6 +26,8 @@ class Kubelet:
     """Watches one server. `async with` runs it in the background; `step()` does by hand what is due.
 
     A pod that is admitted becomes Running and Ready at once; a deleted one goes as soon as it is seen.
+
+    Upstream: pkg/kubelet/lifecycle/predicate.go predicateAdmitHandler
     """
 
     def __init__(self, server: ApiServer, *, clock: Clock | None = None, grace_used_s: float = 0) -> None:

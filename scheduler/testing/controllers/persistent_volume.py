@@ -116,6 +116,8 @@ def best_volume(
     """The one that names the claim, else the smallest that will do; of fewer access modes before of more.
 
     A claim that waits for its first consumer gets only one that names it.
+
+    Upstream: pkg/controller/volume/persistentvolume/index.go findBestMatchForClaim
     """
     groups: dict[tuple[str, ...], list[PersistentVolume]] = {}
     for volume in volumes:
@@ -267,6 +269,8 @@ class PersistentVolumeController(Actor):
     `loses` is how many bindings it is to lose from now on: it meant to do them, and died before the first write. Only
     `look_again`, or another change, brings it back to them. `reclaims`: volumes with the policy Delete that nobody
     provisioned go when their claim has gone; else they become Failed, as where no plugin can delete them.
+
+    Upstream: pkg/controller/volume/persistentvolume/pv_controller.go PersistentVolumeController
     """
 
     component = "persistentvolume-controller"

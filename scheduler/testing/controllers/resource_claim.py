@@ -128,6 +128,8 @@ class ResourceClaimController(Actor):
 
     `loses` is how many times from now on it is to die between making a pod's claims and writing their names into the
     pod's status. Only `look_again`, or another change, brings it back to that pod, where it finds them again.
+
+    Upstream: pkg/controller/resourceclaim/controller.go Controller
     """
 
     component = "resource_claim"

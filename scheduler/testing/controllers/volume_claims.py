@@ -16,7 +16,10 @@ from scheduler.testing.controllers.controller import Actor, Key, Object, key_of,
 
 
 class EphemeralVolumeController(Actor):
-    """`<pod>-<volume>` for each, owned by the pod, `delay_s` after the pod. A claim of that name stays whose it is."""
+    """`<pod>-<volume>` for each, owned by the pod, `delay_s` after the pod. A claim of that name stays whose it is.
+
+    Upstream: pkg/controller/volume/ephemeral/controller.go ephemeralController
+    """
 
     component = "ephemeral-volume-controller"
     resources = ("pods",)
@@ -76,7 +79,10 @@ _VOLUME: Final = "kubernetes.io/pv-protection"
 
 
 class ProtectionController(Actor):
-    """Takes the finalizers of a deleted claim that no pod on a node names, and of a deleted volume that is not Bound."""
+    """Takes the finalizers of a deleted claim that no pod on a node names, and of a deleted volume that is not Bound.
+
+    Upstream: pkg/controller/volume/pvcprotection/pvc_protection_controller.go Controller
+    """
 
     component = "protection-controller"
     resources = ("persistentvolumeclaims", "persistentvolumes")

@@ -36,7 +36,10 @@ class _Kept:
 
 
 class Budgets:
-    """Made once all objects are there; follows the server until it is gone."""
+    """Made once all objects are there; follows the server until it is gone.
+
+    Upstream: pkg/controller/disruption/disruption.go DisruptionController
+    """
 
     def __init__(self, server: ApiServer, believed: Collection[str]) -> None:
         """`believed` are the budgets that brought a status, by namespace/name."""

@@ -153,7 +153,7 @@ def test_c20_the_legacy_annotation_decides_the_class(legacy: str) -> None:
     """Even an empty one."""
     cache = classes(a_pv("v", "1Gi", "new").legacy_class(legacy))
 
-    assert cache.shelves("new") is None
+    assert cache.class_volumes("new") is None
     assert ["v"] == free_of(cache, legacy)
 
 
@@ -166,9 +166,9 @@ def classes(*volumes: Any) -> PersistentVolumes:
 
 
 def free_of(cache: PersistentVolumes, storage_class: str) -> list[str]:
-    shelves = cache.shelves(storage_class)
-    assert shelves is not None
-    return sorted(row.name for at, row in enumerate(shelves.rows) if row is not None and shelves.free[at])
+    class_volumes = cache.class_volumes(storage_class)
+    assert class_volumes is not None
+    return sorted(row.name for at, row in enumerate(class_volumes.rows) if row is not None and class_volumes.free[at])
 
 
 _steps = st.tuples(

@@ -105,9 +105,9 @@ class Caches:
         return {self.nodes.name(slot): self._searched_at(demand, slot) for slot in nodeset.each(self.nodes.present)}
 
     def _searched_at(self, demand: ClaimsToAllocate, slot: int) -> str:
-        seats = NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
+        node_devices = NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
         try:
-            picked = Allocator(demand, seats, placeholders(demand)).run()
+            picked = Allocator(demand, node_devices, placeholders(demand)).run()
         except (AllocationError, FailedOnNode) as error:
             return _without_pools(str(error))
         return "cannot allocate all claims" if picked is None else "fits"

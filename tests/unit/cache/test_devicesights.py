@@ -159,7 +159,7 @@ class World:
         """As the caches have it: of good pools only, for others show no devices."""
         kind = self.on_nodes.kind(slot)
         assert kind is not None
-        views = kind.sight.views
+        views = kind.visible_pools.views
         return {view.key.name: {each.device.name for each in view.devices if usable(each, slot)} for view in views}
 
 
@@ -171,7 +171,7 @@ def as_the_rules_say(world: World) -> None:
         assert set(seen) == set(expected)
         kind = world.on_nodes.kind(slot)
         assert kind is not None
-        for view in kind.sight.views:
+        for view in kind.visible_pools.views:
             if view.devices:
                 assert seen[view.key.name] == expected[view.key.name]
 
@@ -315,13 +315,13 @@ def test_whoever_sees_a_device_is_told_that_it_was_taken() -> None:
         world.on_nodes.set_slice(ResourceSlice(Metadata(name=pool), spec))
     world.on_nodes.catch_up()
     slots = [world.nodes.present_slot(name) for name in ("n1", "n2", "n3")]
-    stamps = [world.on_nodes.kind(slot).sight.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
+    stamps = [world.on_nodes.kind(slot).visible_pools.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
 
     result = DeviceRequestAllocationResult("r", "drv", "p1", "d0")
     world.use.hold("c", AllocationResult(DeviceAllocationResult((result,))))
     world.on_nodes.catch_up()
 
-    now = [world.on_nodes.kind(slot).sight.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
+    now = [world.on_nodes.kind(slot).visible_pools.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
     assert [1, 0, 1] == [after - before for after, before in zip(now, stamps, strict=True)]
     assert PoolKey("drv", "p1") in world.on_nodes._sights
 
@@ -340,8 +340,8 @@ def test_devices_that_nobody_sees_any_more_are_forgotten() -> None:
         for use in (AllocationState(), world.use):
             kind = world.on_nodes.kind_if(0, use)
             assert kind is not None
-            seen.append(weakref.ref(kind.sight))
+            seen.append(weakref.ref(kind.visible_pools))
     del kind
 
     gc.collect()
-    assert 1 == len({id(sight) for sight in (each() for each in seen) if sight is not None})
+    assert 1 == len({id(visible_pools) for visible_pools in (each() for each in seen) if visible_pools is not None})

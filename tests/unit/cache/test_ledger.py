@@ -26,7 +26,7 @@ class World:
         self.nodes = Nodes()
         self.clock = VirtualClock()
         self.volumes = Volumes(self.nodes, self.clock)
-        self.ledger = self.volumes.ledger
+        self.reservations = self.volumes.reservations
         for name, zone in (("n1", "a"), ("n2", "b")):
             self.nodes.set_node(node(name).label("zone", zone).typed())
         if with_objects:
@@ -40,12 +40,12 @@ class World:
 
     def put(self, obj: Any) -> None:
         old = self.volumes.capacities.pool(obj.typed().key)
-        self.ledger.pool_changed(old, self.volumes.capacities.put(obj.typed()))
+        self.reservations.pool_changed(old, self.volumes.capacities.put(obj.typed()))
 
     def remove(self, zone: str) -> None:
         old = self.volumes.capacities.remove(f"default/{zone}")
         assert old is not None
-        self.ledger.pool_changed(old, None)
+        self.reservations.pool_changed(old, None)
 
     def claim(self, claim: Any) -> None:
         self.volumes.claims.set(claim.typed())
@@ -58,16 +58,16 @@ class World:
 
     def taken(self) -> dict[str, int]:
         """Of each object what is in flight, in Gi; those with nothing left out."""
-        self.ledger.catch_up()
+        self.reservations.catch_up()
         pools = {zone: self.volumes.capacities.pool(f"default/{zone}") for zone in "abc"}
-        counted = [e for e in self.ledger if not e.is_over and (e.state != "stranded" or e.pool is not None)]
-        assert sum(entry.size for entry in counted) == sum(self.ledger.bytes_in_flight().values())
+        counted = [e for e in self.reservations if not e.is_over and (e.state != "stranded" or e.pool is not None)]
+        assert sum(entry.size for entry in counted) == sum(self.reservations.bytes_in_flight().values())
         return {zone: pool.in_flight // GI for zone, pool in pools.items() if pool is not None and pool.in_flight}
 
     def told(self) -> set[str]:
         """The classes whose room grew since the last look."""
-        freed = set(self.ledger.freed)
-        self.ledger.freed.clear()
+        freed = set(self.reservations.freed)
+        self.reservations.freed.clear()
         return freed
 
 
@@ -277,7 +277,7 @@ def test_a_new_volume_whose_object_is_replaced() -> None:
 def pair() -> World:
     """A pod waits with c and d; d has its volume in zone a, and c was to follow but lost its node."""
     world = World()
-    world.ledger.plan(["default/c", "default/d"])
+    world.reservations.plan(["default/c", "default/d"])
     for name in "cd":
         world.claim(c(name).selected("n1"))
     world.volumes.set_volume(v("vd", "a", "d").typed())
@@ -302,13 +302,13 @@ def test_a_claim_that_cannot_go_elsewhere_keeps_its_room() -> None:
 
     world.gone("c")
 
-    assert ({}, 0) == (world.taken(), len(world.ledger))
+    assert ({}, 0) == (world.taken(), len(world.reservations))
 
 
 @pytest.mark.parametrize(
     "ends",
     [
-        pytest.param(lambda world: world.ledger.end_plan(["default/c", "default/d"]), id="the pod is gone"),
+        pytest.param(lambda world: world.reservations.end_plan(["default/c", "default/d"]), id="the pod is gone"),
         pytest.param(lambda world: world.gone("d"), id="the sibling is gone"),
         pytest.param(lambda world: world.gone("c"), id="the claim is gone"),
         pytest.param(lambda world: world.pass_(HOLD_S), id="it has waited too long"),
@@ -329,16 +329,18 @@ def test_until(ends: Any) -> None:
         pytest.param(lambda world: world.gone("c"), id="it is gone"),
         pytest.param(lambda world: world.claim(c().selected("n1").resource_version("3")), id="it is selected again"),
         pytest.param(lambda world: world.claim(c().bound_to("vc").resource_version("3")), id="it has a volume"),
-        pytest.param(lambda world: world.ledger.end_plan(["default/c", "default/d"]), id="its pod waits no longer"),
+        pytest.param(
+            lambda world: world.reservations.end_plan(["default/c", "default/d"]), id="its pod waits no longer"
+        ),
     ],
 )
 def test_it_is_not_looked_at_for_ever_because_it_lost_its_node(ends: Any) -> None:
     """Where nodes never change nobody else would clear that up."""
     world = pair()
-    before = set(world.ledger._lost)
+    before = set(world.reservations._lost)
     ends(world)
 
-    assert ({"default/c"}, set()) == (before, world.ledger._lost)
+    assert ({"default/c"}, set()) == (before, world.reservations._lost)
 
 
 def test_what_was_given_up_stays_so_until_it_is_bound() -> None:
@@ -357,7 +359,7 @@ def test_what_was_given_up_stays_so_until_it_is_bound() -> None:
 
     world.claim(c().wants("v").resource_version("6"))
 
-    assert {} == world.ledger._began
+    assert {} == world.reservations._began
 
 
 def test_where_it_could_still_go_to_several_objects_nothing_is_held() -> None:
@@ -401,9 +403,9 @@ def test_a_pod_is_not_in_its_own_way() -> None:
     world = World()
     world.claim(c().selected("n1"))
     world.claim(c("d", "2Gi").selected("n1"))
-    with world.ledger.without(["c", "unknown"]):
+    with world.reservations.without(["c", "unknown"]):
         assert {"a": 2} == world.taken()
-    with contextlib.suppress(ZeroDivisionError), world.ledger.without(["c", "d"]):
+    with contextlib.suppress(ZeroDivisionError), world.reservations.without(["c", "d"]):
         assert {} == world.taken()
         raise ZeroDivisionError
 

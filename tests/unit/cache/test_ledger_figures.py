@@ -10,17 +10,17 @@ from tests.unit.cache.test_ledger import GI, World, c, v
 def test_how_long_by_state() -> None:
     """Each state counts from its own beginning; the oldest is told."""
     world = World()
-    assert world.ledger.oldest_s() == {"flying": 0, "settling": 0, "stranded": 0}
+    assert world.reservations.oldest_s() == {"flying": 0, "settling": 0, "stranded": 0}
     world.claim(c().selected("n1"))
     world.pass_(100)
     world.claim(c("d").selected("n1"))
     world.pass_(10)
-    assert world.ledger.oldest_s() == {"flying": 110, "settling": 0, "stranded": 0}
+    assert world.reservations.oldest_s() == {"flying": 110, "settling": 0, "stranded": 0}
 
     world.volumes.set_volume(v("pv", "a", "c").typed())
     world.claim(c().selected("n1").bound_to("pv").resource_version("2"))
     world.pass_(5)
-    assert world.ledger.oldest_s() == {"flying": 15, "settling": 5, "stranded": 0}
+    assert world.reservations.oldest_s() == {"flying": 15, "settling": 5, "stranded": 0}
 
 
 def test_what_took_too_long_is_counted() -> None:
@@ -36,7 +36,7 @@ def test_what_took_too_long_is_counted() -> None:
     world.pass_(SETTLE_S)
 
     assert world.taken() == {}
-    assert world.ledger.expired == {"flying": 0, "settling": 1, "stranded": 0}
+    assert world.reservations.expired == {"flying": 0, "settling": 1, "stranded": 0}
 
 
 def test_drift_is_nothing_until_somebody_makes_a_mistake() -> None:
@@ -44,13 +44,13 @@ def test_drift_is_nothing_until_somebody_makes_a_mistake() -> None:
     world = World()
     world.claim(c().selected("n1"))
     world.claim(c("d", "2Gi").selected("n2"))
-    assert (world.taken(), world.ledger.drift_bytes()) == ({"a": 3, "b": 2}, 0)
+    assert (world.taken(), world.reservations.drift_bytes()) == ({"a": 3, "b": 2}, 0)
 
     for zone, amount in (("a", 4), ("b", -2)):
         pool = world.volumes.capacities.pool(f"default/{zone}")
         assert pool is not None
         pool.in_flight += amount * GI
-    assert world.ledger.drift_bytes() == 6 * GI
+    assert world.reservations.drift_bytes() == 6 * GI
 
 
 def test_classes_of_which_nothing_is_in_flight_are_shown() -> None:

@@ -94,7 +94,7 @@ class World:
         self.nodes = Nodes(capacity=1)
         self.clock = clock or VirtualClock()
         self.volumes = Volumes(self.nodes, self.clock)
-        self.ledger = self.volumes.ledger
+        self.reservations = self.volumes.reservations
         self.plans: list[tuple[str, ...]] = []
         self.at = 0
 
@@ -108,20 +108,20 @@ class World:
             case "object gone":
                 old = self.volumes.capacities.remove(more)
                 if old is not None:
-                    self.ledger.pool_changed(old, None)
+                    self.reservations.pool_changed(old, None)
             case "volume":
                 self.volume(*more)
             case "plan":
                 self.plans.append(more)
-                self.ledger.plan(more)
+                self.reservations.plan(more)
             case "end plan":
                 if more in self.plans:
                     self.plans.remove(more)
-                    self.ledger.end_plan(more)
+                    self.reservations.end_plan(more)
             case "time":
                 asyncio.run(self.clock.advance(more))
             case "look":
-                self.ledger.catch_up()
+                self.reservations.catch_up()
             case _:
                 self.change_claim(what, more)
 
@@ -146,7 +146,7 @@ class World:
 
     def put(self, obj: CSIStorageCapacity) -> None:
         old = self.volumes.capacities.pool(obj.key)
-        self.ledger.pool_changed(old, self.volumes.capacities.put(obj))
+        self.reservations.pool_changed(old, self.volumes.capacities.put(obj))
 
     def volume(self, key: str, required: Any) -> None:
         name = key.removeprefix("default/")
@@ -200,7 +200,7 @@ class World:
     def check_sums(self) -> None:
         """At every moment."""
         charged = Counter[str]()
-        for entry in self.ledger:
+        for entry in self.reservations:
             if entry.pool is not None:
                 assert self.volumes.capacities.pool(entry.pool.key) is entry.pool
                 assert entry.claim.storage_class == entry.pool.obj.storage_class_name
@@ -208,14 +208,14 @@ class World:
         in_flight = {key: pool.in_flight for key, pool in self.volumes.capacities._objects.items()}
         assert not any(amount < 0 for amount in in_flight.values())
         assert {key: charged[key] for key in in_flight} == in_flight
-        assert self.ledger.drift_bytes() == 0
+        assert self.reservations.drift_bytes() == 0
 
     def check_entries(self) -> None:
         """Whenever pools are about to be read."""
-        self.ledger.catch_up()
+        self.reservations.catch_up()
         self.check_sums()
         by_state: dict[str, dict[str, Reservation]] = {"flying": {}, "settling": {}, "stranded": {}}
-        for uid, entry in self.ledger._entries.items():
+        for uid, entry in self.reservations._entries.items():
             by_state[entry.state][uid] = entry
         now = self.clock.now()
         flying = self.flying()
@@ -253,7 +253,7 @@ class World:
             fresh.feed(step_or_object)
         fresh.check_entries()
         for claim in fresh.volumes.claims:
-            entry = fresh.ledger._entries.get(claim.metadata.uid)
+            entry = fresh.reservations._entries.get(claim.metadata.uid)
             if claim.spec.volume_name or claim.selected_node:
                 continue
             tied = fresh.tied(claim)
@@ -278,15 +278,15 @@ class World:
         for claim in list(self.volumes.claims):
             self.volumes.claims.remove(claim.key)
         for plan in self.plans:
-            self.ledger.end_plan(plan)
+            self.reservations.end_plan(plan)
         self.plans.clear()
-        assert set() == self.ledger._lost
+        assert set() == self.reservations._lost
         take(self.nodes, (NAMES[0], {"zone": "c"}))
         self.check_entries()
-        ledger = self.ledger
-        assert ({}, {}, {}) == (ledger._entries, ledger._by_class, ledger._by_pool)
-        assert ({}, {}, {}) == (ledger._waiting, ledger._began, ledger._promised)
-        assert (set(), {}) == (ledger._lost, ledger._plans)
+        reservations = self.reservations
+        assert ({}, {}, {}) == (reservations._entries, reservations._by_class, reservations._by_pool)
+        assert ({}, {}, {}) == (reservations._waiting, reservations._began, reservations._promised)
+        assert (set(), {}) == (reservations._lost, reservations._plans)
 
 
 def bind(claim: PersistentVolumeClaim, volume_name: str) -> PersistentVolumeClaim:
@@ -321,12 +321,12 @@ def test_every_byte_is_charged_once_and_given_back(
         world = World()
         for what, more in _start[:some] + [("object", obj) for obj in first] + history:
             before = {key: pool.in_flight for key, pool in world.volumes.capacities._objects.items()}
-            world.ledger.freed.clear()
+            world.reservations.freed.clear()
             world.take(what, more)
             world.check_sums()
             if what not in _OBJECTS_MOVE:
                 for key, pool in world.volumes.capacities._objects.items():
-                    assert pool.in_flight >= before[key] or pool.obj.storage_class_name in world.ledger.freed
+                    assert pool.in_flight >= before[key] or pool.obj.storage_class_name in world.reservations.freed
             if eager:
                 world.check_entries()
         world.check_entries()

@@ -18,7 +18,7 @@ from tests.unit.cache.test_ledger import World, c, pair, v
 def with_sibling() -> World:
     """A pod waits with c and d; d has its volume in zone a since long."""
     world = World()
-    world.ledger.plan(["default/c", "default/d"])
+    world.reservations.plan(["default/c", "default/d"])
     world.volumes.set_volume(v("vd", "a", "d").typed())
     world.claim(c("d").bound_to("vd"))
     return world
@@ -65,9 +65,9 @@ def test_a_selected_node_whose_volume_never_comes_takes_room_for_ten_minutes() -
 
     world.pass_(1)
 
-    assert ({}, {"D"}, 1) == (world.taken(), world.told(), world.ledger.expired["flying"])
-    assert [("flying", None)] == [(entry.state, entry.pool) for entry in world.ledger]
-    assert HOLD_S == world.ledger.oldest_s()["flying"]
+    assert ({}, {"D"}, 1) == (world.taken(), world.told(), world.reservations.expired["flying"])
+    assert [("flying", None)] == [(entry.state, entry.pool) for entry in world.reservations]
+    assert HOLD_S == world.reservations.oldest_s()["flying"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def rivals(room: str, *pods: tuple[str, ...]) -> World:
             world.claim(c(name))
         world.volumes.set_volume(v(f"v{claims[0]}", "a", claims[0]).typed())
         world.claim(c(claims[0]).bound_to(f"v{claims[0]}"))
-        world.ledger.plan([f"default/{name}" for name in claims])
+        world.reservations.plan([f"default/{name}" for name in claims])
         world.pass_(1)
     world.write("a", room, version="3")
     world.told()
@@ -125,8 +125,8 @@ def rivals(room: str, *pods: tuple[str, ...]) -> World:
 
 
 def holding(world: World) -> set[str]:
-    world.ledger.catch_up()
-    return {entry.claim.metadata.name for entry in world.ledger if entry.pool is not None}
+    world.reservations.catch_up()
+    return {entry.claim.metadata.name for entry in world.reservations if entry.pool is not None}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_pools_of_two_classes_are_given_to_one_pod() -> None:
     for bound, *lost in (("p", "p-d", "p-e"), ("q", "q-e", "q-d")):
         world.volumes.set_volume(v(f"v{bound}", "a", bound).typed())
         world.claim(c(bound).bound_to(f"v{bound}"))
-        world.ledger.plan([f"default/{name}" for name in (bound, *lost)])
+        world.reservations.plan([f"default/{name}" for name in (bound, *lost)])
     for name in ("p-d", "q-e", "p-e", "q-d"):
         claim = a_claim(name, "3Gi", name[-1].upper()).uid(name).annotation(STORAGE_PROVISIONERS[0], "p")
         world.claim(claim.resource_version("1"))
@@ -165,7 +165,7 @@ def test_pools_of_two_classes_are_given_to_one_pod() -> None:
     "happens",
     [
         pytest.param(lambda world: world.gone("d"), id="the claim that held it is gone"),
-        pytest.param(lambda world: world.ledger.end_plan(["default/c", "default/d"]), id="its pod is gone"),
+        pytest.param(lambda world: world.reservations.end_plan(["default/c", "default/d"]), id="its pod is gone"),
         pytest.param(lambda world: world.pass_(HOLD_S - 2), id="its time has passed"),
         pytest.param(lambda world: world.write("a", "6Gi", version="4"), id="there is room for both"),
         pytest.param(lambda world: world.claim(c("d", "2Gi").resource_version("9")), id="it needs less"),
@@ -221,9 +221,9 @@ def test_a_volume_that_is_made_stays_where_it_is() -> None:
 def test_the_plan_of_a_pod_that_uses_a_claim_twice() -> None:
     """It is the plan of its different claims, and ends with the pod."""
     world = pair()
-    world.ledger.plan(["default/c", "default/c", "default/d"])
+    world.reservations.plan(["default/c", "default/c", "default/d"])
     for claims in (["default/c", "default/d"], ["default/c", "default/c", "default/d"]):
         assert {"a": 3} == world.taken()
-        world.ledger.end_plan(claims)
+        world.reservations.end_plan(claims)
 
-    assert ({}, {}) == (world.taken(), world.ledger._plans)
+    assert ({}, {}) == (world.taken(), world.reservations._plans)

@@ -47,7 +47,10 @@ class History:
 
     def __init__(self, pods: list[list[tuple[str, int, str]]], probe: int) -> None:
         self.clock = VirtualClock()
-        self.pods = [[Claim(f"p{at}-{no}", *wish) for no, wish in enumerate(wishes)] for at, wishes in enumerate(pods)]
+        self.pods = [
+            [Claim(f"p{at}-{no}", *requirements) for no, requirements in enumerate(wishes)]
+            for at, wishes in enumerate(pods)
+        ]
         self.claims = {claim.name: claim for claims in self.pods for claim in claims}
         self.zones: dict[str, str] = {"n0": "a", "n1": "b", "n2": "a"}
         self.volumes: dict[str, tuple[str, int, Any]] = {}
@@ -65,8 +68,8 @@ class History:
         """A process that has listed everything."""
         self.nodes = Nodes()
         self.cache = Volumes(self.nodes, self.clock)
-        self.ledger: CapacityReservations = self.cache.ledger
-        self.ledger.pools_share("all")
+        self.reservations: CapacityReservations = self.cache.reservations
+        self.reservations.pools_share("all")
         for name in "DE":
             self.cache.set_class(a_class(name, "p").typed())
         for name, zone in self.zones.items():
@@ -79,14 +82,14 @@ class History:
             self.show(claim)
         for claims in self.pods:
             if len(claims) > 1:
-                self.ledger.plan(f"default/{claim.name}" for claim in claims)
+                self.reservations.plan(f"default/{claim.name}" for claim in claims)
         self.unfit_since.clear()
-        self.ledger.catch_up()
+        self.reservations.catch_up()
 
     def restart(self) -> None:
         before = self.charged()
-        has_expired = any(entry.is_over for entry in self.ledger) or any(
-            self.clock.now() - began >= HOLD_S for began in self.ledger._began.values()
+        has_expired = any(entry.is_over for entry in self.reservations) or any(
+            self.clock.now() - began >= HOLD_S for began in self.reservations._began.values()
         )
         self.start()
         assert has_expired or before == self.charged()
@@ -96,7 +99,7 @@ class History:
         zones = set(self.zones.values())
         return {
             entry.claim.metadata.uid: (entry.state, entry.pool.key)
-            for entry in self.ledger
+            for entry in self.reservations
             if entry.pool is not None and entry.pool.key[-1] in zones
         }
 
@@ -118,7 +121,7 @@ class History:
 
     def show_room(self, obj: Any) -> None:
         old = self.cache.capacities.pool(obj.key)
-        self.ledger.pool_changed(old, self.cache.capacities.put(obj))
+        self.reservations.pool_changed(old, self.cache.capacities.put(obj))
 
     def free(self, zone: str) -> int:
         return SIZE - sum(size for at, size, _ in self.volumes.values() if at == zone)
@@ -169,7 +172,7 @@ class History:
         picked = {claim.node for claim in open_ if claim.node}
         if not open_ or len(tied) > 1 or len(picked) > 1:
             return
-        self.ledger.catch_up()
+        self.reservations.catch_up()
         for name, zone in sorted(self.zones.items()):
             if tied <= {zone} and picked <= {name} and self.fits(open_, zone):
                 for claim in open_:
@@ -180,7 +183,7 @@ class History:
 
     def fits(self, claims: list[Claim], zone: str) -> bool:
         before = 0
-        with self.ledger.without([claim.name for claim in claims]):
+        with self.reservations.without([claim.name for claim in claims]):
             for claim in claims:
                 pool = self.cache.capacities.pool(f"default/{claim.storage_class.lower()}{zone}")
                 assert pool is not None
@@ -195,7 +198,7 @@ class History:
 
     def booked(self, zone: str) -> list[Reservation]:
         """What is promised there and not made."""
-        return [e for e in self.ledger if e.pool is not None and e.pool.key[-1] == zone and e.state != "settling"]
+        return [e for e in self.reservations if e.pool is not None and e.pool.key[-1] == zone and e.state != "settling"]
 
     def provision(self, claim: Claim) -> None:
         zone = self.zones.get(claim.node)
@@ -226,11 +229,11 @@ class History:
     # -- laws ----------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        self.ledger.catch_up()
-        assert self.ledger.drift_bytes() == 0
+        self.reservations.catch_up()
+        assert self.reservations.drift_bytes() == 0
         self.check_holds()
         now = self.clock.now()
-        known = {entry.claim.metadata.uid for entry in self.ledger}
+        known = {entry.claim.metadata.uid for entry in self.reservations}
         if known - self.promised:  # a rival that took room for the first time: its ten minutes begin
             self.unfit_since.clear()
             self.promised |= known
@@ -247,15 +250,15 @@ class History:
     def check_holds(self) -> None:
         """A pod holds room for all its stranded claims or for none, and all that hold some can have it together."""
         for claims in self.pods:
-            found = [e for e in self.ledger if e.wanted and e.claim.metadata.uid in {c.name for c in claims}]
+            found = [e for e in self.reservations if e.wanted and e.claim.metadata.uid in {c.name for c in claims}]
             assert len({entry.pool is None for entry in found}) <= 1
-        for entry in self.ledger:
+        for entry in self.reservations:
             if entry.state == "stranded" and entry.pool is not None:
                 assert entry.pool.in_flight <= max(entry.pool.room, entry.size)
 
 
 _hows = st.sampled_from(["good", "good", "refused", "silent", "late"])
-_wish = st.tuples(st.sampled_from("DDE"), st.integers(1, 6), _hows)
+_requirements = st.tuples(st.sampled_from("DDE"), st.integers(1, 6), _hows)
 _step = st.one_of(
     st.tuples(st.just("pass"), st.sampled_from([3.0, 30.0, 100.0, 300.0, 650.0])),
     st.tuples(st.just("try"), st.integers(0, 3)),
@@ -279,7 +282,7 @@ NO_NODE_LEFT_IN_THE_ZONE_OF_A_NEW_VOLUME: Final = [
 
 @example(pods=[[("D", 1, "good")]] * 2, probe=1, history=NO_NODE_LEFT_IN_THE_ZONE_OF_A_NEW_VOLUME)
 @given(
-    pods=st.lists(st.lists(_wish, min_size=1, max_size=3), min_size=2, max_size=4),
+    pods=st.lists(st.lists(_requirements, min_size=1, max_size=3), min_size=2, max_size=4),
     probe=st.integers(1, 8),
     history=st.lists(_step, min_size=10, max_size=70),
 )

@@ -17,7 +17,7 @@ class Classes:
 
     def __init__(self, *names: str, mode: str = "learned", other_driver: str = "", other_zone: str = "") -> None:
         self.world = World(with_objects=False)
-        self.world.ledger.pools_share(mode)
+        self.world.reservations.pools_share(mode)
         self._versions = 0
         self._zones = {name: "b" if name == other_zone else "a" for name in names}
         for name in names:
@@ -52,8 +52,8 @@ class Classes:
         self.world.pass_(seconds)
 
     def in_flight(self) -> dict[str, int]:
-        self.world.ledger.catch_up()
-        assert self.world.ledger.drift_bytes() == 0
+        self.world.reservations.catch_up()
+        assert self.world.reservations.drift_bytes() == 0
         return {pool.obj.storage_class_name: pool.in_flight // GI for pool in self.world.volumes.capacities}
 
 
@@ -196,10 +196,10 @@ def test_an_object_that_goes_takes_its_bookings_from_the_classes_that_share_its_
 def test_the_mode_may_change_while_volumes_are_in_flight() -> None:
     classes = Classes("D", "E", mode="none")
     classes.select("c", "D", 3)
-    classes.world.ledger.pools_share("all")
+    classes.world.reservations.pools_share("all")
 
     assert {"D": 3, "E": 3} == classes.in_flight()
 
-    classes.world.ledger.pools_share("learned")
+    classes.world.reservations.pools_share("learned")
 
     assert {"D": 3, "E": 0} == classes.in_flight()

@@ -44,16 +44,20 @@ class World:
         return [volume for volume in seen if volume.spec.claim_ref is None]
 
     def compare(self, claim: PersistentVolumeClaim, besides: frozenset[str]) -> None:
-        free, wish = self.free(), wish_of(claim)
+        free, requirements = self.free(), wish_of(claim)
         size = claim.request.nano if claim.request is not None else 0
-        shelves = self.volumes.shelves(claim.storage_class)
-        fits = shelves.fits(wish, size) if shelves is not None else None
+        class_volumes = self.volumes.class_volumes(claim.storage_class)
+        fits = class_volumes.fits(requirements, size) if class_volumes is not None else None
         for slot, labels in self.labels():
             fitting = [volume for volume in free if matching_volume(claim, [volume], labels) is not None]
             assert len(fitting) == (int(fits.counts[slot]) if fits is not None else 0)
             assert bool(fitting) is bool(fits is not None and fits.nodes >> slot & 1)
             left = [volume for volume in fitting if volume.key not in besides]
-            found = shelves.smallest(slot, claim, wish, besides=besides) if shelves is not None else None
+            found = (
+                class_volumes.smallest(slot, claim, requirements, besides=besides)
+                if class_volumes is not None
+                else None
+            )
             if not left:
                 assert found is None
                 continue
@@ -94,9 +98,9 @@ def chosen(known: list[Any], claim: PersistentVolumeClaim, *, on: str = "n1", be
     for volume in known:
         world.volumes.set(volume.typed())
     world.compare(claim, frozenset(besides))
-    shelves, slot = world.volumes.shelves("W"), world.nodes.slot(on)
+    class_volumes, slot = world.volumes.class_volumes("W"), world.nodes.slot(on)
     assert slot is not None
-    return shelves.smallest(slot, claim, wish_of(claim), besides=besides) if shelves is not None else None
+    return class_volumes.smallest(slot, claim, wish_of(claim), besides=besides) if class_volumes is not None else None
 
 
 RWO, RWX, ROX = "ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany"

@@ -1,4 +1,4 @@
-"""What cannot be read is named, and stops nothing (architecture D5)."""
+"""What cannot be read is named, and stops nothing (ADR 0005)."""
 
 from __future__ import annotations
 

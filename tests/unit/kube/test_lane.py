@@ -7,8 +7,8 @@ import pytest
 from scheduler.kube.rate_limit import BUSY, RequestsInFlight
 
 
-def started(lane: RequestsInFlight) -> "asyncio.Task[None]":
-    return asyncio.ensure_future(lane.event_enters())
+def started(requests_in_flight: RequestsInFlight) -> "asyncio.Task[None]":
+    return asyncio.ensure_future(requests_in_flight.event_enters())
 
 
 async def turn() -> None:
@@ -26,11 +26,11 @@ async def turn() -> None:
 )
 async def test_events_enter(bindings, entered):
     """How many of three events may be on the wire beside so many bindings."""
-    lane = RequestsInFlight()
+    requests_in_flight = RequestsInFlight()
     for _ in range(bindings):
-        lane.urgent_enters()
+        requests_in_flight.urgent_enters()
 
-    events = [started(lane) for _ in range(3)]
+    events = [started(requests_in_flight) for _ in range(3)]
     await turn()
 
     assert entered == sum(event.done() for event in events)
@@ -40,27 +40,27 @@ async def test_events_enter(bindings, entered):
 
 async def test_during_a_burst_one_follows_another():
     """The next event enters when the last one has left: they trickle."""
-    lane = RequestsInFlight()
+    requests_in_flight = RequestsInFlight()
     for _ in range(BUSY):
-        lane.urgent_enters()
-    events = [started(lane) for _ in range(3)]
+        requests_in_flight.urgent_enters()
+    events = [started(requests_in_flight) for _ in range(3)]
     await turn()
 
     for done in (1, 2, 3):
         assert done == sum(event.done() for event in events)
-        lane.event_leaves()
+        requests_in_flight.event_leaves()
         await turn()
 
 
 async def test_the_end_of_a_burst_lets_all_in():
     """No event is left behind when bindings ebb."""
-    lane = RequestsInFlight()
+    requests_in_flight = RequestsInFlight()
     for _ in range(BUSY):
-        lane.urgent_enters()
-    events = [started(lane) for _ in range(5)]
+        requests_in_flight.urgent_enters()
+    events = [started(requests_in_flight) for _ in range(5)]
     await turn()
 
-    lane.urgent_leaves()
+    requests_in_flight.urgent_leaves()
     await turn()
 
     assert all(event.done() for event in events)
@@ -68,15 +68,15 @@ async def test_the_end_of_a_burst_lets_all_in():
 
 async def test_one_that_gives_up_does_not_take_the_turn_with_it():
     """A cancelled waiter is passed over."""
-    lane = RequestsInFlight()
+    requests_in_flight = RequestsInFlight()
     for _ in range(BUSY):
-        lane.urgent_enters()
-    first, second, third = (started(lane) for _ in range(3))
+        requests_in_flight.urgent_enters()
+    first, second, third = (started(requests_in_flight) for _ in range(3))
     await turn()
     second.cancel()
     await turn()
 
-    lane.event_leaves()
+    requests_in_flight.event_leaves()
     await turn()
 
     assert (first.done(), second.cancelled(), third.done()) == (True, True, True)

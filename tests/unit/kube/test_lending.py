@@ -13,16 +13,16 @@ SERVER = "https://api.example:6443"
 async def test_it_carries_what_the_transport_has() -> None:
     """Address, token and proxy; its closing is the lender's business in the end."""
     settings = Settings(SERVER, authorization="Bearer one", proxy="http://proxy:3128")
-    lender = SharedSession(settings, ScriptedTransport())
+    shared_session = SharedSession(settings, ScriptedTransport())
 
-    session = await lender.session()
+    session = await shared_session.session()
     assert session is not None
-    assert lender.server == SERVER
+    assert shared_session.server == SERVER
     assert session.headers["Authorization"] == "Bearer one"
     assert str(session._default_proxy) == "http://proxy:3128"
     assert not session.closed
 
-    await lender.close()
+    await shared_session.close()
     assert session.closed
 
 
@@ -36,29 +36,29 @@ async def test_refused_the_transport_is_asked_for_newer_ones() -> None:
             settings.authorization = "Bearer new"
             return b"{}"
 
-    lender = SharedSession(settings, Renewing())
-    await lender.session()
+    shared_session = SharedSession(settings, Renewing())
+    await shared_session.session()
 
-    session = await lender.session()
+    session = await shared_session.session()
 
     assert session is not None
     assert session.headers["Authorization"] == "Bearer new"
-    await lender.close()
+    await shared_session.close()
 
 
 async def test_what_the_borrower_has_closed_is_forgotten() -> None:
     """Tokens are replaced every hour, for as long as the process lives; what was lent and is open is closed in the end."""
     settings = Settings(SERVER, authorization="Bearer 0")
-    lender = SharedSession(settings, ScriptedTransport(answers=[b"{}"] * 3))
-    first = await lender.session()
+    shared_session = SharedSession(settings, ScriptedTransport(answers=[b"{}"] * 3))
+    first = await shared_session.session()
     for n in range(1, 4):
         settings.authorization = f"Bearer {n}"
-        last = await lender.session()
+        last = await shared_session.session()
         assert last is not None
         await last.close()
 
-    assert lender._sessions == [first, last]
-    await lender.close()
+    assert shared_session._sessions == [first, last]
+    await shared_session.close()
     assert first is not None
     assert first.closed
 
@@ -66,9 +66,9 @@ async def test_what_the_borrower_has_closed_is_forgotten() -> None:
 async def test_the_same_are_not_lent_twice() -> None:
     """Refused and of no use again: else two would go round in circles. Nor while nobody answers."""
     answers: list[bytes | ApiError] = [b"{}", Unauthorized("no", status=401)]
-    lender = SharedSession(Settings(SERVER, authorization="Bearer one"), ScriptedTransport(answers=answers))
-    assert await lender.session() is not None
+    shared_session = SharedSession(Settings(SERVER, authorization="Bearer one"), ScriptedTransport(answers=answers))
+    assert await shared_session.session() is not None
 
-    assert await lender.session() is None
-    assert await lender.session() is None
-    await lender.close()
+    assert await shared_session.session() is None
+    assert await shared_session.session() is None
+    await shared_session.close()

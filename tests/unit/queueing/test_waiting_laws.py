@@ -205,7 +205,7 @@ def is_concerned(registration: EventHint, info: PodInfo, old: str | None, new: s
 
 def check_room(room: RejectedPods) -> None:
     assert room.pods, "a room without pods"
-    for shelf in room._shelves.values():
+    for shelf in room._class_volumes.values():
         assert sorted(room.pods) == sorted(uid for group in shelf.groups.values() for uid in group)
         assert all(shelf.groups.values()), "a group without pods"
         for of_pod, catalogue in shelf.catalogues.items():

@@ -49,15 +49,15 @@ class Room:
         yield from ()
         return self.case.world.holds(expression, kind.driver, kind.device)
 
-    def seats(self, node: str) -> NodeDevices:
+    def node_devices(self, node: str) -> NodeDevices:
         slot = self.nodes.slot(node)
         assert slot is not None
         return NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=AllocatorFeatures.of(self.case.world.gates))
 
     def search(self, node: str, *, packed: bool = False) -> Allocator:
-        seats = self.seats(node)
-        order = packing(self.demand, seats) if packed else None
-        return Allocator(self.demand, seats, [claim.key for claim in self.case.claims], order=order)
+        node_devices = self.node_devices(node)
+        order = packing(self.demand, node_devices) if packed else None
+        return Allocator(self.demand, node_devices, [claim.key for claim in self.case.claims], order=order)
 
 
 def _allocations(world: World) -> Sequence[AllocationResult]:

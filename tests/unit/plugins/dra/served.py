@@ -212,7 +212,7 @@ class Served(World):
     async def undo(self, under: Under) -> None:
         """The binding has failed, and everything that Unreserve writes is written."""
         self.unreserve(under)
-        await self.errands()
+        await self.background()
 
     def tried(self, *claims: str, name: str = "p") -> tuple[PodInfo, CycleState]:
         """A pod with these claims, after Filter."""
@@ -250,14 +250,14 @@ class Served(World):
             await self.clock.advance(0.1)
         assert task.done(), "it never ends"
 
-    async def errands(self) -> None:
+    async def background(self) -> None:
         """Until nothing is done in the background any more; the watch shows what it came to."""
         task = asyncio.ensure_future(self._no_errands())
         await self.passes(task)
         self.relay()
 
     async def _no_errands(self) -> None:
-        while len(self.plugin._binder._errands):
+        while len(self.plugin._binder._background):
             await self.clock.sleep(0.1)
 
 

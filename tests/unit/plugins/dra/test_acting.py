@@ -57,7 +57,7 @@ async def test_post_filter(
     info, state = world.tried(*claims)
 
     assert expected == said(world.post_filter(state, info))
-    await world.errands()
+    await world.background()
     assert writes == world.writes
 
 
@@ -69,7 +69,7 @@ async def test_where_others_refuse_every_node_no_claim_is_given_back() -> None:
     assert groups
 
     assert NOT_HELPED == said(world.post_filter(state, info, {}))
-    await world.errands()
+    await world.background()
     assert [] == world.writes
 
 
@@ -79,7 +79,7 @@ async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_dev
     for name in ("p", "q", "p"):
         info, state = world.tried("c", name=name)
         world.post_filter(state, info)
-        await world.errands()
+        await world.background()
 
     assert ["unreserve c", "deallocate c"] == world.writes
     assert "" == await world.bound(world.reserved(using("c")))
@@ -99,7 +99,7 @@ async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
     world = Served(HELD_ON_N9.reserved_for("p", "p"))
     info, state = world.tried("c")
     world.post_filter(state, info)
-    await world.errands()
+    await world.background()
 
     assert ([], []) == (world.devices_of("c"), world.users("c"))
     under = world.reserved(info)
@@ -114,7 +114,7 @@ async def test_freeing_what_somebody_wrote_meanwhile_does_not_happen() -> None:
     world.rewrite("c", reserved_for=())
 
     assert FREED == said(world.post_filter(state, info))
-    await world.errands()
+    await world.background()
 
     assert ["n9/d0"] == world.devices_of("c")
 
@@ -154,7 +154,7 @@ async def test_pods_that_have_the_name_after_each_other_are_given_back_each() ->
     for uid in ("first", "second"):
         world.unreserve(world.reserved(pod_info(pod("p").uid(uid).claim("e0", claim="c").typed())))
 
-    await world.errands()
+    await world.background()
 
     assert [] == world.users("c")
 
@@ -241,7 +241,7 @@ async def test_unreserve_of_a_pod_that_somebody_else_has_bound_meanwhile() -> No
     world.cluster.add_pod(under.info)
 
     world.plugin.unreserve(under.state, under.info, "n1")
-    await world.errands()
+    await world.background()
 
     assert ["p"] == world.users("c")
 

@@ -63,7 +63,7 @@ def _shown(pick: Pick) -> tuple[object, ...]:
 
 
 def _told(search: Allocator, picked: Picked) -> tuple[object, ...]:
-    device = search._seats.devices[picked.number].id
+    device = search._node_devices.devices[picked.number].id
     return picked.claim, picked.request, picked.ask.full_name, device, picked.amounts
 
 
@@ -134,7 +134,7 @@ def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
             continue
         if found is None:
             assert _state(search) == _state(new)
-            assert search._left == {pool: room.seats(node).left_in(pool) for pool in search._left}
+            assert search._left == {pool: room.node_devices(node).left_in(pool) for pool in search._left}
         else:
             for undo in reversed([each.undo for each in search._stack if each.undo is not None]):
                 search._give_back(undo)

@@ -40,14 +40,14 @@ def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: st
     assume(picked)
     assert picked is not None
     names = [claim.metadata.name for claim in case.claims]
-    got = results(room.demand, picked, search._seats, node_name=node, names=names, chance=random.Random(1))
+    got = results(room.demand, picked, search._node_devices, node_name=node, names=names, chance=random.Random(1))
     claims = SimpleNamespace(by_uid=lambda uid: RUNNING if uid.startswith("u") else None)
     devices: Any = SimpleNamespace(use=room.use, on_nodes=room.on_nodes, claims=claims)
-    clashes = DeviceConflicts(devices, runs=lambda _: True)
+    conflicts = DeviceConflicts(devices, runs=lambda _: True)
     for claim, allocation in zip(case.claims, got, strict=True):
         room.use.hold(f"ours-{claim.key}", allocation)
 
     for claim, allocation in zip(case.claims, got, strict=True):
         ours = ResourceClaim(metadata=replace(claim.metadata, uid=f"ours-{claim.key}"))
-        problem = clashes.ahead(ours, allocation)
+        problem = conflicts.ahead(ours, allocation)
         assert not problem or ": device " in problem, problem

@@ -262,6 +262,6 @@ async def test_devices_that_did_not_come_are_given_back(claim: ClaimBuilder, *, 
         return
 
     assert "deallocation of ResourceClaim completed" == world.post_filter(state, info).message
-    await world.errands()
+    await world.background()
     assert [] == world.devices_of("c")
     assert "" == await world.bound(world.reserved(info))

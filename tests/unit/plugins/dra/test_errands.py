@@ -19,7 +19,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock, self.given_up = VirtualClock(), list[str]()
-        self.errands = BackgroundWrites(self.clock, given_up=self.given_up.append)
+        self.background = BackgroundWrites(self.clock, given_up=self.given_up.append)
 
     def run(self, *errors: Exception, what: str = "release", about: str = ABOUT, uid: str = "") -> list[float]:
         """Begin a write that fails like this, one after the other, and then succeeds. Return when it is tried."""
@@ -30,12 +30,12 @@ class World:
             if left:
                 raise left.pop(0)
 
-        self.errands.run(write, what, about=about, uid=uid)
+        self.background.run(write, what, about=about, uid=uid)
         return tries
 
     def waits(self, *about: str) -> asyncio.Future[None]:
         """The end of all that is under way about these claims."""
-        return asyncio.ensure_future(self.errands.done(key for key in about))
+        return asyncio.ensure_future(self.background.done(key for key in about))
 
 
 @pytest.mark.parametrize(("errors", "expected", "is_given_up"), [
@@ -62,7 +62,7 @@ async def test_how_often_it_is_tried(errors: list[Exception], expected: list[flo
     tries = world.run(*errors)
     await world.clock.advance(300.0)
 
-    assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(world.errands), world.given_up)
+    assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(world.background), world.given_up)
 
 
 async def test_a_mistake_is_told_once_with_the_claim_and_costs_nobody_else() -> None:
@@ -87,12 +87,12 @@ async def test_who_is_told_may_fail_too() -> None:
     def fail(_: str) -> None:
         raise KeyError("oops")
 
-    world.errands = BackgroundWrites(world.clock, given_up=fail)
+    world.background = BackgroundWrites(world.clock, given_up=fail)
     with structlog.testing.capture_logs() as log:
         tries = world.run(Forbidden("may not"))
         await world.clock.advance(300.0)
 
-    assert ([0.0], 0) == (tries, len(world.errands))
+    assert ([0.0], 0) == (tries, len(world.background))
     assert [("error", ABOUT)] == [(line["log_level"], line["claim"]) for line in log if line["log_level"] == "error"]
     again = world.run()
     await world.clock.settle()
@@ -141,16 +141,16 @@ async def test_what_is_begun_while_somebody_waits_is_waited_for_too() -> None:
 async def test_whoever_stops_waits_for_all_of_them() -> None:
     """Also for those that are begun meanwhile; with nothing under way not at all."""
     world = World()
-    await world.errands.drain()
+    await world.background.drain()
     world.run(Unavailable("500"))
-    stops = asyncio.ensure_future(world.errands.drain())
+    stops = asyncio.ensure_future(world.background.drain())
     await world.clock.settle()
     world.run(Unavailable("500"), Unavailable("500"), what="free", about="default/d")
 
     await world.clock.advance(0.5)
-    assert (len(world.errands), stops.done()) == (1, False)
+    assert (len(world.background), stops.done()) == (1, False)
     await world.clock.advance(1.0)
-    assert (len(world.errands), stops.done()) == (0, True)
+    assert (len(world.background), stops.done()) == (0, True)
 
 
 async def test_a_claim_that_was_created_again_under_its_name_gets_a_write_of_its_own() -> None:
@@ -161,4 +161,4 @@ async def test_a_claim_that_was_created_again_under_its_name_gets_a_write_of_its
     again = world.run(uid="2")
     await world.clock.advance(5.0)
 
-    assert ([0.0, 0.5], [0.1], 0) == (tries, again, len(world.errands))
+    assert ([0.0, 0.5], [0.1], 0) == (tries, again, len(world.background))

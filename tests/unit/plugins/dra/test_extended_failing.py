@@ -58,7 +58,7 @@ async def test_329_what_an_attempt_before_has_left_goes_first() -> None:
 
     no = world.post_filter(state, gpus())
     assert (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed") == (no.code, no.message)
-    await world.errands()
+    await world.background()
     assert (["delete left"], {}, []) == (world.writes, world.writer.resource_claims, world.used)
     assert "" == await world.bound(world.reserved(gpus()))
 

@@ -128,18 +128,18 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
     if packed or picks is None or found is None:
         assert (found is None) == (picks is None)
     else:
-        devices = [search._seats.devices[each.number].id for each in found]
+        devices = [search._node_devices.devices[each.number].id for each in found]
         assert devices == [pick.candidate.id for pick in picks]
 
 
 def _root(case: Case) -> object:
     """Solve the state before any device is taken; None if counting and matching already reject it."""
     room = Room(case)
-    seats = room.seats("n1")
-    bounds = Bounds(room.demand, seats, {})
+    node_devices = room.node_devices("n1")
+    bounds = Bounds(room.demand, node_devices, {})
     known = (NOTHING_SEEN,) * len(room.demand.claims[0].constraints)
-    now = SearchState(seats.used, 0, known, {}, seats.left_in)
-    rest = (1 << len(seats.devices)) - 1
+    now = SearchState(node_devices.used, 0, known, {}, node_devices.left_in)
+    rest = (1 << len(node_devices.devices)) - 1
     return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
 
 

@@ -156,7 +156,7 @@ def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]
     with contextlib.suppress(TooSlow):
         literal.run()  # works out what is asked, and tries nothing
     there = {each.id: each for pool in literal.pools for each in candidates(pool)}
-    devices = [there[search._seats.devices[each.number].id] for each in found]
+    devices = [there[search._node_devices.devices[each.number].id] for each in found]
     return broken_rules(
         literal,
         [

@@ -89,7 +89,7 @@ class Daemon(Served):
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.tasks) or len(self.plugin._binder._errands) > 0
+        return bool(self.tasks) or len(self.plugin._binder._background) > 0
 
 
 @dataclass

@@ -37,7 +37,7 @@ async def test_devices_of_somebody_else_that_another_pod_of_the_claim_uses_by_no
     assert ["n1/d0"] == world.devices_of("c")
     world.unreserve(under)
     world.unreserve(other)
-    await world.errands()
+    await world.background()
 
     again = world.reserved(using("c"))
     said = await world.bound(again)

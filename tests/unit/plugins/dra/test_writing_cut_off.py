@@ -67,7 +67,7 @@ async def test_devices_stay_in_use_until_a_lost_answer_is_settled() -> None:
 
     assert task.cancelled()
     assert (["n1/d0"], ["n1/d0"], []) == (world.used, world.devices_of("c"), world.in_flight)
-    await world.errands()
+    await world.background()
     assert [] == world.users("c")
 
 
@@ -125,7 +125,7 @@ async def test_cancelled_while_a_write_is_on_the_wire(held: str, writes: list[st
     assert bool(devices) == world.cached("c").is_allocated
     world.unreserve(under)
     assert devices == world.used
-    await world.errands()
+    await world.background()
 
     assert (writes, devices, []) == (world.writes, world.devices_of("c"), world.users("c"))
 

@@ -136,12 +136,12 @@ class Case:
         for volume in world.volumes:
             kept.set_volume(volume)
         for obj in world.capacities:
-            kept.ledger.pool_changed(kept.capacities.pool(obj.key), kept.capacities.put(obj))
+            kept.reservations.pool_changed(kept.capacities.pool(obj.key), kept.capacities.put(obj))
         for claim in (*world.bound, *world.delayed, *world.in_flight):
             kept.claims.set(claim)
         for name in world.taken:
             self._take(name)
-        kept.ledger.catch_up()
+        kept.reservations.catch_up()
         delayed = tuple(world.delayed)
         entangled = len(delayed) > 1 and _is_entangled(delayed)
         self.claims = PodVolumeClaims(bound=tuple(world.bound), delayed=delayed, is_entangled=entangled)
@@ -267,7 +267,7 @@ def test_asking_changes_nothing(world: Drawn) -> None:
     """However often it is asked, of whichever nodes, the answer is the same, and so is what is in flight."""
     case = Case(world)
     finder = case.finder(together=True)
-    before = {entry.claim.key: entry.pool.in_flight for entry in case.cluster.volumes.ledger if entry.pool}
+    before = {entry.claim.key: entry.pool.in_flight for entry in case.cluster.volumes.reservations if entry.pool}
     try:
         first = case.conflicts(finder)
     except VolumeError:
@@ -278,5 +278,5 @@ def test_asking_changes_nothing(world: Drawn) -> None:
         finder.find(case.claims, slot)
 
     assert first == case.conflicts(finder)
-    after = {entry.claim.key: entry.pool.in_flight for entry in case.cluster.volumes.ledger if entry.pool}
+    after = {entry.claim.key: entry.pool.in_flight for entry in case.cluster.volumes.reservations if entry.pool}
     assert before == after

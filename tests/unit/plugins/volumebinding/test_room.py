@@ -142,7 +142,7 @@ def test_what_is_in_flight_is_not_there(ours: KubestowArgs, decided: Decided, is
 def test_a_pod_is_not_in_its_own_way() -> None:
     """B-1 Its own claim, selected for this node already, has taken the room that it finds, in Filter and in Reserve."""
     world = World(*tracking(True), GIB, D1.selected("n1"))
-    (entry,) = world.cluster.volumes.ledger
+    (entry,) = world.cluster.volumes.reservations
     assert entry.pool is not None
 
     assert FITS == world.decide(using("p", "d1"))
@@ -157,7 +157,7 @@ def test_what_is_given_back_is_there_again() -> None:
     world.plugin.unreserve(state, assumed, "n1")
 
     assert Decided((), (), ("d2",)) == world.decide(using("second", "d2"))
-    assert {"D"} == world.cluster.volumes.ledger.freed
+    assert {"D"} == world.cluster.volumes.reservations.freed
 
 
 @pytest.mark.parametrize("ends", ["written", "given up"])
@@ -196,7 +196,7 @@ def test_a_pod_with_claims_of_classes_that_share_their_room(mode: str, decided: 
     other = a_class("D9", "P").allowed("k", "n1")
     objects = (GIB, a_capacity("p", "D9", "1Gi").everywhere())
     world = World(other, D1, a_claim("e1", "1Gi", "D9"), *tracking(True), *objects)
-    world.cluster.volumes.ledger.pools_share(mode)
+    world.cluster.volumes.reservations.pools_share(mode)
 
     assert decided == world.decide(using("p", "d1", "e1"))
 

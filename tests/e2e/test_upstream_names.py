@@ -1,0 +1,87 @@
+"""Every path and name of the `Upstream:` lines and of docs/upstream-map.md is in the source of the control plane."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.controlplane import build
+from tests.e2e.controlplane.build import Unavailable
+from tests.e2e.controlplane.gate import built_or_skip
+from tests.support.upstream import MAP, Upstream, all_lines, is_defined_in_go, rows
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+MODULE = Path(build.__file__).parent / "kubernetes"
+STAGING = "staging/src/"
+
+
+def named() -> list[Upstream]:
+    """Return what the lines and the map name."""
+    return [*all_lines(), *(row.upstream for row in rows(MAP.read_text()))]
+
+
+def module_of(path: str) -> tuple[str, str]:
+    """Return the Go module that has a file of the kubernetes repository, and the file's path in it."""
+    if not path.startswith(STAGING):
+        return "k8s.io/kubernetes", path
+    group, name, rest = path.removeprefix(STAGING).split("/", 2)
+    return f"{group}/{name}", rest
+
+
+def directory_of(module: str) -> Path:
+    """Return where the module's source is, in the version that the control plane is built from."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise Unavailable("no source of Kubernetes: Go is not installed to find it with")
+    command = [go, "-C", str(MODULE), "mod", "download", "-json", module]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise Unavailable(f"no source of {module}: {ran.stdout[-300:]} {ran.stderr[-300:]}".replace("\n", " "))
+    return Path(json.loads(ran.stdout)["Dir"])
+
+
+@pytest.fixture(scope="module")
+def directories() -> dict[str, Path]:
+    modules = {module_of(one.path)[0] for one in named()}
+    return {module: built_or_skip(partial(directory_of, module)) for module in sorted(modules)}
+
+
+def problems(one: Upstream, directories: dict[str, Path]) -> list[str]:
+    module, rest = module_of(one.path)
+    file = directories[module] / rest
+    if not file.is_file():
+        return [f"{one.at}: no file {one.path}"]
+    source = file.read_text()
+    return [f"{one.at}: {one.path} has no {name}" for name in one.names if not is_defined_in_go(name, source)]
+
+
+def test_everything_named_is_there(directories: dict[str, Path]) -> None:
+    assert [said for one in named() for said in problems(one, directories)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "said"),
+    [
+        ("pkg/scheduler/schedule_one.go", "schedulingCycle", []),
+        ("pkg/scheduler/schedule_one.go", "Scheduler.schedulingCycle", []),
+        (
+            "pkg/scheduler/schedule_one.go",
+            "schedulingCircle",
+            ["pkg/scheduler/schedule_one.go has no schedulingCircle"],
+        ),
+        (
+            "pkg/scheduler/schedule_one.go",
+            "Other.schedulingCycle",
+            ["pkg/scheduler/schedule_one.go has no Other.schedulingCycle"],
+        ),
+        ("pkg/scheduler/schedule_two.go", "schedulingCycle", ["no file pkg/scheduler/schedule_two.go"]),
+    ],
+)
+def test_a_wrong_name_is_caught(directories: dict[str, Path], path: str, name: str, said: list[str]) -> None:
+    assert problems(Upstream(path, (name,), "here"), directories) == [f"here: {each}" for each in said]
