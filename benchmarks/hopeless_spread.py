@@ -23,8 +23,7 @@ from benchmarks.house import Echo, Silent
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.config.args import KubestowArgs
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration
+from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.metrics.metrics import Metrics
 from scheduler.scheduler import Decisions

@@ -11,8 +11,7 @@ from benchmarks.workload import Workload
 from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.podinfo import PodInfo, placed, pod_info
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration
+from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.cycle import Cycle
 from scheduler.framework.handle import Unplugged

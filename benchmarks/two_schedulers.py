@@ -32,8 +32,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.api.podinfo import pod_info
 from scheduler.config.args import KubestowArgs
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration
+from scheduler.config.types import Configuration, RunOptions
 from scheduler.metrics.metrics import Metrics
 from scheduler.scheduler import Decisions
 from tests.support.clock import VirtualClock

@@ -28,8 +28,7 @@ from scheduler.binding import Binder, Binding, PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.config.plugins import check_common_queue_sort
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
+from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig, RunOptions
 from scheduler.context import Inbox, Shared, UnboundPods
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.kubelet_rejections import KubeletRejections

@@ -13,7 +13,7 @@ import math
 from typing import Final
 
 from scheduler.config.document import format_duration, parse_duration_s
-from scheduler.config.run_options import ALWAYS_ALLOWED, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
+from scheduler.config.types import ALWAYS_ALLOWED, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 
 ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""

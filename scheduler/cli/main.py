@@ -19,8 +19,7 @@ from scheduler import __version__
 from scheduler.cli.flags import ELECTION, parser
 from scheduler.config.errors import PluginLoadError
 from scheduler.config.load import gates_on
-from scheduler.config.run_options import RunOptions, SecureServing
-from scheduler.config.types import FEATURE_GATES, GATES_ON
+from scheduler.config.types import FEATURE_GATES, GATES_ON, RunOptions, SecureServing
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigErrors

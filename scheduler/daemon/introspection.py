@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from scheduler.config.dump import to_document
-from scheduler.config.run_options import RunOptions
+from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.daemon.leader_election import Leadership

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
-from scheduler.config.run_options import RunOptions
+from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.supervision import Run
 from scheduler.framework.profile import Profile

@@ -13,9 +13,8 @@ from typing import Any, Final, Protocol
 import structlog
 
 from scheduler.api.core_v1 import Node, Pod, PodSpec
-from scheduler.api.decode import Broken, Delta
+from scheduler.api.decode import Broken, Delta, PartlyReadPod
 from scheduler.api.meta import Key
-from scheduler.api.partly_read import PartlyReadPod
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.context import Shared
 from scheduler.core.cluster_events import (

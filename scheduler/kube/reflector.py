@@ -26,8 +26,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 import structlog
 
-from scheduler.api.decode import Broken, Delta, ObjectDecoder
-from scheduler.api.partly_read import PartlyReadPod
+from scheduler.api.decode import Broken, Delta, ObjectDecoder, PartlyReadPod
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized

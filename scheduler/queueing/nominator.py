@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.change_log import ChangeLog
+from scheduler.core.changes import ChangeLog
 
 DERIVED: Final = "derived"
 STATUS: Final = "status"

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from scheduler.api.decode import Broken
-from scheduler.api.partly_read import PartlyReadPod
+from scheduler.api.decode import Broken, PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import DeviceId, ResourceClaim
 from scheduler.cache.cluster import Cluster

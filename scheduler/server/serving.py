@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from scheduler.config.run_options import EVERYWHERE, RunOptions, SecureServing
+from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
 from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import ClientConnection, Configuration
+from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import ApiServer

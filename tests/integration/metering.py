@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import ClientConnection, Configuration
+from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from scheduler.testing.apiserver import LIKE_1_36, ApiServer

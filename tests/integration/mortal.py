@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import ClientConnection, Configuration
+from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.daemon.app import Daemon
 from scheduler.profiles.reconciler import RequestedProfile

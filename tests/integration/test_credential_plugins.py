@@ -8,8 +8,7 @@ import re
 
 import pytest
 
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration, LeaderElection
+from scheduler.config.types import Configuration, LeaderElection, RunOptions
 from scheduler.daemon.app import Daemon
 from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration, KubeSchedulerProfile, LeaderElection
+from scheduler.config.types import Configuration, KubeSchedulerProfile, LeaderElection, RunOptions
 from scheduler.daemon.app import Daemon
 from scheduler.kube.leader_election import AnotherScheduler
 from scheduler.testing.apiserver import ApiServer

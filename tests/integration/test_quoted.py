@@ -16,8 +16,7 @@ import pytest
 from aiohttp import ClientSession
 
 from scheduler.config import load
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import ClientConnection, LeaderElection
+from scheduler.config.types import ClientConnection, LeaderElection, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.daemon import app
 from scheduler.testing.simulate.complete import complete

@@ -18,7 +18,7 @@ import yaml
 from structlog.testing import CapturingLogger
 
 from scheduler.config.load import load
-from scheduler.config.run_options import RunOptions, SecureServing
+from scheduler.config.types import RunOptions, SecureServing
 from scheduler.daemon.app import Daemon
 from scheduler.server import serving
 from scheduler.server.serving import LookupFailed

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import ClientConnection, Configuration, LeaderElection
+from scheduler.config.types import ClientConnection, Configuration, LeaderElection, RunOptions
 from scheduler.daemon.app import Daemon
 from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings

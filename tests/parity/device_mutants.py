@@ -15,11 +15,7 @@ from scheduler.api.resource_v1 import DeviceToleration
 from scheduler.cache.devices import pools as devicepools
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
-from scheduler.plugins.dra import (
-    allocation_result as result,
-    checking,
-    node_devices as consumption,
-)
+from scheduler.plugins.dra import allocation_result as result, error_nodes as checking, node_devices as consumption
 from scheduler.plugins.dra.allocator import Allocator
 from scheduler.plugins.dra.constraints import AllocationConstraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.selectors import Selectors

@@ -12,8 +12,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.load import parse
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import GATES_ON
+from scheduler.config.types import GATES_ON, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.cycle import Unschedulable

@@ -10,8 +10,7 @@ from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
 from scheduler.binding import PodWatch
 from scheduler.cache.cluster import Cluster
-from scheduler.config.run_options import RunOptions
-from scheduler.config.types import Configuration
+from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.errors import ApiError
 from scheduler.metrics.metrics import Metrics
 from scheduler.scheduler import Decisions

@@ -17,7 +17,7 @@ from scheduler import __version__
 from scheduler.cli import main as cli
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
-from scheduler.config.run_options import ALWAYS_ALLOWED, RunOptions, SecureServing
+from scheduler.config.types import ALWAYS_ALLOWED, RunOptions, SecureServing
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.kube.client_config import SettingsError
 from scheduler.metrics import logs

@@ -30,8 +30,8 @@ from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass, D
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.devices.node_kinds import DeviceNodes
-from scheduler.cache.devices.pools import DeviceKind
-from scheduler.cache.devices.taints import TaintRules, may_mean
+from scheduler.cache.devices.pools import DeviceKind, TaintRules, may_mean
+from scheduler.core.changes import Watchers
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import (
     CONSUMABLE,
@@ -42,7 +42,6 @@ from scheduler.core.feature_gates import (
     PARTITIONABLE,
     TAINT_RULES,
 )
-from scheduler.core.watchers import Watchers
 
 if TYPE_CHECKING:
     from scheduler.cache.devices.selectors import DeviceSelectors

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scheduler.api.resource_v1 import DeviceId, ResourceSlice
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
 from scheduler.cache.devices.memos import Limit, Memo
 from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolState, PoolView, PublishedDevice, content_of
 from scheduler.cache.devices.shared_pools import NO_SIGHT, PoolSlices, PoolVisibility, SharedPoolVisibility, is_ignored
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 if TYPE_CHECKING:

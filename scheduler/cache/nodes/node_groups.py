@@ -18,9 +18,9 @@ from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSel
 from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty, term_problem
 from scheduler.api.selectors import LabelSelector, requirement_matches
 from scheduler.api.storage_v1 import TopologySelectorTerm
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 Where: TypeAlias = tuple[tuple[NodeSelectorRequirement, ...], ...]

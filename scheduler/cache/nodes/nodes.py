@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from scheduler.api.core_v1 import Node, Taint
 from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, Requests, allocatable
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.images import ImageIndex
 from scheduler.cache.nodes.label_index import FeatureIndex, LabelIndex
 from scheduler.cache.nodes.node_multiset import NodeMultiset
@@ -30,6 +29,7 @@ from scheduler.cache.nodes.topology import Topologies
 from scheduler.cache.pods.affinity_terms import PodTerms, has_pod_affinity
 from scheduler.cache.pods.selector_counts import SelectorCounts
 from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 

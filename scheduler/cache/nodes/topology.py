@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.label_index import LabelIndex
 from scheduler.core.caching import BoundedCache
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 DomainNumbers: TypeAlias = npt.NDArray[np.int32]

@@ -15,8 +15,8 @@ from scheduler.api.core_v1 import Volume
 from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of_inline, translate_inline
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSISource, PersistentVolumeClaim
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 

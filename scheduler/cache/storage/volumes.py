@@ -31,9 +31,9 @@ from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.cache.storage.capacity import Capacities, SharedPools
 from scheduler.cache.storage.capacity_reservations import CapacityReservations
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
+from scheduler.core.changes import Watchers
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.core.watchers import Watchers
 
 if TYPE_CHECKING:
     from scheduler.cache.nodes.nodes import Nodes

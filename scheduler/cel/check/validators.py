@@ -12,8 +12,8 @@ from typing import Final
 from scheduler.cel.check.checker import Checked
 from scheduler.cel.check.types import Type, declared, shown
 from scheduler.cel.errors import CompileError, EvalError, Issue, report
-from scheduler.cel.libraries.formatting import formatted
 from scheduler.cel.libraries.regex import pattern_of
+from scheduler.cel.libraries.strings import formatted
 from scheduler.cel.syntax.ast import Call, ListExpr, Literal, MapExpr, Node, children
 
 _CLAUSE: Final = re.compile(r"%(?:(?P<percent>%)|(?:\.[0-9]+)?(?P<letter>[sdfebxXo]))?")

@@ -16,8 +16,8 @@ from scheduler.cel.check.types import BOOL, STRING, URL, Overload, list_of, map_
 from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.running import work
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.addresses import BadAddress, parse_address
 from scheduler.cel.libraries.declaring import function, member, remembered, traversal
+from scheduler.cel.libraries.networks import BadAddress, parse_address
 
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
 _IN_HOST: Final = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")

@@ -21,12 +21,19 @@ from typing import Final, NamedTuple, TypeAlias
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.bounds import Bounds
-from scheduler.plugins.dra.checking import NO_RISK, AllocationError, FailedOnNode, TimedOut, check, fault_error, risk_of
 from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
-from scheduler.plugins.dra.feasibility import SolverAnswer
+from scheduler.plugins.dra.error_nodes import (
+    NO_RISK,
+    AllocationError,
+    FailedOnNode,
+    TimedOut,
+    check,
+    fault_error,
+    risk_of,
+)
+from scheduler.plugins.dra.feasibility import Position, SearchState, SolverAnswer, Witness, bits
 from scheduler.plugins.dra.node_devices import NodeDevices
 from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
-from scheduler.plugins.dra.search_state import Position, SearchState, Witness, bits
 
 __all__ = ["CAREFUL_STEPS", "AllocationError", "Allocator", "FailedOnNode", "Order", "Picked"]
 

@@ -20,19 +20,21 @@ from typing import NamedTuple
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, awaited, submitted
 from scheduler.plugins.dra.constraints import AllocationConstraint, Known, Values
-from scheduler.plugins.dra.feasibility import Feasibility, Solution, SolverAnswer
-from scheduler.plugins.dra.node_devices import Mask, NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives, RequestData
-from scheduler.plugins.dra.search_state import (
+from scheduler.plugins.dra.feasibility import (
+    Feasibility,
     Need,
     Position,
     SearchState,
+    Solution,
+    SolverAnswer,
     Taking,
     Witness,
     bits,
     can_match,
     first_of_match,
 )
+from scheduler.plugins.dra.node_devices import Mask, NodeDevices
+from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives, RequestData
 
 Free = Mapping[str, Collection[int]]
 """By full name of an ask: the numbers of the devices that are free for it."""

@@ -26,7 +26,7 @@ from scheduler.core.cooperative import Work, finish, metered
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.allocation_result import results
 from scheduler.plugins.dra.allocator import AllocationError, Allocator, FailedOnNode, Order, Picked
-from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.error_nodes import TimedOut
 from scheduler.plugins.dra.node_devices import AllocatorFeatures, CandidateDevices, NodeDevices
 from scheduler.plugins.dra.requests import ClaimsToAllocate
 

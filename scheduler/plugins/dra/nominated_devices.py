@@ -42,8 +42,8 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState
 from scheduler.framework.preemption_state import Preempting
 from scheduler.plugins.dra.allocator import AllocationError
-from scheduler.plugins.dra.checking import TimedOut
 from scheduler.plugins.dra.claims import claim_keys
+from scheduler.plugins.dra.error_nodes import TimedOut
 from scheduler.plugins.dra.hints import FREED, Frees
 from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S, NodeVerdicts, SearchVerdict
 from scheduler.plugins.dra.requests import ClaimsToAllocate

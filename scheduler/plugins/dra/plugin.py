@@ -31,10 +31,10 @@ from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominat
 from scheduler.plugins.dra.allocator import AllocationError
 from scheduler.plugins.dra.binding import ClaimBinder
 from scheduler.plugins.dra.binding_conditions import is_worn_out
-from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.candidate_order import packing
 from scheduler.plugins.dra.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
-from scheduler.plugins.dra.error_nodes import ErrorNodes
+from scheduler.plugins.dra.error_nodes import ErrorNodes, TimedOut
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import DynamicResourcesHints
@@ -50,7 +50,6 @@ from scheduler.plugins.dra.node_verdicts import (
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
-from scheduler.plugins.dra.search_order import packing
 from scheduler.plugins.dra.selectors import SelectorSets
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
 

@@ -15,7 +15,7 @@ from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import Scores
 from scheduler.plugins.dra.allocator import Picked
-from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.error_nodes import TimedOut
 from scheduler.plugins.dra.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.state import DeviceState

@@ -15,6 +15,7 @@ from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.controllers.kubelet import Kubelet
 from scheduler.testing.simulate.budgets import Budgets
+from scheduler.testing.simulate.complete import controllers, device_controllers, retie, retie_claims
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.simulate.outcome import (
     AnnotatedPod,
@@ -27,7 +28,6 @@ from scheduler.testing.simulate.outcome import (
     preempted,
     victims,
 )
-from scheduler.testing.simulate.storage_and_devices import controllers, device_controllers, retie, retie_claims
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _POLL_S: Final = 0.01

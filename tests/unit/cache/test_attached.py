@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSINode, CSISource
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.core import nodeset
+from scheduler.core.changes import ChangeLog
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.attaching import EBS, LongWay, World

@@ -12,12 +12,12 @@ from hypothesis import given, strategies as st
 
 from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import CSIStorageCapacity
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import capacity as capacities_module
 from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools
 from scheduler.core import nodeset
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
 from tests.support.volumebuilders import a_capacity
 from tests.unit.cache.labelled_nodes import node_steps, take

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.change_log import ChangeLog
+from scheduler.core.changes import ChangeLog
 
 
 @given(sizes=st.lists(st.integers(0, 5)), log_max=st.integers(1, 8))

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from scheduler.api.resource_v1 import ResourceSlice
 from scheduler.cache.devices.manager import SharedDRAManager
-from scheduler.cache.devices.taints import TaintRules, may_mean
+from scheduler.cache.devices.pools import TaintRules, may_mean
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.testing.builders.devices import TaintRuleBuilder, a_device, a_slice, a_taint_rule

@@ -24,10 +24,10 @@ from scheduler.api.storage_v1 import (
     VolumeNodeAffinity,
     VolumeResources,
 )
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity_reservations import HOLD_S, SETTLE_S, Reservation
 from scheduler.cache.storage.volumes import Volumes
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
 from tests.support.clock import VirtualClock
 from tests.unit.cache.labelled_nodes import NAMES, Step, affinities, node_steps, take, where

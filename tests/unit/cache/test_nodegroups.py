@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import (
     NodeGroup,
     NodeGroups,
@@ -20,6 +19,7 @@ from scheduler.cache.nodes.node_groups import (
 )
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
+from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
 from tests.support.volumebuilders import a_class, a_pv
 from tests.unit.cache.labelled_nodes import affinities, node_steps, selectors, take, topologies, where

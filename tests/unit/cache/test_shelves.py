@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.nodes.node_groups import NodeGroups
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import persistent_volumes as shelves_module
 from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, selector_of, wish_of
 from scheduler.core import nodeset
+from scheduler.core.changes import ChangeLog
 from scheduler.testing.builders.core import node
 from tests.support.volumebuilders import a_claim, a_pv
 from tests.unit.cache.labelled_nodes import NAMES, node_steps, take

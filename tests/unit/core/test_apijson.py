@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from scheduler.api.core_v1 import Pod
-from scheduler.api.decode import Broken, ObjectDecoder
-from scheduler.api.partly_read import PartlyReadPod
+from scheduler.api.decode import Broken, ObjectDecoder, PartlyReadPod
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core import api_json as apijson
 from scheduler.kube.wire import page_of

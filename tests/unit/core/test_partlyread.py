@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from scheduler.api.core_v1 import Container, Pod, PodSpec, ResourceRequirements
-from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.decode import HIGHEST_PRIORITY, Broken, ObjectDecoder, PartlyReadPod
 from scheduler.api.meta import Metadata
-from scheduler.api.partly_read import HIGHEST_PRIORITY, PartlyReadPod
 from scheduler.api.podinfo import host_ports, pod_info, requests_of
 from scheduler.api.quantity import UNREADABLE, parse
 

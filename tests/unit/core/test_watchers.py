@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scheduler.core.watchers import Watchers
+from scheduler.core.changes import Watchers
 
 
 def test_a_callback_hears_of_its_topics_only() -> None:

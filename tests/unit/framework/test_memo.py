@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.cache.change_log import ChangeLog
 from scheduler.cache.cluster import Cluster
+from scheduler.core.changes import ChangeLog
 from scheduler.framework.memo import ByObjects, BySlots
 from tests.unit.objects import asking, cluster, node
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.config.run_options import ALWAYS_ALLOWED
+from scheduler.config.types import ALWAYS_ALLOWED
 from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import Permission, User
 from scheduler.server.authorization import NOBODY, Refusal, RequestAttributes, RequestGate, bearer_token, certified

@@ -10,8 +10,7 @@ import structlog
 from hypothesis import given, settings, strategies as st
 
 from scheduler.api.core_v1 import Pod
-from scheduler.api.decode import Broken, Delta, ObjectDecoder
-from scheduler.api.partly_read import PartlyReadPod
+from scheduler.api.decode import Broken, Delta, ObjectDecoder, PartlyReadPod
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.reflector import DOWN_S, INACTIVITY_S, Reflector
 from scheduler.kube.resources import POD, RESOURCE_CLAIM, KindSpec, ServedKind

@@ -16,9 +16,9 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
 from scheduler.plugins.dra.allocator import Allocator
+from scheduler.plugins.dra.candidate_order import packing
 from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate
-from scheduler.plugins.dra.search_order import packing
 from scheduler.plugins.dra.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case

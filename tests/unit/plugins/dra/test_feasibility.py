@@ -16,8 +16,7 @@ from scheduler.core.cooperative import finish
 from scheduler.plugins.dra import allocator as searching, feasibility
 from scheduler.plugins.dra.bounds import Bounds
 from scheduler.plugins.dra.constraints import NOTHING_SEEN
-from scheduler.plugins.dra.feasibility import SolverAnswer
-from scheduler.plugins.dra.search_state import Position, SearchState
+from scheduler.plugins.dra.feasibility import Position, SearchState, SolverAnswer
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case

@@ -26,7 +26,7 @@ from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import TURN_S, Work, finish
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, run
 from scheduler.plugins.dra.allocator import Allocator
-from scheduler.plugins.dra.checking import TimedOut
+from scheduler.plugins.dra.error_nodes import TimedOut
 from scheduler.plugins.dra.feasibility import Feasibility
 from scheduler.plugins.dra.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.selectors import Selectors

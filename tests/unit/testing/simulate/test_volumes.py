@@ -7,7 +7,7 @@ import pytest
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.core import Builder, node, pod
 from scheduler.testing.controllers import ExternalProvisioner
-from scheduler.testing.simulate.storage_and_devices import controllers, retie
+from scheduler.testing.simulate.complete import controllers, retie
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
 
