@@ -276,7 +276,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
     "admins keep devices from others": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
     "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
-    "all of a class is one": Mutation({f"{_DRA}.checking._needed": _one_of_all}, ("DeviceRequests",)),
+    "all of a class is one": Mutation({f"{_DRA}.error_nodes._needed": _one_of_all}, ("DeviceRequests",)),
     "admins are nobody special": Mutation(
         {f"{_DRA}.requests.RequestData.is_admin": property(lambda _: False)}, ("DeviceRequests",)
     ),

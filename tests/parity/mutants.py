@@ -29,6 +29,6 @@ def mutated(name: str) -> Iterator[None]:
     """As long as the block lasts; what dry runs remember is neither used nor spoilt."""
     place, instead = _MUTATIONS[name]
     with ExitStack() as until_then:
-        until_then.enter_context(patch(f"{_PLUGIN}.dry_run.PreemptionDryRun.of", lambda *_: None))
+        until_then.enter_context(patch(f"{_PLUGIN}.dry_run.Evaluator.of", lambda *_: None))
         until_then.enter_context(patch(place, instead))
         yield
