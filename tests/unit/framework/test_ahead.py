@@ -68,6 +68,19 @@ class FailsFlat(Refuses):
     depends_on_pods = False
 
 
+@pytest.mark.parametrize(
+    "name", ["depends_on_pods", "heeds_pods"], ids=["by its name", "by the name that it had before"]
+)
+def test_a_filter_says_that_pods_do_not_matter(name: str) -> None:
+    flat: Refuses = type("Flat", (Refuses,), {name: False})("Flat")
+    found = {
+        bound.name: bound.depends_on_pods
+        for bound in House(HERE, plugins=(flat, Refuses("Usual"))).runner.profile.filter
+    }
+
+    assert (found["Flat"], found["Usual"]) == (False, True)
+
+
 def test_a_filter_that_fails_ends_the_attempt() -> None:
     """Also where somebody is nominated and the answer could have been counted: a failure is no refusal."""
     house = House(HERE, THERE, plugins=(FailsFlat("Flat", reasons={"n1": "no idea"}, code=Code.ERROR),))
