@@ -552,9 +552,8 @@ class Binder:
         binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
-        fail = (
-            self._failures.refused_late if is_refusal else partial(self._failures.handle_error, kept_on=binding.kept_on)
-        )
+        handle_error = partial(self._failures.handle_error, kept_on=binding.kept_on)
+        fail = self._failures.refused_late if is_refusal else handle_error
         fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:

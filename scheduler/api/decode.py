@@ -60,7 +60,7 @@ _MOST_REQUESTS: Final = 2_000
 """Of a pod, all containers together."""
 _NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _MOST_NAMED: Final = 10
-_LONGEST_REASON: Final = 200
+_LONGEST_WHY_OF_FIELD: Final = 200
 
 
 class PartlyReadPod(Pod, frozen=True):
@@ -185,7 +185,7 @@ class _Reader:
                 yield value
 
     def _leave_out(self, path: str, why: str) -> None:
-        self.unread.append(f"{why[:_LONGEST_WHY]} in `{path[:_LONGEST_WHY]}`")
+        self.unread.append(f"{why[:_LONGEST_WHY_OF_FIELD]} in `{path[:_LONGEST_WHY_OF_FIELD]}`")
 
 
 @cache

@@ -202,6 +202,13 @@ def test_a_large_pod_that_cannot_be_read_takes_little_time_and_names_little() ->
     assert many.why.endswith("and 990 more")
 
 
+def test_at_most_200_characters_of_a_field_are_named() -> None:
+    pod = read(metadata={"labels": {"k" * 500: 5}})
+
+    (told,) = pod.unread
+    assert told.partition(" in ")[2] == f"`{('$.metadata.labels[' + 'k' * 500)[:200]}`"
+
+
 def test_a_selector_with_too_many_values_is_left_out_and_named() -> None:
     """Any user can store a hundred thousand; what comes of them would hold up everything else."""
     few, many = (
