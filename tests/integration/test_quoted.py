@@ -21,7 +21,8 @@ from scheduler.core.clock import SystemClock
 from scheduler.daemon import app
 from scheduler.testing.simulate.complete import complete
 from scheduler.testing.simulate.manifests import load as manifests
-from scheduler.testing.simulate.run import ReadOptions, simulate
+from scheduler.testing.simulate.run import simulate
+from scheduler.testing.simulate.world import ReadOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/volumes.md", "docs/devices.md")

@@ -134,7 +134,16 @@ ALL: Final = (
         events=("Event", True, "p"),
         configmaps=("ConfigMap", True, ""),
     ),
-    *_several("apps", ["v1"], replicasets=("ReplicaSet", True, "sg"), statefulsets=("StatefulSet", True, "sg")),
+    *_several(
+        "apps",
+        ["v1"],
+        deployments=("Deployment", True, "sg"),
+        replicasets=("ReplicaSet", True, "sg"),
+        statefulsets=("StatefulSet", True, "sg"),
+        daemonsets=("DaemonSet", True, "sg"),
+        controllerrevisions=("ControllerRevision", True, ""),
+    ),
+    *_several("batch", ["v1"], jobs=("Job", True, "sg"), cronjobs=("CronJob", True, "sg")),
     *_several("policy", ["v1"], poddisruptionbudgets=("PodDisruptionBudget", True, "sgc")),
     *_several(
         "storage.k8s.io",
@@ -164,6 +173,7 @@ ALL: Final = (
 LIKE_1_36: Final = (
     "v1",
     "apps/v1",
+    "batch/v1",
     "policy/v1",
     "storage.k8s.io/v1",
     "resource.k8s.io/v1",

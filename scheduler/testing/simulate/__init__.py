@@ -16,7 +16,8 @@ from scheduler.testing.simulate.complete import complete
 from scheduler.testing.simulate.manifests import InputError, load
 from scheduler.testing.simulate.outcome import Outcome
 from scheduler.testing.simulate.report import as_json, as_table
-from scheduler.testing.simulate.run import ReadOptions, SimulatedDaemon, simulate
+from scheduler.testing.simulate.run import SimulatedDaemon, simulate
+from scheduler.testing.simulate.world import ReadOptions
 
 __all__ = ["ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
 

@@ -1,16 +1,18 @@
-"""Objects as a user writes them → objects as an API server takes them, and its controllers would have made them.
+"""Turn objects as a user writes them into objects as an API server takes them.
 
-Workloads get their pods, finished pods go, priorities get their classes. What an API server itself does to a new
-object is left to it, but for `admission`. What a scheduler reads is decoded once, so that a mistake is found before anything runs.
+Finished pods go, and priorities get their classes. The API server itself sets the defaults of new objects; `admission`
+does what admission plugins do. Every object is decoded once, so that a mistake is found before anything runs.
 """
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduler.api.apps_and_policy import PodDisruptionBudget
+from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from scheduler.api.core_v1 import Namespace, Node, Pod, ResourceMap
 from scheduler.api.decode import from_manifest
 from scheduler.api.meta import Frozen
@@ -37,10 +39,13 @@ from scheduler.testing.controllers import (
 from scheduler.testing.controllers.persistent_volume import provisioner_of
 from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes
 from scheduler.testing.simulate.manifests import Found, Manifest, decoded
-from scheduler.testing.simulate.workloads import SELECTING, with_children
+from scheduler.testing.workloads.controllers import RESOURCES, TYPES
+from scheduler.testing.workloads.specs import MOST_PODS
 
 _CHECKED: Final[dict[str, type[object]]] = {
-    **SELECTING,
+    "ReplicaSet": ReplicaSet,
+    "ReplicationController": ReplicationController,
+    "StatefulSet": StatefulSet,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "PersistentVolume": PersistentVolume,
     "StorageClass": StorageClass,
@@ -50,7 +55,10 @@ _CHECKED: Final[dict[str, type[object]]] = {
     "VolumeAttachment": VolumeAttachment,
     "Namespace": Namespace,
 }
+_SELECTING: Final = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Deployment")
 _RESIZED: Final = ("name", "allocatedResources", "resources")
+_PUBLISHED_EVERY_S: Final = 0.05
+"""Not with every change: an object that is written before the claim shows its volume would not count that volume."""
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
 
@@ -74,33 +82,86 @@ class _LimitedPod(Frozen, frozen=True):
     spec: _LimitedSpec
 
 
-def complete(found: list[Found]) -> list[Found]:
-    """Workloads get their pods, finished pods go, pods and nodes get what a new one needs. Raises InputError."""
-    objects = with_children(found)
-    classes, admission = Classes(objects), Admission(objects)
-    completed = [_completed(each, classes, admission) for each in objects if not _is_over(each)]
-    return [*classes.made_up(), *completed]
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The objects that the API server gets, and what else the controllers need of the input."""
+
+    objects: tuple[Found, ...]
+    left_out: tuple[Found, ...]
+    """Pods that have finished or are being deleted: they hold nothing, and will never be scheduled."""
+    admit: Callable[[Found], Found]
+    """The admission of a pod that a controller creates. Raises InputError."""
 
 
-def _is_over(found: Found) -> bool:
-    """Finished pods hold nothing, and unbound ones that are being deleted will never be scheduled; servers make `system-`."""
-    if found.kind == "PriorityClass":
-        return found.name in SYSTEM_CLASSES
-    if found.kind in ADMITTING:
-        return True
-    is_deleted = found.value["metadata"].pop("deletionTimestamp", None) is not None
-    if found.kind != "Pod":
-        return False
+def complete(found: Sequence[Found]) -> Completed:
+    """Give pods, nodes and workloads what an API server gives a new object. Raises InputError."""
+    classes, admission = Classes(found), Admission(found)
+
+    def admit(pod: Found) -> Found:
+        return _pod(pod, classes, admission)
+
+    kept = [each for each in found if not _is_dropped(each)]
+    left_out = tuple(each for each in kept if each.kind == "Pod" and _is_leaving(each))
+    gone = {id(each) for each in left_out}
+    completed = [_completed(each, admit) for each in kept if id(each) not in gone]
+    return Completed((*classes.made_up(), *completed), left_out, admit)
+
+
+def _is_dropped(found: Found) -> bool:
+    """Admission is done with some kinds once it has read them, and every server has the `system-` classes already."""
+    return found.name in SYSTEM_CLASSES if found.kind == "PriorityClass" else found.kind in ADMITTING
+
+
+def _is_leaving(found: Found) -> bool:
     phase = (found.value.get("status") or {}).get("phase")
-    return phase in ("Succeeded", "Failed") or (is_deleted and not (found.value.get("spec") or {}).get("nodeName"))
+    return phase in ("Succeeded", "Failed") or found.value["metadata"].get("deletionTimestamp") is not None
 
 
-def _completed(found: Found, classes: Classes, admission: Admission) -> Found:
+def _workload(found: Found, admit: Callable[[Found], Found]) -> Found:
+    """Check the workload, and its template by a pod that is made of it."""
+    value = _with_selector(found)
+    spec = value["spec"]
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise found.wrong("spec.template.spec", "is required")
+    if not isinstance(template["spec"].get("volumes") or [], list):
+        raise found.wrong("spec.template.spec.volumes", "must be a list")
+    decoded(found, TYPES[RESOURCES[found.kind]], {"status": {}, **value})
+    for field in ("replicas", "parallelism", "completions"):
+        if spec.get(field, 0) > MOST_PODS:
+            raise found.wrong(f"spec.{field}", f"is more than can be simulated ({MOST_PODS}), got {spec[field]}")
+    if not all(
+        isinstance((each.get("metadata") or {}).get("name"), str) for each in spec.get("volumeClaimTemplates") or ()
+    ):
+        raise found.wrong("spec.volumeClaimTemplates", "must be a list of claims with names")
+    if spec.get("replicas", 1):
+        metadata = {**(template.get("metadata") or {}), "name": f"{found.name}-0", "namespace": found.namespace}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        admit(Found(pod, f"{found.where}: spec.template"))
+    return Found(value, found.where, found.former)
+
+
+def _with_selector(found: Found) -> Manifest:
+    """With what it selects: without a selector its pods."""
+    spec = found.value.get("spec") or {}
+    if found.kind not in _SELECTING or "selector" in spec:
+        return {**found.value, "spec": spec}
+    template = spec.get("template")
+    metadata = template.get("metadata") if isinstance(template, dict) else None
+    labels = metadata.get("labels") or {} if isinstance(metadata, dict) else {}
+    selector = labels if found.kind == "ReplicationController" else {"matchLabels": labels}
+    return {**found.value, "spec": {**spec, "selector": selector}}
+
+
+def _completed(found: Found, admit: Callable[[Found], Found]) -> Found:
+    found.value["metadata"].pop("deletionTimestamp", None)
     match found.kind:
         case "Node":
             return _node(found)
         case "Pod":
-            return _pod(found, classes, admission)
+            return admit(found)
+        case kind if kind in RESOURCES and kind != "CronJob":
+            return _workload(found, admit)
         case "PodDisruptionBudget":
             return _budget(found)
         case _:
@@ -120,7 +181,7 @@ def _node(found: Found) -> Found:
     if isinstance(labels, dict):
         labels.setdefault("kubernetes.io/hostname", found.name)
     decoded(found, Node, value)
-    return Found(value, found.where)
+    return Found(value, found.where, found.former)
 
 
 def _pod(found: Found, classes: Classes, admission: Admission) -> Found:
@@ -140,7 +201,7 @@ def _pod(found: Found, classes: Classes, admission: Admission) -> Found:
                 port.setdefault("hostPort", port.get("containerPort", 0))
     if spec.get("nodeName") and (status := _status(found, value)):
         value["status"] = status
-    return Found(value, found.where)
+    return Found(value, found.where, found.former)
 
 
 def _status(found: Found, pod: Manifest) -> Manifest:
@@ -241,7 +302,9 @@ def _provisioner(server: ApiServer, driver: str, clock: Clock) -> ExternalProvis
     key, space = _space(capacities)
     if space is None:
         return ExternalProvisioner(server, driver, clock=clock, topology_key=_topology_key(server, driver))
-    return ExternalProvisioner(server, driver, clock=clock, topology_key=key, space=space, publishes_every_s=0)
+    return ExternalProvisioner(
+        server, driver, clock=clock, topology_key=key, space=space, publishes_every_s=_PUBLISHED_EVERY_S
+    )
 
 
 def _space(capacities: list[CSIStorageCapacity]) -> tuple[str, dict[str, int] | None]:

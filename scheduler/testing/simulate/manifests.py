@@ -10,6 +10,7 @@ Manifests read as the scheduler will read them, so that a mistake is found befor
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -58,6 +59,8 @@ class Found:
 
     value: Manifest
     where: str
+    former: Manifest = dataclasses.field(default_factory=dict)
+    """The object as the file has it, with the uid, times and status of its cluster; empty for one that was made here."""
 
     @property
     def kind(self) -> str:
@@ -182,7 +185,7 @@ def _cleaned(document: Manifest, where: str) -> Found:
     if document["kind"] not in _CLUSTER_SCOPED:
         metadata["namespace"] = metadata.get("namespace") or "default"
     key = f"{metadata['namespace']}/{name}" if "namespace" in metadata else name
-    return Found({**document, "metadata": metadata}, f"{where} ({document['kind']} {key})")
+    return Found({**document, "metadata": metadata}, f"{where} ({document['kind']} {key})", document)
 
 
 T = TypeVar("T")

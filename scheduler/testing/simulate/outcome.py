@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
@@ -23,6 +23,8 @@ EXPECT: Final = "kubestow.dev/expect"
 """Annotation; the value `pending` says as much as --expect-pending does."""
 PODS: Final = "pods"
 _EXAMPLES: Final = 5
+FEW: Final = 100
+"""No rate is given for fewer pods: it would say more about the start of the daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,50 @@ class Timing:
     total_s: float
 
     def rate(self, placed: int) -> float | None:
-        """Pods per second between the first and the last, None when that says nothing."""
-        if self.first_s is None or self.last_s is None or placed < 2 or self.last_s <= self.first_s:
+        """Pods per second between the first and the last, None when that says nothing: for fewer than 100 pods."""
+        if self.first_s is None or self.last_s is None or placed < FEW or self.last_s <= self.first_s:
             return None
         return placed / (self.last_s - self.first_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRow:
+    """What became of the pods of one workload. `replicas` is None for kinds that have no such field."""
+
+    workload: str
+    """Kind, namespace and name."""
+    replicas: int | None
+    existing: int
+    """Pods of the input."""
+    created: int
+    deleted: int
+    ignored: int
+    """Pods of the input that have finished or are being deleted."""
+    reason: str = ""
+    """Why the workload has fewer pods than it asks for."""
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether there is more to say than that all pods of the workload were created or were there."""
+        is_new = self.created and not self.existing
+        return bool(self.deleted or self.ignored or self.reason or (self.created and not is_new))
+
+    @property
+    def summary(self) -> str:
+        """The counts that are not zero, and the reason, in one line."""
+        counts = {
+            "existing": self.existing,
+            "created": self.created,
+            "deleted": self.deleted,
+            "ignored": self.ignored,
+        }
+        wanted = [] if self.replicas is None else [f"{self.replicas} replicas"]
+        parts = [*wanted, *(f"{count} {name}" for name, count in counts.items() if count)]
+        return ", ".join(parts) + (f" ({self.reason})" if self.reason else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `-o json`."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +147,8 @@ class Outcome:
     is_settled: bool
     victims: tuple[Victim, ...] = ()
     """In the order of their preemptors in the input."""
+    workloads: tuple[WorkloadRow, ...] = ()
+    """In the order of the input."""
 
     @property
     def placed(self) -> int:
@@ -151,6 +195,7 @@ class Outcome:
             },
             "pods": [_pod(each) for each in self.placements],
             "preempted": [_victim(each) for each in self.victims],
+            "workloads": [each.to_dict() for each in self.workloads],
             "resources": [_fill(each) for each in self.fills],
         }
 
@@ -285,18 +330,23 @@ def examples(placements: Sequence[Placement]) -> str:
 class Tracker:
     """Knows which pods still owe an answer, and when the answers came. `heard` is told every write."""
 
-    def __init__(self, pods: Iterable[str], clock: Clock) -> None:
+    def __init__(self, is_ours: Callable[[dict[str, Any]], bool], clock: Clock) -> None:
+        """`is_ours` tells whether a pod that has no node is to be placed by the scheduler."""
+        self._is_ours = is_ours
         self._clock = clock
         self._started = clock.now()
         self._bound: set[str] = set()
         self._first_s: float | None = None
         self._last_s: float | None = None
         self._total_s = 0.0
-        self.unsettled = set(pods)
+        self.unsettled: set[str] = set()
         """Pods that are neither bound nor refused nor gated."""
-        self._ours = frozenset(self.unsettled)
+        self.ours: set[str] = set()
+        """Pods that were to be scheduled, by namespace/name; those that have gone since included."""
         self.preempted: dict[str, dict[str, Any]] = {}
         """Pods that a scheduler evicted, by uid, as they were last seen; those that nobody wanted scheduled included."""
+        self.preempted_by_key: dict[str, dict[str, Any]] = {}
+        """The same by namespace/name."""
 
     def start(self) -> None:
         """From here on time counts."""
@@ -305,7 +355,7 @@ class Tracker:
     @property
     def answered(self) -> int:
         """How many pods have a node or a reason."""
-        return len(self._ours) - len(self.unsettled)
+        return len(self.ours) - len(self.unsettled)
 
     @property
     def placed(self) -> int:
@@ -319,8 +369,10 @@ class Tracker:
         metadata = obj["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
         if "deletionTimestamp" in metadata and is_preempted(obj):
-            self.preempted[metadata["uid"]] = obj
-        if key not in self._ours:
+            self.preempted[metadata["uid"]] = self.preempted_by_key[key] = obj
+        if type_ == "ADDED" and self._is_ours(obj):
+            self.ours.add(key)
+        if key not in self.ours:
             return
         if type_ == "DELETED":
             self._bound.discard(key)

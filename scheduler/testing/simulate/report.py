@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -11,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
-from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, Victim, examples
+from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
 ROWS: Final = 40
 """More pods than this are listed up to here, and summed up."""
 PROBLEMS: Final = 10
-"""As many surprises are spelled out; the table of pending pods counts the others."""
+"""So many pods that were expected to be pending, and are not, are named one by one."""
 
 
 def as_json(outcome: Outcome) -> str:
@@ -25,20 +26,49 @@ def as_json(outcome: Outcome) -> str:
 
 
 def as_table(outcome: Outcome, console: Console) -> None:
-    """Pod → node or why not; who went for whom; how full the nodes are; timing and verdict last, where the eye ends."""
-    shown = _some(outcome.placements)
-    console.print(_pods(shown))
-    if len(shown) < len(outcome.placements):
-        console.print(f"… and {len(outcome.placements) - len(shown)} more; all of them with -o json")
+    """Print what became of pods, workloads and nodes; timing and verdict come last, where the eye ends.
+
+    On a terminal: tables, with the first `ROWS` placed pods, and pending pods grouped by their reason. In a pipe: one
+    line per pod, which is never folded. Each pod is named once.
+    """
+    if console.is_terminal:
+        _print_tables(outcome, console)
+    else:
+        for line in _lines(outcome):
+            console.print(Text(line), soft_wrap=True)
+    for text in _closing(outcome):
+        console.print(text, soft_wrap=not console.is_terminal)
+
+
+def _print_tables(outcome: Outcome, console: Console) -> None:
+    placed = tuple(each for each in outcome.placements if each.node)
+    shown = _some(placed)
+    if shown:
+        console.print(_placed(shown))
+    if len(shown) < len(placed):
+        console.print(f"… and {len(placed) - len(shown)} more; all of them with -o json")
     if outcome.placed < len(outcome.placements):
         console.print(_reasons(outcome))
+    if rows := [each for each in outcome.workloads if each.is_notable]:
+        console.print(_workloads(rows[:ROWS]))
     if outcome.victims:
         console.print(_victims(outcome.victims[:ROWS]))
     if len(outcome.victims) > ROWS:
         console.print(f"… and {len(outcome.victims) - ROWS} more; all of them with -o json")
     console.print(_fills(outcome.fills))
-    for line in _closing(outcome):
-        console.print(line)
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    """`pod  node`, or `pod  -  reason`; then a line per workload whose pods were created, deleted or ignored."""
+    width = max((len(each.pod) for each in outcome.placements), default=0)
+    for each in outcome.placements:
+        why = each.message or each.reason
+        yield f"{each.pod:{width}}  {each.node}" if each.node else f"{each.pod:{width}}  -  {' '.join(why.split())}"
+    for row in outcome.workloads:
+        if row.is_notable:
+            yield f"{row.workload}: {row.summary}"
+    for victim in outcome.victims:
+        yield f"{victim.pod} on {victim.node} was preempted for {victim.preemptor or 'a pod that is not recorded'}"
 
 
 def _some(placements: tuple[Placement, ...]) -> list[Placement]:
@@ -52,10 +82,19 @@ def _some(placements: tuple[Placement, ...]) -> list[Placement]:
     return [placements[at] for at in sorted(itertools.islice((at for at in in_turn if at is not None), ROWS))]
 
 
-def _pods(placements: list[Placement]) -> Table:
-    table = Table("pod", "node, or why not")
+def _placed(placements: list[Placement]) -> Table:
+    table = Table("pod", "node")
     for each in placements:
-        table.add_row(Text(each.pod), Text(each.node) if each.node else Text(each.message or each.reason, "yellow"))
+        table.add_row(Text(each.pod), Text(each.node))
+    return table
+
+
+def _workloads(rows: list[WorkloadRow]) -> Table:
+    table = Table("workload", "replicas", "existing", "created", "deleted", "ignored", "why")
+    for each in rows:
+        counts = (each.existing, each.created, each.deleted, each.ignored)
+        replicas = "" if each.replicas is None else str(each.replicas)
+        table.add_row(Text(each.workload), replicas, *map(str, counts), Text(each.reason))
     return table
 
 
@@ -106,14 +145,15 @@ def _amount(resource: str, amount: int) -> str:
     return str(amount)
 
 
+def _kinds(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+
+
 def _closing(outcome: Outcome) -> list[Text]:
     timing, placed = outcome.timing, outcome.placed
     took = f"{placed} of {len(outcome.placements)} pods placed on {outcome.nodes} nodes in {timing.total_s:.2f} s"
-    if timing.first_s is not None and timing.last_s is not None:
-        took += f": the first after {timing.first_s:.2f} s, the last after {timing.last_s:.2f} s"
-        rate = timing.rate(placed)
-        took += "" if rate is None else f", {rate:.0f} pods/s"
-    lines = [Text(took)]
+    rate = timing.rate(placed)
+    lines = [Text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
     if outcome.victims:
         preemptors = len({each.preemptor for each in outcome.victims})
         lines.append(Text(f"{len(outcome.victims)} pods were preempted, for {preemptors} others"))
@@ -122,12 +162,24 @@ def _closing(outcome: Outcome) -> list[Text]:
     if outcome.left_alone:
         lines.append(Text(f"{outcome.left_alone} pods name another scheduler and were left alone"))
     if outcome.left_out:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.left_out.items()))
-        lines.append(Text(f"scheduling does not look at {kinds}"))
+        foreign = {kind: count for kind, count in outcome.left_out.items() if "." in kind}
+        native = {kind: count for kind, count in outcome.left_out.items() if "." not in kind}
+        if native:
+            lines.append(Text(f"scheduling does not look at {_kinds(native)}"))
+        if foreign:
+            lines.append(
+                Text(f"controllers of custom resources do not run here, so their pods are missing: {_kinds(foreign)}")
+            )
     if not outcome.is_settled:
         lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
-    shown = outcome.problems[:PROBLEMS]
-    lines += [Text(problem, "red") for problem in shown]
-    if len(outcome.problems) > len(shown):
-        lines.append(Text(f"… and {len(outcome.problems) - len(shown)} more", "red"))
+    unexpected = [each for each in outcome.placements if each.problem]
+    pending = sum(1 for each in unexpected if not each.node)
+    if pending:
+        lines.append(
+            Text(f"{pending} pods are pending that were not expected to be (--expect-pending names such pods)", "red")
+        )
+    shown = [each.problem for each in unexpected if each.node]
+    lines += [Text(problem, "red") for problem in shown[:PROBLEMS]]
+    if len(shown) > PROBLEMS:
+        lines.append(Text(f"… and {len(shown) - PROBLEMS} more", "red"))
     return lines

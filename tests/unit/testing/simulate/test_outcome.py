@@ -18,6 +18,8 @@ from scheduler.testing.simulate.outcome import (
     Outcome,
     Placement,
     Timing,
+    Victim,
+    WorkloadRow,
     fills,
     is_expected_pending,
     placement,
@@ -157,19 +159,43 @@ def test_json() -> None:
 
 def test_table() -> None:
     """People get the first rows, sums of the rest, and texts as they are even where they look like markup."""
-    many = [Placement(f"a/p{n}", "n", "", "", is_expected_pending=False) for n in range(ROWS)]
+    many = [Placement(f"a/p{n}", "n", "", "", is_expected_pending=False) for n in range(ROWS + 1)]
     odd = Placement("a/odd", "", "Unschedulable", "[red]no[/red]", is_expected_pending=False)
     out = io.StringIO()
-    as_table(outcome(odd, *many, is_settled=False), Console(file=out, width=200))
+    as_table(
+        outcome(odd, *many, is_settled=False), Console(file=out, width=200, force_terminal=True, color_system=None)
+    )
 
     text = out.getvalue()
-    assert "a/p38" in text
-    assert "a/p39" not in text
+    assert "a/p39" in text
+    assert "a/p40" not in text
     assert "1 more" in text
-    assert text.count("[red]no[/red]") == 3
-    assert "40 of 41 pods placed" in text
+    assert text.count("[red]no[/red]") == 1
+    assert "41 of 42 pods placed" in text
     assert "the time ran out" in text
     assert "does not look at 2 Service" in text
+
+
+def test_lines_in_a_pipe() -> None:
+    """One line per pod, however long its reason is; workloads whose pods changed and victims follow."""
+    why = "0/5 nodes are available: " + "5 Insufficient cpu. " * 20
+    pending = Placement("a/pending", "", "Unschedulable", why, is_expected_pending=False)
+    grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=0, ignored=2)
+    waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=0, ignored=0, reason="db-0 is not ready")
+    plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=0, ignored=0)
+    victim = Victim("a/v", 1, "n", "a/p")
+    out = io.StringIO()
+    answer = dataclasses.replace(outcome(PLACED, pending), workloads=(grown, waits, plain), victims=(victim,))
+    as_table(answer, Console(file=out, width=40))
+
+    lines = out.getvalue().splitlines()
+    width = max(len(PLACED.pod), len(pending.pod))
+    assert lines[0] == f"{PLACED.pod:{width}}  {PLACED.node}"
+    assert lines[1] == f"{'a/pending':{width}}  -  {why.strip()}"
+    assert lines[2] == "Deployment a/web: 4 replicas, 1 existing, 3 created, 2 ignored"
+    assert lines[3] == "StatefulSet a/db: 3 replicas, 1 created (db-0 is not ready)"
+    assert lines[4] == "a/v on n was preempted for a/p"
+    assert lines[-1] == "1 pods are pending that were not expected to be (--expect-pending names such pods)"
 
 
 def test_every_workload_has_its_rows() -> None:
@@ -177,7 +203,7 @@ def test_every_workload_has_its_rows() -> None:
     large = [Placement(f"a/large-{n}", "n", "", "", is_expected_pending=False, owner="Job/large") for n in range(ROWS)]
     small = [Placement(f"a/small-{n}", "n", "", "", is_expected_pending=False, owner="Job/small") for n in range(3)]
     out = io.StringIO()
-    as_table(outcome(*large, *small), Console(file=out, width=200))
+    as_table(outcome(*large, *small), Console(file=out, width=200, force_terminal=True, color_system=None))
 
     text = out.getvalue()
     assert all(f"a/{name}" in text for name in ("large-0", "large-36", "small-2"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.testing.simulate.outcome import Timing, Tracker
+from scheduler.testing.simulate.outcome import FEW, Timing, Tracker
 
 
 class HandClock:
@@ -34,9 +34,17 @@ def pod(name: str, *, node: str = "", reason: str = "", gated: bool = False) -> 
     }
 
 
+def following(names: str, clock: HandClock) -> Tracker:
+    """A tracker of pods in namespace a that are there, and that the scheduler is to place."""
+    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock)
+    for name in names.split():
+        tracker.heard("ADDED", "pods", pod(name))
+    return tracker
+
+
 def test_answers() -> None:
     """Bound, refused and gated pods have theirs; our own failures and other pods do not count."""
-    tracker = Tracker(["a/bound", "a/refused", "a/gated", "a/failed", "a/silent"], HandClock())
+    tracker = following("bound refused gated failed silent", HandClock())
     for obj in (
         pod("bound", node="n"),
         pod("refused", reason="Unschedulable"),
@@ -53,7 +61,7 @@ def test_answers() -> None:
 
 def test_an_answer_may_be_taken_back() -> None:
     """A refused pod that fails on its next attempt waits again."""
-    tracker = Tracker(["a/p"], HandClock())
+    tracker = following("p", HandClock())
     tracker.heard("MODIFIED", "pods", pod("p", reason="Unschedulable"))
     tracker.heard("MODIFIED", "pods", pod("p", reason="SchedulerError"))
 
@@ -63,7 +71,7 @@ def test_an_answer_may_be_taken_back() -> None:
 def test_times_count_from_the_start() -> None:
     """First and last binding, and the last answer of any kind; a pod counts when it is bound, not when it changes."""
     clock = HandClock()
-    tracker = Tracker(["a/p", "a/q", "a/r"], clock)
+    tracker = following("p q r", clock)
     clock.time_s = 200.0
     tracker.start()
     for at_s, obj in (
@@ -76,14 +84,15 @@ def test_times_count_from_the_start() -> None:
         tracker.heard("MODIFIED", "pods", obj)
 
     assert tracker.timing() == Timing(1.0, 3.0, 4.0)
-    assert tracker.timing().rate(2) == 1.0
+    assert tracker.timing().rate(FEW) == 50.0
+    assert tracker.timing().rate(FEW - 1) is None
     assert Timing(1.0, 1.0, 1.0).rate(1) is None
     assert Timing(None, None, 1.0).rate(0) is None
 
 
 def test_evicted_pods_are_remembered_and_count_no_longer() -> None:
     """By a scheduler, that is: who is deleted for other reasons is nobody's victim."""
-    tracker = Tracker(["a/ours", "a/deleted"], HandClock())
+    tracker = following("ours deleted", HandClock())
     told = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     for name, conditions in (("ours", told), ("theirs", told), ("deleted", [])):
         obj = pod(name, node="n")
@@ -97,3 +106,15 @@ def test_evicted_pods_are_remembered_and_count_no_longer() -> None:
         tracker.heard("DELETED", "pods", obj)
 
     assert (set(tracker.preempted), tracker.placed, tracker.unsettled) == ({"ours", "theirs"}, 0, set())
+
+
+def test_a_pod_that_its_controller_creates_later_is_followed() -> None:
+    """A StatefulSet creates the next pod when the last one is ready, and another pod of the name of one that was evicted."""
+    tracker = following("db-0 db-1", HandClock())
+    tracker.heard("DELETED", "pods", pod("db-1"))
+    assert tracker.unsettled == {"a/db-0"}
+
+    tracker.heard("ADDED", "pods", pod("db-1"))
+    tracker.heard("ADDED", "pods", pod("stranger"))
+    assert tracker.unsettled == {"a/db-0", "a/db-1"}
+    assert tracker.ours == {"a/db-0", "a/db-1"}
