@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import yaml
 from yaml import events
@@ -38,7 +38,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 _WHOLE: Final = 1e21
 """Smaller floats without a fraction become integers when Go writes them as JSON."""
 
-Tick = Callable[[float], None]
+Tick: TypeAlias = Callable[[float], None]
 
 
 class SyntaxMistake(Exception):
@@ -157,7 +157,9 @@ class _Reader:
         return self._found
 
     def _read(self) -> None:
-        get, plain, handlers = self._loader.get_event, self._plain, self._handlers
+        get: Callable[[], Any] = self._loader.get_event
+        plain, handlers = self._plain, self._handlers
+        event: Any
         while (event := get()) is not None:
             if type(event) is not events.ScalarEvent:
                 if (handler := handlers.get(type(event))) is not None:
@@ -265,10 +267,7 @@ def _key(value: Any, event: Any) -> str:
 
 
 def _resolved(text: str) -> Any:
-    """A plain scalar that is none of the words.
-
-    Upstream: go.yaml.in/yaml/v2 resolve.go resolve
-    """
+    """The value of a plain scalar that is none of the words, as `resolve` of go.yaml.in/yaml/v2 has it."""
     if text[0] not in "+-.0123456789":
         return text
     digits = text.replace("_", "")

@@ -170,13 +170,16 @@ def _enum(values: Sequence[str]) -> Check:
             return _wrong("a string", value)
         if value in known or not value:
             return ()
-        return (unsupported(value, values),)
+        return (_unsupported(value, values),)
 
     return check
 
 
-def unsupported(value: str, values: Sequence[str]) -> Mistake:
-    """Upstream: staging/src/k8s.io/apimachinery/pkg/util/validation/field/errors.go NotSupported."""
+def _unsupported(value: str, values: Sequence[str]) -> Mistake:
+    """Return the mistake of a value that is none of these.
+
+    Upstream: staging/src/k8s.io/apimachinery/pkg/util/validation/field/errors.go NotSupported
+    """
     supported = ", ".join(f'"{each}"' for each in values)
     return Mistake("", f"Unsupported value: {shown(value)}: supported values: {supported}")
 
