@@ -196,7 +196,23 @@ def _add_election(run: argparse.ArgumentParser) -> None:
 
 def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     add = simulate.add_argument
-    add("files", nargs="+", metavar="FILE", help="manifests, or what `kubectl get -o yaml` printed")
+    add(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="manifests, or what `kubectl get -o yaml` printed: files, directories, - for standard input; also .gz",
+    )
+    add("-f", "--filename", action="append", default=[], metavar="FILE", help="the same as FILE; may be repeated")
+    add("-R", "--recursive", action="store_true", help="read the directories in directories, too")
+    add(
+        "--validate",
+        type=_validate,
+        nargs="?",
+        const="strict",
+        default="strict",
+        metavar="LEVEL",
+        help="strict: refuse what an API server refuses; warn: print it and go on; ignore (default strict)",
+    )
     add("-o", "--output", choices=("table", "json"), default="table")
     add(
         "--expect-pending",
@@ -231,6 +247,17 @@ def _bool(text: str) -> bool:
     if text in {"0", "f", "F", "false", "FALSE", "False"}:
         return False
     raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
+
+
+def _validate(text: str) -> str:
+    """kubectl's levels; a boolean stands for the first or the last."""
+    if text in {"strict", "warn", "ignore"}:
+        return text
+    try:
+        return "strict" if _bool(text) else "ignore"
+    except argparse.ArgumentTypeError:
+        message = f"must be strict, warn or ignore, got {text!r}; the value follows a =, as in --validate=warn"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _duration(text: str) -> float:

@@ -232,7 +232,13 @@ def _simulate(arguments: argparse.Namespace) -> int:
         expect_pending=tuple(name for text in arguments.expect_pending for name in text.split(",")),
         timeout_s=arguments.timeout,
     )
-    asked = simulate.SimulateArguments(tuple(arguments.files), arguments.output, rules)
+    asked = simulate.SimulateArguments(
+        files=(*arguments.files, *arguments.filename),
+        output=arguments.output,
+        rules=rules,
+        is_recursive=arguments.recursive,
+        validate=arguments.validate,
+    )
     return simulate.main(asked, daemon)
 
 

@@ -107,7 +107,7 @@ async def test_the_answer_about_a_pod_with_devices() -> None:
 
     rules = ReadOptions(scheduler_names=("kubestow",), keeps_scheduler_names=False, expect_pending=(), timeout_s=120)
     outcome = await simulate(
-        complete(manifests((str(ROOT / "examples/devices.yaml"),))), daemon, rules, clock=SystemClock()
+        complete(manifests((str(ROOT / "examples/devices.yaml"),)).objects), daemon, rules, clock=SystemClock()
     )
 
     assert outcome.is_settled

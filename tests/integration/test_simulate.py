@@ -12,7 +12,7 @@ from scheduler.cli import main as cli
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
 
-NODE = '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
+NODE = '{apiVersion: v1, kind: Node, metadata: {name: "n"}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
 
 pytestmark = pytest.mark.usefixtures("guest")
 

@@ -141,17 +141,17 @@ def test_one_that_was_placed_and_had_to_go_again(
     [
         pytest.param(
             pod("p", 1, nodeName="n", started="yesterday"),
-            "(Pod default/p): status.startTime: must be a time such as 2026-01-01T00:00:00Z, got 'yesterday'",
+            '(Pod default/p): status.startTime: must be a time such as 2026-01-01T00:00:00Z, got "yesterday"',
             id="a start time that is none",
         ),
         pytest.param(
             obj("PodDisruptionBudget", "b", "policy/v1", spec={"selector": 7}),
-            "(PodDisruptionBudget default/b): spec.selector: Expected `object | null`, got `int`",
+            "(PodDisruptionBudget default/b): spec.selector: must be an object, got 7",
             id="a selector that is a number",
         ),
         pytest.param(
             obj("PodDisruptionBudget", "b", "policy/v1", spec={"minAvailable": [1]}),
-            "(PodDisruptionBudget default/b): spec.minAvailable: must be a number or a percentage, got [1]",
+            "(PodDisruptionBudget default/b): spec.minAvailable: must be an integer or a string, got a list",
             id="a limit that is a list",
         ),
         pytest.param(

@@ -9,17 +9,29 @@ from typing import Literal
 
 import uvloop
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from scheduler.core.clock import SystemClock
+from scheduler.testing.simulate import pod_groups
 from scheduler.testing.simulate.complete import complete
-from scheduler.testing.simulate.manifests import InputError, load
+from scheduler.testing.simulate.manifests import Found, InputError, Level, load
 from scheduler.testing.simulate.outcome import Outcome
 from scheduler.testing.simulate.report import as_json, as_table
 from scheduler.testing.simulate.run import SimulatedDaemon, simulate
 from scheduler.testing.simulate.world import ReadOptions
 
 __all__ = ["ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
+
+_SLOW_S = 1.0
+"""Reading that takes longer is reported even where nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,8 @@ class SimulateArguments:
     files: tuple[str, ...]
     output: Literal["table", "json"]
     rules: ReadOptions
+    is_recursive: bool = False
+    validate: Level = "strict"
 
 
 def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
@@ -40,7 +54,7 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon])
     try:
         outcome = uvloop.run(_run(asked, daemon_for, errors))
     except InputError as wrong:
-        errors.print(str(wrong), markup=False, highlight=False, soft_wrap=True)
+        _say(errors, str(wrong))
         return 2
     if asked.output == "json":
         sys.stdout.write(as_json(outcome) + "\n")
@@ -50,21 +64,49 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon])
 
 
 async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon], errors: Console) -> Outcome:
-    objects = complete(load(asked.files))
-    bar = Progress(
-        TextColumn("scheduling"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rest]}"),
-        TimeElapsedColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    )
+    cluster = complete(_read(asked, errors))
+    for warning in pod_groups.warnings(cluster.objects):
+        _say(errors, warning)
+    bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
     with bar:
         task = bar.add_task("pods", total=None, rest="")
 
         def progress(answered: int, waiting: int, placed: int) -> None:
             bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
 
-        return await simulate(objects, daemon_for, asked.rules, clock=SystemClock(), progress=progress)
+        return await simulate(cluster, daemon_for, asked.rules, clock=SystemClock(), progress=progress)
+
+
+def _read(asked: SimulateArguments, errors: Console) -> list[Found]:
+    bar = _bar(errors, "reading", DownloadColumn())
+    with bar:
+        task = bar.add_task("bytes", total=None)
+        loaded = load(
+            asked.files,
+            recursive=asked.is_recursive,
+            level=asked.validate,
+            progress=lambda done, total: bar.update(task, completed=done, total=total or None),
+        )
+    for warning in loaded.warnings:
+        _say(errors, f"warning: {warning}")
+    if loaded.large_yaml and errors.is_terminal:
+        _say(errors, f"hint: {loaded.large_yaml} is large; JSON (kubectl get -o json) is read faster than YAML")
+    if errors.is_terminal or loaded.seconds > _SLOW_S:
+        _say(errors, str(loaded))
+    return loaded.objects
+
+
+def _bar(errors: Console, title: str, *columns: ProgressColumn) -> Progress:
+    return Progress(
+        TextColumn(title),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+
+
+def _say(errors: Console, line: str) -> None:
+    errors.print(line, markup=False, highlight=False, soft_wrap=True)

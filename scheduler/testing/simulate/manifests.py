@@ -1,56 +1,43 @@
 """Manifest files to objects, each with its place.
 
-Manifest files → objects, each with its place.
-
 Takes multi-document YAML or JSON, Lists, and what `kubectl get -o yaml` prints. A mistake is an `InputError` that names
 file, document and field. Knows nothing of what the kinds mean: see `complete`.
-
-Manifests read as the scheduler will read them, so that a mistake is found before anything runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
-import yaml
 
 from scheduler.api.decode import from_manifest
+from scheduler.core.clock import Clock, SystemClock
+from scheduler.testing.simulate import schema, validation
+from scheduler.testing.simulate.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
+from scheduler.testing.simulate.sources import InputError, Source, sources, text_of
+from scheduler.testing.simulate.validation import Level
+
+__all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "decoded", "load"]
 
 Manifest: TypeAlias = dict[str, Any]
 
-_CLUSTER_SCOPED: Final = frozenset(
-    {
-        "CSIDriver",
-        "CSINode",
-        "DeviceClass",
-        "DeviceTaintRule",
-        "Namespace",
-        "Node",
-        "PersistentVolume",
-        "PriorityClass",
-        "ResourceSlice",
-        "RuntimeClass",
-    }
-    | {"StorageClass", "VolumeAttachment"}
-)
 _NATIVE_GROUPS: Final = re.compile(r"[a-z]*|.+\.k8s\.io")
 """Of kinds that Kubernetes itself serves: Volcano's Job and Knative's Service are others of the same name."""
-_DEEPEST: Final = 100
+_SHOWN: Final = 50
+"""Mistakes that are listed."""
+_NAMED: Final = 3
+_LARGE: Final = 2_000_000
+"""Characters of YAML that take long to read."""
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Of generated names, as a server makes them."""
 _SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
-
-
-class InputError(Exception):
-    """A file cannot be used. The message starts with the place: `demo.yaml: document 3: spec.replicas: …`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,51 +68,152 @@ class Found:
         return InputError(f"{self.where}: {field}: {message}")
 
 
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """Timestamps stay texts: the API has no other."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The objects of all files, in order, cleaned of what a server had added."""
 
-    yaml_implicit_resolvers = {
-        first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    objects: list[Found]
+    files: int
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    """What validation found, one line for each mistake; empty unless the level is `warn`."""
+    large_yaml: str = ""
+    """The first YAML text of more than 2 MB."""
+
+    def __str__(self) -> str:
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"reading: {len(self.objects)} objects from {files} in {self.seconds:.2f} s"
 
 
-def load(paths: Iterable[str]) -> list[Found]:
-    """Every object of the files, in order, cleaned of what a server had added. Raises InputError."""
-    return [found for path in paths for found in _objects(path)]
+Progress: TypeAlias = Callable[[float, int], None]
+"""Receives the bytes that are read, and of how many."""
 
 
-def _objects(path: str) -> Iterator[Found]:
+def load(
+    paths: Iterable[str],
+    *,
+    recursive: bool = False,
+    level: Level = "ignore",
+    clock: Clock | None = None,
+    progress: Progress = lambda *_: None,
+) -> Loaded:
+    """Read and validate. Raises InputError: of a file that cannot be read, or with all mistakes of all documents."""
+    clock = clock or SystemClock()
+    started = clock.now()
+    files = sources(paths, recursive=recursive)
+    reader = _Reader(level, progress, sum(each.size for each in files))
+    with _without_garbage_collection():
+        for file in files:
+            reader.read(file)
+    reader.findings.raise_if_wrong(level)
+    if not reader.objects:
+        names = ", ".join(each.name for each in files[:_NAMED]) + (", …" if len(files) > _NAMED else "")
+        raise InputError(f"{names}: no object found: at least a pod or a workload is expected")
+    warnings = reader.findings.lines() if level == "warn" else []
+    return Loaded(reader.objects, len(files), clock.now() - started, tuple(warnings), reader.large_yaml)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A document has no cycles, and looking for them again and again takes longer than reading it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8: byte {error.start}") from error
-    number = 0
-    for document in _documents(path, text):
-        if document is not None:
-            number += 1
-            yield from _flat(document, f"{path}: document {number}")
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
-def _documents(path: str, text: str) -> list[Any]:
-    if text.lstrip().startswith("{"):
+class _Findings:
+    """Mistakes of all documents: those of validation, and those that leave no object at all."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._more = 0
+        self._is_broken = False
+
+    def add(self, where: str, mistakes: Iterable[object]) -> None:
+        """One line for each mistake of one object."""
+        for mistake in mistakes:
+            self._add(f"{where}: {mistake}")
+
+    def broken(self, error: InputError) -> None:
+        """The object cannot be used at any level."""
+        self._is_broken = True
+        self._add(str(error))
+
+    def _add(self, line: str) -> None:
+        if len(self._lines) < _SHOWN:
+            self._lines.append(line)
+        else:
+            self._more += 1
+
+    def lines(self) -> list[str]:
+        """At most 50 mistakes, and the number of the others."""
+        return [*self._lines, f"and {self._more} more"] if self._more else self._lines
+
+    def raise_if_wrong(self, level: Level) -> None:
+        """Raise all as one InputError."""
+        if self._is_broken or (level == "strict" and self._lines):
+            hint = (
+                [] if self._is_broken else ["--validate=warn goes on in spite of this, --validate=ignore says nothing"]
+            )
+            raise InputError("\n".join([*self.lines(), *hint]))
+
+
+class _Reader:
+    """Objects of one file after the other."""
+
+    def __init__(self, level: Level, progress: Progress, total: int) -> None:
+        self._level = level
+        self._progress = progress
+        self._done, self._total = 0, total
+        self.objects: list[Found] = []
+        self.findings = _Findings()
+        self.large_yaml = ""
+
+    def read(self, source: Source) -> None:
+        """Add the objects of a file. Raises InputError if its text cannot be parsed."""
+        text = text_of(source)
         try:
-            return [json.loads(text)]
-        except ValueError:
-            pass  # YAML in flow style, or several documents; the YAML parser says what is wrong
-    try:
-        return list(yaml.load_all(text, Loader=_Loader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}: " if mark else ""
-        raise InputError(f"{path}: {place}is not YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+            found = documents(text, lambda part: self._progress(self._done + part * source.size, self._total))
+        except SyntaxMistake as wrong:
+            document = f"document {wrong.document}: " if wrong.document else ""
+            line = f"line {wrong.line}: " if wrong.line else ""
+            raise InputError(f"{source.name}: {document}{line}{wrong}") from wrong
+        if found.is_yaml and len(text) > _LARGE and not self.large_yaml:
+            self.large_yaml = source.name
+        self._done += source.size
+        self._progress(self._done, self._total)
+        for number, document in enumerate((each for each in found.values if each is not None), start=1):
+            self._take(document, f"{source.name}: document {number}", found)
+
+    def _take(self, document: Any, where: str, found: Documents) -> None:
+        try:
+            for item, place in _flat(document, where):
+                self._add(item, place, found)
+        except InputError as error:
+            self.findings.broken(error)
+
+    def _add(self, item: Manifest, where: str, found: Documents) -> None:
+        try:
+            value = _without_nulls(item, where)
+            cleaned = _cleaned(value, where)
+        except InputError as error:
+            self.findings.broken(error)
+            return
+        self.objects.append(cleaned)
+        if self._level == "ignore":
+            return
+        for path, line in found.repeated(item):
+            place = f"{cleaned.where}: line {line}" if line else cleaned.where
+            self.findings.add(place, [f'duplicate field "{path}"'])
+        self.findings.add(cleaned.where, validation.mistakes(value))
 
 
-def _flat(document: Any, where: str) -> Iterator[Found]:
+def _flat(document: Any, where: str) -> Iterator[tuple[Manifest, str]]:
+    """The object, or those of a list, each with its place."""
     if not isinstance(document, dict):
         raise InputError(f"{where}: must be an object, got {type(document).__name__}")
     for field in ("apiVersion", "kind"):
@@ -138,7 +226,7 @@ def _flat(document: Any, where: str) -> Iterator[Found]:
         for at, item in enumerate(items):
             yield from _flat(_typed(item, document), f"{where}: items[{at}]")
         return
-    yield _cleaned(document, where)
+    yield document, where
 
 
 def _typed(item: Any, parent: Manifest) -> Any:
@@ -149,7 +237,7 @@ def _typed(item: Any, parent: Manifest) -> Any:
     return item
 
 
-def _without_nulls(value: Any, where: str, deeper: int = _DEEPEST) -> Any:
+def _without_nulls(value: Any, where: str, deeper: int = MAX_DEPTH) -> Any:
     """To a server, null is the same as nothing. An alias of something that contains it has no end."""
     if deeper == 0:
         raise InputError(f"{where}: is nested too deeply")
@@ -182,7 +270,7 @@ def _cleaned(document: Manifest, where: str) -> Found:
         raise InputError(f"{where}: metadata.namespace: must be a text")
     if not isinstance(metadata.get("ownerReferences") or [], list):
         raise InputError(f"{where}: metadata.ownerReferences: must be a list")
-    if document["kind"] not in _CLUSTER_SCOPED:
+    if document["kind"] not in schema.cluster_scoped():
         metadata["namespace"] = metadata.get("namespace") or "default"
     key = f"{metadata['namespace']}/{name}" if "namespace" in metadata else name
     return Found({**document, "metadata": metadata}, f"{where} ({document['kind']} {key})", document)

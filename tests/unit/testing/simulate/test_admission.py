@@ -44,7 +44,7 @@ def admitted(tmp_path: Path, *objects: dict[str, Any]) -> dict[str, Any]:
     """The spec of the only pod; nothing else is left."""
     file = tmp_path / "in.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-    (found,) = complete(load([str(file)])).objects
+    (found,) = complete(load([str(file)]).objects).objects
     spec: dict[str, Any] = found.value["spec"]
     return spec
 

@@ -16,7 +16,7 @@ from scheduler.testing.simulate.manifests import Found, InputError, load
 
 def read(tmp_path: Path, text: str) -> list[Found]:
     """The completed objects of one file."""
-    return list(complete(load([_written(tmp_path, dedent(text))])).objects)
+    return list(complete(load([_written(tmp_path, dedent(text))]).objects).objects)
 
 
 def _written(tmp_path: Path, text: str) -> str:
@@ -43,7 +43,7 @@ def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
           kind: Pod
           metadata: {name: bound, namespace: a, uid: x, resourceVersion: "7", managedFields: [], labels: {k: v},
             creationTimestamp: 2026-01-01T00:00:00Z}
-          spec: {nodeName: n, containers: [{name: c}]}
+          spec: {nodeName: "n", containers: [{name: c}]}
           status: {phase: Running, podIP: 10.0.0.1}
         - apiVersion: v1
           kind: Pod
@@ -59,7 +59,7 @@ def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
         kind: PodList
         items:
         - metadata: {name: done}
-          spec: {nodeName: n, containers: [{name: c}]}
+          spec: {nodeName: "n", containers: [{name: c}]}
           status: {phase: Succeeded}
         - metadata: {name: other}
           spec: {containers: [{name: c}]}
@@ -130,12 +130,12 @@ def test_a_kind_of_the_same_name_is_another_one(tmp_path: Path, version: str, ki
     """A Job without a template is Volcano's, and no mistake."""
     text = json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {"tasks": []}})
 
-    assert [found.kind for found in load([_written(tmp_path, text)])] == [shown]
+    assert [found.kind for found in load([_written(tmp_path, text)]).objects] == [shown]
 
 
 def test_defaults_of_nodes(tmp_path: Path) -> None:
     """A node has a host name, takes 110 pods, and capacity stands in for allocatable."""
-    (found,) = read(tmp_path, '{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {cpu: "4"}}}')
+    (found,) = read(tmp_path, '{apiVersion: v1, kind: Node, metadata: {name: "n"}, status: {capacity: {cpu: "4"}}}')
 
     assert found.value["status"]["allocatable"] == {"cpu": "4", "pods": "110"}
     assert found.value["metadata"]["labels"] == {"kubernetes.io/hostname": "n"}
@@ -169,8 +169,8 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
             pod(priorityClassName="none"), "spec.priorityClassName: no PriorityClass 'none'", id="an unknown class"
         ),
         pytest.param(
-            "{apiVersion: v1, kind: Node, metadata: {name: n}}",
-            "document 1 (Node n): status.allocatable: is required",
+            "{apiVersion: v1, kind: Node, metadata: {name: node}}",
+            "document 1 (Node node): status.allocatable: is required",
             id="a node of unknown size",
         ),
         pytest.param(

@@ -20,12 +20,12 @@ def template(app: str = "w", *, image: str = "i:1", **spec: Any) -> Object:
     return {"metadata": {"labels": {"app": app}}, "spec": {"containers": [{"name": "c", "image": image}], **spec}}
 
 
-def workload(kind: str, name: str = "w", **spec: Any) -> Object:
+def workload(kind: str, called: str = "w", **spec: Any) -> Object:
     """A workload that selects the label `app: w`."""
-    selector = {} if kind == "Job" else {"selector": {"matchLabels": {"app": "w"}}}
+    selector: Object = {} if kind == "Job" else {"selector": {"matchLabels": {"app": "w"}}}
     if kind == "ReplicationController":
         selector = {"selector": {"app": "w"}}
-    metadata = {"name": name, "namespace": "default"}
+    metadata = {"name": called, "namespace": "default"}
     return {
         "apiVersion": _API.get(kind, "apps/v1"),
         "kind": kind,

@@ -87,7 +87,7 @@ def test_a_stateful_set_that_shrinks(policy: str, retention: str, left: list[str
         "metadata": {"name": "d"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    spec = {"volumeClaimTemplates": [claim], "podManagementPolicy": policy}
+    spec: Object = {"volumeClaimTemplates": [claim], "podManagementPolicy": policy}
     shape = workload("StatefulSet", replicas=3, persistentVolumeClaimRetentionPolicy={"whenScaled": retention}, **spec)
     cluster = WorkloadCluster([NODE, shape])
     cluster.bind_all()
@@ -176,8 +176,8 @@ def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) ->
     shape = workload("ReplicaSet", replicas=1)
     made = []
     for at, each in enumerate(pods):
-        created = each.get("created", "2025-12-01T00:00:00Z")
-        metadata = {"creationTimestamp": created, "annotations": each.get("annotations", {}), "uid": f"u{at}"}
+        since = each.get("created", "2025-12-01T00:00:00Z")
+        metadata = {"creationTimestamp": since, "annotations": each.get("annotations", {}), "uid": f"u{at}"}
         pod = owned(shape, f"w-{at}", node=each.get("node", "n" if "node" not in pods[0] else ""), metadata=metadata)
         restarts = [{"name": "c", "restartCount": each.get("restarts", 0)}]
         made.append(
@@ -212,9 +212,8 @@ def test_pods_that_a_selector_matches_are_adopted_and_others_are_released() -> N
 
 def a_rollout(strategy: Object | None = None, *, image: str = "i:2", **spec: Any) -> list[Object]:
     """A Deployment of three whose template has changed, its ReplicaSet, and three running pods."""
-    deployment = workload(
-        "Deployment", replicas=3, template=template(image=image), **({"strategy": strategy} if strategy else {}), **spec
-    )
+    given: Object = {} if strategy is None else {"strategy": strategy}
+    deployment = workload("Deployment", replicas=3, template=template(image=image), **given, **spec)
     old = workload("ReplicaSet", "w-old", replicas=3, template=template())
     old["metadata"] |= {
         "labels": {"app": "w"},
@@ -284,10 +283,10 @@ def test_two_active_replica_sets_grow_in_proportion() -> None:
         template=template(image="i:2"),
         strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5, "maxUnavailable": 2}},
     )
-    sets = []
-    for name, image, replicas in (("w-old", "i:1", 8), ("w-new", "i:2", 5)):
+    sets: list[Object] = []
+    for name, image, size in (("w-old", "i:1", 8), ("w-new", "i:2", 5)):
         made = workload(
-            "ReplicaSet", name, replicas=replicas, template=template(image=image), selector={"matchLabels": {"v": name}}
+            "ReplicaSet", name, replicas=size, template=template(image=image), selector={"matchLabels": {"v": name}}
         )
         made["spec"]["template"]["metadata"]["labels"] |= {"v": name}
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "controller": True}
@@ -416,7 +415,7 @@ def test_a_job_goes_on_where_it_was(
 
 def test_an_indexed_job_runs_the_indexes_that_are_left() -> None:
     """Completed, failed and running indexes are left out, and of two pods of one index one goes."""
-    spec = {"completions": 8, "parallelism": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    spec: Object = {"completions": 8, "parallelism": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
     job = workload("Job", **spec) | {"status": {"completedIndexes": "0,2-3", "failedIndexes": "5"}}
     running = [
         owned(job, name, node="n", metadata={"annotations": {"batch.kubernetes.io/job-completion-index": "1"}})
