@@ -27,6 +27,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder, Binding, PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
+from scheduler.config.errors import ConfigError, ConfigErrors, collecting
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig, RunOptions
 from scheduler.context import Inbox, Shared, UnboundPods
@@ -64,7 +65,13 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[
     """
     handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
     build_one = profile_builder(config, handle)
-    profiles = {profile.scheduler_name: build_one(profile) for profile in config.profiles}
+    profiles: dict[str, Profile] = {}
+    errors: list[ConfigError] = []
+    for profile in config.profiles:
+        with collecting(errors):
+            profiles[profile.scheduler_name] = build_one(profile)
+    if errors:
+        raise ConfigErrors(errors)
     check_common_queue_sort([(profile, profiles[profile.scheduler_name].resolved) for profile in config.profiles])
     return profiles
 

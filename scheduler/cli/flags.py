@@ -10,59 +10,165 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import math
-from typing import Final
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
 
+from scheduler import __version__
+from scheduler.cli.command_parser import CommandParser
+from scheduler.cli.upstream_flags import add_upstream_flags
 from scheduler.config.document import format_duration, parse_duration_s
-from scheduler.config.types import ALWAYS_ALLOWED, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
+from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 
 ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""
+SHELLS: Final = ("bash", "zsh", "tcsh")
 _QUIET: Final = -1
+_USAGE_ERRORS: Final = "  2    the command line is wrong: an unknown flag or command, or a value that is not accepted"
+_EXIT_CODES: Final = f"""\
+exit codes:
+  0    the command succeeded
+  1    the command failed or was refused; standard error says why
+{_USAGE_ERRORS}
+  130  the command was interrupted
+
+Help for a command: kubestow COMMAND --help"""
+_EXIT_CODES_OF_RUN: Final = f"""\
+exit codes:
+  0    stopped by SIGTERM or SIGINT, after bindings and evictions ended
+  1    the configuration is refused, the daemon cannot start, the lease is lost, or a part of the daemon failed
+{_USAGE_ERRORS}
+  130  stopped at once by a second signal"""
+_EXIT_CODES_OF_SIMULATE: Final = """\
+exit codes:
+  0    every pod is placed, or pending as --expect-pending says
+  1    a pod is pending or placed against expectation, the configuration is refused, or the simulation failed
+  2    the manifests cannot be used, or the command line is wrong
+  130  the command was interrupted"""
+_EXIT_CODES_OF_CHECK: Final = f"""\
+exit codes:
+  0    all files are correct
+  1    a file has mistakes; standard error has one line for each
+{_USAGE_ERRORS}"""
 
 
-def parser() -> argparse.ArgumentParser:
-    """For all commands."""
-    whole = argparse.ArgumentParser(
-        prog="kubestow", description="A secondary Kubernetes scheduler.", allow_abbrev=False
+def version_text() -> str:
+    """Return the line that `kubestow version` prints."""
+    return f"kubestow {__version__} (Python {sys.version.split()[0]}, behaves like kube-scheduler v1.36)"
+
+
+def parser() -> CommandParser:
+    """Return the parser of all commands."""
+    whole = CommandParser(
+        prog="kubestow",
+        usage="kubestow COMMAND [flags]",
+        description="A secondary Kubernetes scheduler. It places each pod together with its volumes and devices.",
+        epilog=_EXIT_CODES,
     )
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_run(commands.add_parser("run", help="schedule pods of a cluster", allow_abbrev=False))
+    _add_version(whole)
+    group = whole.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", prog="kubestow", parser_class=CommandParser
+    )
+
+    def command(name: str, summary: str, arguments: str, epilog: str | None = None) -> CommandParser:
+        usage = f"kubestow {name} {arguments}"
+        return group.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", usage=usage, epilog=epilog
+        )
+
+    _add_run(command("run", "schedule the pods of a cluster", "[flags]", _EXIT_CODES_OF_RUN))
     _add_simulate(
-        commands.add_parser("simulate", help="schedule the pods of manifests, without a cluster", allow_abbrev=False)
+        command(
+            "simulate",
+            "schedule the pods of manifests, without a cluster",
+            "[flags] FILE...",
+            _EXIT_CODES_OF_SIMULATE,
+        )
     )
-    check = commands.add_parser("check-config", help="check a KubeSchedulerConfiguration", allow_abbrev=False)
-    check.add_argument("file", type=_word, metavar="FILE")
+    check = command(
+        "check-config",
+        "list all mistakes of KubeSchedulerConfiguration files",
+        "[flags] FILE...",
+        _EXIT_CODES_OF_CHECK,
+    )
+    check.add_argument("files", type=_word, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
     _allow_default_scheduler(check)
-    commands.add_parser("version", help="print the version", allow_abbrev=False)
+    completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    command("version", "print the version", "")
+    whole.commands = group.choices
     return whole
+
+
+_COMPLETION: Final = """\
+to load it:
+  bash  source <(kubestow completion bash)
+  zsh   kubestow completion zsh > "${fpath[1]}/_kubestow"
+  tcsh  kubestow completion tcsh > ~/.kubestow.tcsh; then: source ~/.kubestow.tcsh"""
+
+
+class _Version(argparse.Action):
+    """kube-scheduler's `--version`: true and raw print the version and exit."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if values not in {"true", "raw", "false"}:
+            raise argparse.ArgumentError(self, f"expected true, raw or false, got {values!r}")
+        if values != "false":
+            sys.stdout.write(f"{version_text()}\n")
+            parser.exit()
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        nargs="?",
+        const="true",
+        default=argparse.SUPPRESS,
+        metavar="BOOL",
+        help="print the version and exit",
+    )
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
-    add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1; flags win over it")
-    add("--kubeconfig", metavar="FILE", default="", help="default: the file's, $KUBECONFIG, in-cluster, ~/.kube/config")
-    add("--master", metavar="URL", default="", help="the API server, instead of the kubeconfig's")
-    add("--kube-api-qps", type=_rate, metavar="N", help="requests per second; negative: no limit")
-    add("--kube-api-burst", type=_burst, metavar="N", help="requests at once before that limit counts")
+    add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1; flags override its fields")
+    add(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="kubeconfig of the API server (default: the first of clientConnection.kubeconfig, the service account of"
+        " the pod, $KUBECONFIG, ~/.kube/config)",
+    )
+    add("--master", metavar="URL", default="", help="address of the API server; overrides the one in the kubeconfig")
+    add("--kube-api-qps", type=_rate, metavar="N", help="requests per second; negative: unlimited")
+    add("--kube-api-burst", type=_burst, metavar="N", help="number of requests that may exceed --kube-api-qps at once")
     add(
         "--pod-max-in-unschedulable-pods-duration",
         type=_duration,
         default=300.0,
         metavar="DURATION",
-        help="after so long a pod that no event has woken is tried again (default 5m0s)",
+        help="an unschedulable pod is retried after this time, even without an event (default 5m0s)",
     )
     add(
         "--drain-timeout",
         type=_duration,
         default=30.0,
         metavar="DURATION",
-        help="for bindings and evictions, on SIGTERM (default 30s)",
+        help="time that running bindings and evictions may take after SIGTERM (default 30s)",
     )
     add(
         "--csi-storage-capacity-api-version",
         choices=("auto", "v1", "v1beta1", "none"),
         default="auto",
-        help="of CSIStorageCapacity; none: do not ask for room (default auto: the best the server has)",
+        help="API version of CSIStorageCapacity; auto: the newest that is served; none: do not check storage capacity"
+        " (default auto)",
     )
     add(
         "--scheduler-profiles",
@@ -71,7 +177,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         const=True,
         default=True,
         metavar="BOOL",
-        help="SchedulerProfile objects change profiles while we run, where the cluster has that kind (default true)",
+        help="apply SchedulerProfile objects to the profiles at run time, if the cluster serves them (default true)",
     )
     add(
         "--force",
@@ -80,90 +186,138 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         const=True,
         default=False,
         metavar="BOOL",
-        help="start although a live Lease of another installation names one of our scheduler names (default false)",
+        help="start even if a live Lease of another installation names the same scheduler name (default false)",
     )
-    add("--write-config-to", metavar="FILE", help="write the configuration with all defaults, and exit")
-    add("--feature-gates", type=_gates, default={}, metavar="NAME=BOOL,...", help="kube-scheduler's, by its names")
+    add("--write-config-to", metavar="FILE", help="write the configuration with all defaults to FILE, and exit")
+    add(
+        "--feature-gates",
+        action=_Gates,
+        type=_gates,
+        default={},
+        metavar="NAME=BOOL,...",
+        help="kube-scheduler's feature gates; may be repeated",
+    )
     _add_serving(run)
     _add_authentication(run)
     _add_election(run)
-    add("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="event loop (default uvloop)")
-    add("--logging-format", choices=("text", "json"), default="text", help="default text")
     add(
-        "-v", "--v", type=int, default=0, metavar="LEVEL", help="2: a line per bound pod; 4: libraries' debug lines too"
+        "--loop",
+        choices=("uvloop", "asyncio"),
+        default="uvloop",
+        help="implementation of the event loop (default uvloop)",
+    )
+    add("--logging-format", choices=("text", "json"), default="text", help="format of log lines (default text)")
+    add(
+        "-v",
+        "--v",
+        type=int,
+        default=0,
+        metavar="LEVEL",
+        help="log level; 2: also one line per bound pod; 4: also debug lines of libraries (default 0)",
     )
     _allow_default_scheduler(run)
+    _add_version(run)
+    add_upstream_flags(run)
 
 
 def _add_serving(run: argparse.ArgumentParser) -> None:
-    """kube-scheduler's, and a port for those who need none of it."""
     add = run.add_argument_group("serving").add_argument
     add(
         "--secure-port",
         type=_port,
         default=DEFAULT_PORT,
         metavar="PORT",
-        help=f"HTTPS; 0: none (default {DEFAULT_PORT})",
+        help=f"port of the HTTPS server; 0: no HTTPS server (default {DEFAULT_PORT})",
     )
     add(
         "--bind-address",
         type=_address,
         default=EVERYWHERE,
         metavar="IP",
-        help="of HTTPS (default 0.0.0.0: all there are)",
+        help="IP address of the HTTPS server (default 0.0.0.0: all addresses of the host)",
+    )
+    add(
+        "--permit-port-sharing",
+        type=_bool,
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="BOOL",
+        help="set SO_REUSEPORT, so that several processes can listen on --secure-port (default false)",
+    )
+    add(
+        "--cert-dir",
+        metavar="DIR",
+        default="",
+        help="directory with kube-scheduler.crt and kube-scheduler.key; used if they exist and --tls-cert-file is absent",
     )
     add(
         "--tls-cert-file",
         metavar="FILE",
         default="",
-        help="read again when it changes (default: self-signed, in memory)",
+        help="serving certificate (PEM), followed by the certificates of its signers; reread when it changes"
+        " (default: self-signed, in memory)",
     )
-    add("--tls-private-key-file", metavar="FILE", default="", help="of the certificate")
-    add("--tls-min-version", choices=TLS_VERSIONS, default=TLS_VERSIONS[0], help=f"default {TLS_VERSIONS[0]}")
+    add("--tls-private-key-file", metavar="FILE", default="", help="private key of --tls-cert-file (PEM)")
+    add(
+        "--tls-min-version",
+        choices=TLS_VERSIONS,
+        default=TLS_VERSIONS[0],
+        help=f"oldest TLS version that is accepted (default {TLS_VERSIONS[0]})",
+    )
+    add(
+        "--tls-cipher-suites",
+        type=_cipher_suites,
+        default=(),
+        metavar="SUITE,...",
+        help="cipher suites for TLS 1.2, by Go's names; those of TLS 1.3 are always on (default: OpenSSL's)",
+    )
     add(
         "--plain-port",
         type=_port,
         default=0,
         metavar="PORT",
-        help="all endpoints on 127.0.0.1, plain HTTP, for whoever gets there; 0: none (default)",
+        help="port for all endpoints on 127.0.0.1 by HTTP, without authentication; 0: no such port (default 0)",
     )
 
 
 def _add_authentication(run: argparse.ArgumentParser) -> None:
-    """kube-scheduler's flags."""
-    add = run.add_argument_group("who may ask").add_argument
+    add = run.add_argument_group("authentication and authorization").add_argument
+    for name, reviews in (("authentication", "TokenReviews"), ("authorization", "SubjectAccessReviews")):
+        add(
+            f"--{name}-kubeconfig",
+            metavar="FILE",
+            default="",
+            help=f"kubeconfig of the API server that answers {reviews} (default: the API server of --kubeconfig)",
+        )
     add(
-        "--authentication-kubeconfig",
+        "--client-ca-file",
         metavar="FILE",
         default="",
-        help="whom to ask about tokens (default: as all else)",
+        help="certificate authorities that sign client certificates (PEM) (default: those of the cluster)",
     )
-    add(
-        "--authorization-kubeconfig", metavar="FILE", default="", help="whom to ask about rights (default: as all else)"
-    )
-    add("--client-ca-file", metavar="FILE", default="", help="whose client certificates count (default: the cluster's)")
-    for name, default, said in (
-        ("authentication-skip-lookup", False, "do not look up the cluster's client CA (default false)"),
-        ("authentication-tolerate-lookup-failure", True, "start even if it cannot be looked up (default true)"),
+    for name, default, text in (
+        ("authentication-skip-lookup", False, "do not read the client CA from the cluster (default false)"),
+        ("authentication-tolerate-lookup-failure", True, "start even if the client CA cannot be read (default true)"),
     ):
-        add(f"--{name}", type=_bool, nargs="?", const=True, default=default, metavar="BOOL", help=said)
-    for name, said in (
-        ("authentication-token-webhook-cache-ttl", "how long the answer about a token counts"),
-        ("authorization-webhook-cache-authorized-ttl", "how long a permission counts"),
-        ("authorization-webhook-cache-unauthorized-ttl", "how long a refusal counts"),
+        add(f"--{name}", type=_bool, nargs="?", const=True, default=default, metavar="BOOL", help=text)
+    for name, text in (
+        ("authentication-token-webhook-cache-ttl", "time for which the result of a TokenReview is cached"),
+        ("authorization-webhook-cache-authorized-ttl", "time for which a granted SubjectAccessReview is cached"),
+        ("authorization-webhook-cache-unauthorized-ttl", "time for which a denied SubjectAccessReview is cached"),
     ):
-        add(f"--{name}", type=_duration, default=10.0, metavar="DURATION", help=f"{said} (default 10s)")
+        add(f"--{name}", type=_duration, default=10.0, metavar="DURATION", help=f"{text} (default 10s)")
     add(
         "--authorization-always-allow-paths",
         type=_paths,
         default=ALWAYS_ALLOWED,
         metavar="PATH,...",
-        help=f"for everybody; a * at the end stands for anything (default {','.join(ALWAYS_ALLOWED)})",
+        help="paths that need no authorization; a * at the end matches every rest"
+        f" (default {','.join(ALWAYS_ALLOWED)})",
     )
 
 
 def _add_election(run: argparse.ArgumentParser) -> None:
-    """kube-scheduler's flags."""
     add = run.add_argument_group("leader election").add_argument
     add(
         "--leader-elect",
@@ -172,26 +326,28 @@ def _add_election(run: argparse.ArgumentParser) -> None:
         nargs="?",
         const=True,
         metavar="BOOL",
-        help="of several replicas only the one that holds the lease schedules (default true)",
+        help="only the replica that holds the Lease schedules (default true)",
     )
-    for name, field, default in (
-        ("lease-duration", "leaseDuration", "15s: others take over after so long without a renewal"),
-        ("renew-deadline", "renewDeadline", "10s: we stop leading, and exit, after so long without one"),
-        ("retry-period", "retryPeriod", "2s: between two tries to renew or to acquire"),
+    for name, field, text in (
+        (
+            "lease-duration",
+            "leaseDuration",
+            "another replica may take a Lease that was not renewed for this time (default 15s)",
+        ),
+        (
+            "renew-deadline",
+            "renewDeadline",
+            "the leader exits if it could not renew the Lease for this time (default 10s)",
+        ),
+        ("retry-period", "retryPeriod", "time between two attempts to acquire or renew the Lease (default 2s)"),
     ):
-        add(
-            f"--leader-elect-{name}",
-            dest=f"{ELECTION}{field}",
-            type=_some_time,
-            metavar="DURATION",
-            help=f"default {default}",
-        )
-    for name, field, default in (
-        ("resource-lock", "resourceLock", "leases, the only kind there is"),
-        ("resource-name", "resourceName", "kubestow"),
-        ("resource-namespace", "resourceNamespace", "kube-system"),
+        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=_some_time, metavar="DURATION", help=text)
+    for name, field, text in (
+        ("resource-lock", "resourceLock", "kind of the lock; leases is the only one (default leases)"),
+        ("resource-name", "resourceName", "name of the Lease (default kubestow)"),
+        ("resource-namespace", "resourceNamespace", "namespace of the Lease (default kube-system)"),
     ):
-        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=_word, metavar="NAME", help=f"default {default}")
+        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=_word, metavar="NAME", help=text)
 
 
 def _add_simulate(simulate: argparse.ArgumentParser) -> None:
@@ -200,10 +356,10 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="manifests, or what `kubectl get -o yaml` printed: files, directories, - for standard input; also .gz",
+        help="manifests, or the output of `kubectl get -o yaml`: file, directory or - (standard input); gzip is read too",
     )
-    add("-f", "--filename", action="append", default=[], metavar="FILE", help="the same as FILE; may be repeated")
-    add("-R", "--recursive", action="store_true", help="read the directories in directories, too")
+    add("-f", "--filename", action="append", default=[], metavar="FILE", help="same as FILE; may be repeated")
+    add("-R", "--recursive", action="store_true", help="read directories recursively")
     add(
         "--validate",
         type=_validate,
@@ -211,20 +367,33 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         const="strict",
         default="strict",
         metavar="LEVEL",
-        help="strict: refuse what an API server refuses; warn: print it and go on; ignore (default strict)",
+        help="strict: reject what an API server rejects; warn: print mistakes and go on; ignore (default strict)",
     )
-    add("-o", "--output", choices=("table", "json"), default="table")
+    add("-o", "--output", choices=("table", "json"), default="table", help="format of the result (default table)")
     add(
         "--expect-pending",
         action="append",
         default=[],
         metavar="NS/NAME",
-        help="may stay unplaced; a glob, may be repeated",
+        help="pod that may stay pending; a glob; may be repeated",
     )
-    add("--timeout", type=_duration, default=120.0, metavar="DURATION", help="give up after this long (default 2m)")
+    add(
+        "--timeout",
+        type=_duration,
+        default=120.0,
+        metavar="DURATION",
+        help="end the simulation after this time (default 2m0s)",
+    )
     add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1")
-    add("--keep-scheduler-names", action="store_true", help="leave pods of default-scheduler alone")
-    add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help="show the daemon's log, from 0")
+    add("--keep-scheduler-names", action="store_true", help="do not schedule pods of default-scheduler")
+    add(
+        "-v",
+        "--v",
+        type=int,
+        default=_QUIET,
+        metavar="LEVEL",
+        help="log level of the daemon, 0 or above (default: no log)",
+    )
     _allow_default_scheduler(simulate)
 
 
@@ -236,12 +405,12 @@ def _allow_default_scheduler(parser: argparse.ArgumentParser) -> None:
         const=True,
         default=False,
         metavar="BOOL",
-        help="accept a profile named default-scheduler: only where kube-scheduler does not run",
+        help="accept a profile named default-scheduler; only for clusters without kube-scheduler (default false)",
     )
 
 
 def _bool(text: str) -> bool:
-    """What Go's strconv.ParseBool takes."""
+    """Parse what Go's strconv.ParseBool accepts."""
     if text in {"1", "t", "T", "true", "TRUE", "True"}:
         return True
     if text in {"0", "f", "F", "false", "FALSE", "False"}:
@@ -261,7 +430,7 @@ def _validate(text: str) -> str:
 
 
 def _duration(text: str) -> float:
-    """A Go duration, or plain seconds."""
+    """Parse a Go duration or plain seconds."""
     try:
         seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
     except ValueError as error:
@@ -272,7 +441,7 @@ def _duration(text: str) -> float:
 
 
 def _rate(text: str) -> float:
-    """Requests a second, or a negative number."""
+    """Parse requests per second; negative means unlimited."""
     try:
         rate = float(text)
     except ValueError:
@@ -289,7 +458,7 @@ def _burst(text: str) -> int:
 
 
 def _some_time(text: str) -> str:
-    """A duration that lasts, in Go's form."""
+    """Return a positive duration in Go's form."""
     seconds = _duration(text)
     if not seconds:
         raise argparse.ArgumentTypeError("must be greater than zero")
@@ -309,7 +478,7 @@ def _port(text: str) -> int:
 
 
 def _address(text: str) -> str:
-    """Of an interface; nothing means all, as in kube-scheduler."""
+    """Parse an IP address; an empty text means all addresses, as in kube-scheduler."""
     try:
         return str(ipaddress.ip_address(text or EVERYWHERE))
     except ValueError:
@@ -324,11 +493,36 @@ def _paths(text: str) -> tuple[str, ...]:
     return paths
 
 
+def _cipher_suites(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, text.split(",")))
+    for name in names:
+        if name not in CIPHER_SUITES:
+            raise argparse.ArgumentTypeError(f"{name} is not accepted, expected some of {', '.join(CIPHER_SUITES)}")
+    return names
+
+
 def _gates(text: str) -> dict[str, bool]:
+    """Parse `NAME=BOOL,...`; the component `kube:` before a name may be left out, as in kube-scheduler."""
     gates = {}
     for part in filter(None, text.split(",")):
         name, found, value = part.partition("=")
         if not found:
             raise argparse.ArgumentTypeError(f"must be NAME=true or NAME=false, got {part!r}")
-        gates[name.strip()] = _bool(value.strip())
+        component, _, gate = name.strip().rpartition(":")
+        if component not in {"", "kube"}:
+            raise argparse.ArgumentTypeError(f"component not registered: {component}")
+        gates[gate] = _bool(value.strip())
     return gates
+
+
+class _Gates(argparse.Action):
+    """Merge repeated flags; the last value of a gate wins."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), **values})

@@ -1,8 +1,8 @@
-"""The command line: `kubestow run | simulate | check-config | version`, with kube-scheduler's flags for `run`.
+"""The command line: `kubestow run | simulate | check-config | completion | version`.
 
-Flags may be written as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). What a command needs is
-imported when it runs, so that `check-config` does not wait for an event loop. Exit codes: 0 done, 1 refused or failed,
-2 wrong usage, or manifests that cannot be used.
+`run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
+that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or
+failed, 2 wrong usage or manifests that cannot be used, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,27 +15,38 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from scheduler import __version__
-from scheduler.cli.flags import ELECTION, parser
+from scheduler.cli.flags import ELECTION, parser, version_text
+from scheduler.cli.upstream_flags import why_without_effect
 from scheduler.config.errors import PluginLoadError
+from scheduler.config.fields import suggestion
 from scheduler.config.load import gates_on
 from scheduler.config.types import FEATURE_GATES, GATES_ON, RunOptions, SecureServing
 
 if TYPE_CHECKING:
-    from scheduler.config.errors import ConfigErrors
+    from scheduler.config.errors import ConfigError
     from scheduler.config.types import Configuration
     from scheduler.framework.profile import Profile
 
 
 class CommandError(Exception):
-    """The command cannot be carried out. The message is for the user; it may have several lines."""
+    """The command is refused or failed. The message is for the user; it may have several lines."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Wrong usage leaves by SystemExit(2), as argparse does."""
-    arguments = parser().parse_args(argv)
-    _have_home()
-    commands = {"run": _run, "simulate": _simulate, "check-config": _check_config, "version": _version}
+    """Run one command and return its exit code; without a command print the help. Wrong usage raises SystemExit(2)."""
+    whole = parser()
+    arguments = whole.parse_args(argv)
+    if arguments.command is None:
+        whole.print_help()
+        return 0
+    _set_environment()
+    commands = {
+        "run": _run,
+        "simulate": _simulate,
+        "check-config": _check_config,
+        "completion": _completion,
+        "version": _version,
+    }
     try:
         return commands[arguments.command](arguments)
     except CommandError as refused:
@@ -48,8 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _have_home() -> None:
-    """Libraries want to know the home directory when they are imported, and a uid that nobody knows has none."""
+def _set_environment() -> None:
+    """Set variables that libraries read when they are imported.
+
+    A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its
+    threads would only cost memory and start-up time.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         Path.home()
     except RuntimeError:
@@ -70,8 +86,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
     logs.setup(arguments.logging_format, arguments.v)
     log = structlog.get_logger("scheduler.cli.main")
-    for name in arguments.feature_gates.keys() - FEATURE_GATES.keys():
-        log.warning("feature gate is not known and changes nothing", gate=name)
+    for name in sorted(arguments.feature_gates.keys() - FEATURE_GATES.keys()):
+        log.warning("feature gate has no effect", gate=name, reason=f"unknown{suggestion(name, tuple(FEATURE_GATES))}")
+    for name in arguments.without_effect:
+        log.warning("flag has no effect", flag=f"--{name}", reason=why_without_effect(name))
     from scheduler.config.errors import ConfigErrors
     from scheduler.daemon.app import run_daemon
     from scheduler.kube.client_config import SettingsError
@@ -86,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return uvloop.run(run_daemon(options))
     except ConfigErrors as wrong:
-        _refuse(arguments.config or "kubestow", wrong)
+        _refuse(arguments.config or "kubestow", wrong.errors)
     except (CannotListen, CertificateError, LookupFailed, SettingsError) as wrong:
         raise CommandError(f"kubestow: {wrong}") from wrong
 
@@ -119,14 +137,19 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
 def _secure(arguments: argparse.Namespace) -> SecureServing | None:
     if not arguments.secure_port:
         return None
-    if bool(arguments.tls_cert_file) != bool(arguments.tls_private_key_file):
+    cert_file, key_file = arguments.tls_cert_file, arguments.tls_private_key_file
+    if bool(cert_file) != bool(key_file):
         raise CommandError("--tls-cert-file and --tls-private-key-file: give both, or neither")
+    if arguments.cert_dir and not cert_file:
+        cert_file, key_file = _pair_in(Path(arguments.cert_dir))
     return SecureServing(
         host=arguments.bind_address,
         port=arguments.secure_port,
-        cert_file=arguments.tls_cert_file,
-        key_file=arguments.tls_private_key_file,
+        shares_port=arguments.permit_port_sharing,
+        cert_file=cert_file,
+        key_file=key_file,
         min_tls=arguments.tls_min_version,
+        cipher_suites=arguments.tls_cipher_suites,
         authentication_kubeconfig=arguments.authentication_kubeconfig,
         authorization_kubeconfig=arguments.authorization_kubeconfig,
         client_ca_file=arguments.client_ca_file,
@@ -139,8 +162,17 @@ def _secure(arguments: argparse.Namespace) -> SecureServing | None:
     )
 
 
+def _pair_in(directory: Path) -> tuple[str, str]:
+    """Return kube-scheduler's certificate and key if both exist, else empty names: the certificate is then self-signed."""
+    certificate, key = directory / "kube-scheduler.crt", directory / "kube-scheduler.key"
+    return (str(certificate), str(key)) if certificate.exists() and key.exists() else ("", "")
+
+
 def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GATES_ON) -> Configuration:
-    """The file's configuration or the default one, with the flags of leader election. Raises Refused, a line per mistake."""
+    """Return the file's configuration or the default one, with the flags of leader election.
+
+    Raises CommandError with one line per mistake.
+    """
     from scheduler.config import load
     from scheduler.config.errors import ConfigErrors
 
@@ -156,13 +188,23 @@ def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GAT
             leader_election=election,
         )
     except ConfigErrors as wrong:
-        _refuse(arguments.config or "flags", wrong)
+        if not arguments.config:
+            _refuse("flags", wrong.errors)
+        from scheduler.cli.check_config import examine_file
+
+        _, _, errors = examine_file(
+            arguments.config,
+            allow_default_scheduler=arguments.allow_default_scheduler,
+            feature_gates=gates,
+            leader_election=election,
+        )
+        _refuse(arguments.config, errors or wrong.errors)
 
 
-def _refuse(file: str, wrong: ConfigErrors) -> NoReturn:
-    raise CommandError(
-        "\n".join(f"{file}: {error.message if error.path == file else error}" for error in wrong.errors)
-    ) from None
+def _refuse(file: str, errors: Sequence[ConfigError]) -> NoReturn:
+    from scheduler.cli.check_config import lines_of
+
+    raise CommandError("\n".join(lines_of(file, errors))) from None
 
 
 def _write_config(path: str, configuration: Configuration) -> None:
@@ -179,23 +221,19 @@ def _write_config(path: str, configuration: Configuration) -> None:
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
-    arguments.config = arguments.file
-    configuration = _configuration(arguments)
-    profiles = _profiles(configuration, arguments.file)
-    print(f"{arguments.file}: ok")
-    from rich.console import Console
-    from rich.table import Table
+    from scheduler.cli.check_config import check_file
 
-    console = Console()
-    for name, profile in profiles.items():
-        table = Table("point", "plugins, in order", title=f"profile {name}", title_justify="left")
-        for point, plugins in profile.plugins().items():
-            table.add_row(point, ", ".join(plugins))
-        console.print(table)
-        if profile.absent:
-            console.print(f"not in this version, and left out: {', '.join(profile.absent)}")
-    for path in configuration.ignored:
-        console.print(f"accepted without effect: {path}", markup=False, highlight=False)
+    codes = [
+        check_file(file, allow_default_scheduler=arguments.allow_default_scheduler)
+        for file in dict.fromkeys(arguments.files)
+    ]
+    return max(codes)
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    from scheduler.cli.completion import script
+
+    print(script(parser(), arguments.shell))
     return 0
 
 
@@ -206,7 +244,7 @@ def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
     try:
         return build_profiles(configuration)
     except ConfigErrors as wrong:
-        _refuse(file, wrong)
+        _refuse(file, wrong.errors)
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
@@ -243,5 +281,5 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 
 def _version(_: argparse.Namespace) -> int:
-    print(f"kubestow {__version__} (Python {sys.version.split()[0]}, at kube-scheduler v1.36's behaviour)")
+    print(version_text())
     return 0

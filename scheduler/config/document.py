@@ -83,6 +83,7 @@ def _decimal(amount_ns: int, unit_ns: int) -> str:
     return f"{whole}.{fraction}" if fraction else str(whole)
 
 
+DUPLICATE: Final = "duplicate key"
 _MAX_NODES: Final = 100_000
 _TAG: Final = "tag:yaml.org,2002:"
 _WORD: Final = "tag:kubestow.dev,word"
@@ -90,10 +91,14 @@ _WORD: Final = "tag:kubestow.dev,word"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`lines` maps the path of each field and list item to its line, counted from 1."""
+    """`lines` maps the path of each field and list item to its line, counted from 1.
+
+    `mistakes` has a path and a message for each duplicate key and each refused value; a refused value is read as None.
+    """
 
     value: Any
     lines: dict[str, int]
+    mistakes: tuple[tuple[str, str], ...] = ()
 
 
 class _Loader(yaml.SafeLoader):
@@ -115,6 +120,16 @@ for _tag, _form, _first in (
 
 def read_document(text: str) -> Document:
     """Raises ConfigErrors: a syntax error alone, or every duplicate and refused word. An empty text is None."""
+    document = examine_document(text)
+    findings = Findings(document.lines)
+    for path, message in document.mistakes:
+        findings.error(path, message)
+    findings.raise_any()
+    return document
+
+
+def examine_document(text: str) -> Document:
+    """Like `read_document`, but duplicates and refused words are in `mistakes`. Raises ConfigErrors for a syntax error."""
     try:
         nodes = [node for node in yaml.compose_all(_untabbed(text), Loader=_Loader) if not _is_empty(node)]
     except yaml.MarkedYAMLError as broken:
@@ -128,11 +143,7 @@ def read_document(text: str) -> Document:
         raise ConfigErrors([ConfigError("", f"a second document starts in line {line}; one is expected", line=line)])
     walk = _Walk()
     value = walk.value(nodes[0], "") if nodes else None
-    findings = Findings(walk.lines)
-    for path, message in walk.mistakes:
-        findings.error(path, message)
-    findings.raise_any()
-    return Document(value, walk.lines)
+    return Document(value, walk.lines, tuple(walk.mistakes))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -246,7 +257,7 @@ class _Walk:
                 continue
             at = below(path, key.value)
             if key.value in own:
-                self.mistakes.append((at, f"duplicate key in line {key.start_mark.line + 1}"))
+                self.mistakes.append((at, f"{DUPLICATE} in line {key.start_mark.line + 1}"))
                 continue
             self.lines.setdefault(at, key.start_mark.line + 1)
             own[key.value] = self.value(child, at)

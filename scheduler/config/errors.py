@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 _LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[^\]]*\]|^[^.\[\]]+)$")
@@ -30,6 +31,15 @@ class ConfigErrors(ConfigError):
 
     def __str__(self) -> str:
         return "\n".join(str(error) for error in self.errors)
+
+
+@contextmanager
+def collecting(errors: list[ConfigError]) -> Iterator[None]:
+    """Append the mistakes that the block raises to `errors`, so that the mistakes of the next block are found too."""
+    try:
+        yield
+    except ConfigErrors as wrong:
+        errors.extend(wrong.errors)
 
 
 class PluginLoadError(Exception):

@@ -11,12 +11,12 @@ our one default profile, `kubestow`. Does not know which plugins are built: `plu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
 from scheduler.config.args import KUBE_SCHEDULER_V1, default_args
-from scheduler.config.document import read_document
+from scheduler.config.document import DUPLICATE, Document, examine_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
 from scheduler.config.read_profiles import read_profiles
@@ -93,20 +93,24 @@ def load(
     feature_gates: AbstractSet[str] = GATES_ON,
     leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
-    """Reads a file. Raises ConfigErrors, also when it cannot be read."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as unreadable:
-        raise ConfigErrors([ConfigError(str(path), f"cannot be read: {unreadable.strerror}")]) from unreadable
-    except UnicodeDecodeError as garbled:
-        raise ConfigErrors([ConfigError(str(path), f"is not UTF-8: byte {garbled.start}")]) from garbled
+    """Read a file. Raises ConfigErrors, also when it cannot be read."""
     return parse(
-        text,
+        read_text(path),
         source=str(path),
         allow_default_scheduler=allow_default_scheduler,
         feature_gates=feature_gates,
         leader_election=leader_election,
     )
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a file. Raises ConfigErrors if the file cannot be read or is not UTF-8."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as unreadable:
+        raise ConfigErrors([ConfigError(str(path), f"cannot be read: {unreadable.strerror}")]) from unreadable
+    except UnicodeDecodeError as garbled:
+        raise ConfigErrors([ConfigError(str(path), f"is not UTF-8: byte {garbled.start}")]) from garbled
 
 
 def parse(
@@ -124,12 +128,38 @@ def parse(
     upstream's flags do.
     Raises ConfigErrors with every mistake in document order; a syntax error or a wrong version stands alone.
     """
+    configuration, findings = examine(
+        text,
+        source=source,
+        allow_default_scheduler=allow_default_scheduler,
+        feature_gates=feature_gates,
+        leader_election=leader_election,
+    )
+    findings.raise_any()
+    return configuration
+
+
+def examine(
+    text: str,
+    *,
+    source: str,
+    allow_default_scheduler: bool = False,
+    feature_gates: AbstractSet[str] = GATES_ON,
+    leader_election: Mapping[str, Any] = _NO_FLAGS,
+) -> tuple[Configuration, Findings]:
+    """Like `parse`, but return the mistakes next to the configuration, in which defaults replace wrong values.
+
+    Raises ConfigErrors for a syntax error and for a wrong version.
+    """
     try:
-        document = read_document(text)
+        document = examine_document(text)
     except ConfigErrors as broken:
         raise ConfigErrors([_named(error, source) for error in broken.errors]) from broken
     findings = Findings(document.lines)
-    _check_version(document.value, source=source)
+    try:
+        _check_version(document.value, source=source)
+    except ConfigErrors as other:
+        raise ConfigErrors(_with_mistakes(document, other.errors, source)) from other
     with Fields(_overlaid(document.value, leader_election), "", findings) as fields:
         fields.raw("apiVersion")
         fields.raw("kind")
@@ -138,8 +168,18 @@ def parse(
             allow_default_scheduler=allow_default_scheduler,
             feature_gates=_known(feature_gates),
         )
-    findings.raise_any()
-    return configuration
+    findings.errors = _with_mistakes(document, findings.errors, source)
+    return configuration, findings
+
+
+def _with_mistakes(document: Document, errors: Sequence[ConfigError], source: str) -> list[ConfigError]:
+    """Return the document's own mistakes and `errors`, without those that follow from a refused value."""
+    refused = {path or source for path, message in document.mistakes if not message.startswith(DUPLICATE)}
+    findings = Findings(document.lines)
+    for path, message in document.mistakes:
+        findings.error(path, message)
+    follow = [error for error in errors if error.path not in refused]
+    return [_named(error, source) for error in (*findings.errors, *follow)]
 
 
 def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[str]:
@@ -173,12 +213,15 @@ def _check_version(value: Any, *, source: str) -> None:
     """Another version or kind has other fields: its mistakes would only distract."""
     if not isinstance(value, dict):
         raise ConfigErrors([ConfigError(source, f"must be a {KIND}, got {shown(value)}")])
+    errors = []
     for field, wanted in (("apiVersion", KUBE_SCHEDULER_V1), ("kind", KIND)):
         given = value.get(field)
         if given is None:
-            raise ConfigErrors([ConfigError(field, f"is required: {wanted}")])
-        if given != wanted:
-            raise ConfigErrors([ConfigError(field, f"must be {wanted}, got {shown(given)}")])
+            errors.append(ConfigError(field, f"is required: {wanted}"))
+        elif given != wanted:
+            errors.append(ConfigError(field, f"must be {wanted}, got {shown(given)}"))
+    if errors:
+        raise ConfigErrors(errors)
 
 
 def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gates: frozenset[str]) -> Configuration:

@@ -95,17 +95,23 @@ def resolve(
     findings = Findings()
     check_sets(plugins, path=path, findings=findings)
     _check_names(plugins, implements=implements, path=path, findings=findings)
-    findings.raise_any()
+    wrong = {
+        point for point in plugins if any(f"{error.path}.".startswith(f"{path}.{point}.") for error in findings.errors)
+    }
+
+    def is_checked(point: str) -> bool:
+        """Without the names that are wrong the number of plugins at a point says nothing."""
+        return not wrong & {point, MULTI_POINT}
 
     wanted = merge(default, plugins.get(MULTI_POINT, PluginSet()))
     absent = tuple(ref.name for ref in wanted if ref.name not in implements)
     multi = [ref for ref in wanted if ref.name in implements]
     points = {point: _expand(point, multi, plugins.get(point, PluginSet()), implements=implements) for point in POINTS}
 
-    if len(points["queueSort"]) != 1:
+    if is_checked("queueSort") and len(points["queueSort"]) != 1:
         names = ", ".join(ref.name for ref in points["queueSort"]) or "none"
         findings.error(below(path, "queueSort"), f"exactly one plugin is needed, got {names}")
-    if not points["bind"]:
+    if is_checked("bind") and not points["bind"]:
         findings.error(below(path, "bind"), "at least one plugin is needed")
     if sum(ref.weight for ref in points["score"]) * _MAX_NODE_SCORE > INT64_MAX:
         findings.error(below(path, "score"), "the sum of all weights is too large: a total score could overflow")
@@ -136,7 +142,7 @@ def _expand(
     """
     offered = [] if "*" in here.disabled else [ref for ref in multi if ref.name not in here.disabled]
     offered = [ref for ref in offered if point in implements[ref.name]]
-    enabled = [ref for ref in here.enabled if point in implements[ref.name]]
+    enabled = [ref for ref in here.enabled if point in implements.get(ref.name, ())]
     in_multi, at_point = {ref.name for ref in offered}, {ref.name for ref in enabled}
     ordered = (
         *(ref for ref in enabled if ref.name in in_multi),

@@ -169,6 +169,25 @@ EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 (as upstream: who may see what does 
 TLS_VERSIONS: Final = ("VersionTLS12", "VersionTLS13")
 """In Go's words. What is older is not spoken."""
 
+CIPHER_SUITES: Final[Mapping[str, str]] = {
+    "TLS_AES_128_GCM_SHA256": "",
+    "TLS_AES_256_GCM_SHA384": "",
+    "TLS_CHACHA20_POLY1305_SHA256": "",
+    **{
+        f"TLS_ECDHE_{key}_WITH_{go}": f"ECDHE-{key}-{openssl}"
+        for key in ("ECDSA", "RSA")
+        for go, openssl in (
+            ("AES_128_CBC_SHA", "AES128-SHA"),
+            ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+            ("AES_256_CBC_SHA", "AES256-SHA"),
+            ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+            ("CHACHA20_POLY1305", "CHACHA20-POLY1305"),
+            ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+        )
+    },
+}
+"""Go's name of each cipher suite that kube-scheduler prefers → OpenSSL's; empty for TLS 1.3, whose suites are always on."""
+
 ALWAYS_ALLOWED: Final = tuple(f"/{page}{rest}" for page in ("healthz", "livez", "readyz") for rest in ("", "/*"))
 """A kubelet asks without saying who it is; kube-scheduler leaves out what is below them."""
 
@@ -185,6 +204,10 @@ class SecureServing:
     """With `key_file`, PEM, read again when they change; empty: self-signed, in memory."""
     key_file: str = ""
     min_tls: str = TLS_VERSIONS[0]
+    cipher_suites: tuple[str, ...] = ()
+    """Names of CIPHER_SUITES; empty: OpenSSL's default."""
+    shares_port: bool = False
+    """Whether SO_REUSEPORT is set, so that another process can listen on the same port."""
     authentication_kubeconfig: str = ""
     """Of whoever knows tokens and the client CA; empty: as everything else."""
     authorization_kubeconfig: str = ""

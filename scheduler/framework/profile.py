@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import KubestowArgs, RawArgs
-from scheduler.config.errors import ConfigError, ConfigErrors, below
+from scheduler.config.errors import ConfigError, ConfigErrors, below, collecting
 from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
 from scheduler.config.types import KubeSchedulerProfile as ProfileConfig
 from scheduler.core import nodeset
@@ -175,11 +175,9 @@ def build(
     named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}
     for chosen in config.plugins.values():
         named.update(ref.name for ref in chosen.enabled)
-    made = {name: _made(name, factory, config, handle) for name, factory in registry.items() if name in named}
-    implements = {name: served_points(plugin) for name, plugin in made.items() if name != ALWAYS_ON}
-    installed = {name: implements.get(name, frozenset()) for name in registry if name != ALWAYS_ON}
-    check_args_have_plugins(config, installed)  # also of those that this profile does not enable
-    resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
+    made, resolved = _made_and_resolved(
+        config, {name: registry[name] for name in registry if name in named}, registry, handle
+    )
     nodes = handle.cluster.nodes
 
     def at(point: str) -> list[Any]:
@@ -216,6 +214,29 @@ def build(
         reads=frozenset(kind for point in METHODS for p in at(point) for kind in getattr(p, "reads", ())),
         resolved=resolved,
     )
+
+
+def _made_and_resolved(
+    config: ProfileConfig, wanted: Mapping[str, Factory], registry: Mapping[str, Factory], handle: Handle
+) -> tuple[dict[str, points.Plugin], Resolved]:
+    """Make the wanted plugins and order them. Raises ConfigErrors with the mistakes of all of them."""
+    errors: list[ConfigError] = []
+    made: dict[str, points.Plugin] = {}
+    for name, factory in wanted.items():
+        with collecting(errors):
+            made[name] = _made(name, factory, config, handle)
+    implements = {name: served_points(plugin) for name, plugin in made.items()}
+    # Which points a plugin serves is unknown if it cannot be made: it has its own mistake, and gets no second one.
+    implements |= dict.fromkeys(wanted.keys() - made.keys(), frozenset(METHODS))
+    implements.pop(ALWAYS_ON, None)
+    installed = {name: implements.get(name, frozenset()) for name in registry if name != ALWAYS_ON}
+    with collecting(errors):
+        check_args_have_plugins(config, installed)  # also of those that this profile does not enable
+    with collecting(errors):
+        resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
+    if errors:
+        raise ConfigErrors(list({(error.path, error.message): error for error in errors}.values()))
+    return made, resolved
 
 
 def _made(name: str, factory: Factory, config: ProfileConfig, handle: Handle) -> points.Plugin:

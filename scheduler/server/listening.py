@@ -50,17 +50,23 @@ class ListenerLimits:
     request_bytes: int = 64 * 1024
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """Listening; 0.0.0.0 and :: mean all addresses of both families, as in Go. Raises CannotListen."""
+def bound(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Return a listening socket; 0.0.0.0 and :: mean all addresses of both families, as in Go. Raises CannotListen."""
     address = ipaddress.ip_address(host)
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         if address.is_unspecified and socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):  # no IPv6 here, or the port is taken: the next one tells
                 return _unblocked(
-                    socket.create_server(("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+                    socket.create_server(
+                        ("::", port),
+                        family=socket.AF_INET6,
+                        backlog=_BACKLOG,
+                        reuse_port=reuse_port,
+                        dualstack_ipv6=True,
+                    )
                 )
-        return _unblocked(socket.create_server((host, port), family=family, backlog=_BACKLOG))
+        return _unblocked(socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=reuse_port))
     except OSError as error:
         where = f"[{host}]:{port}" if address.version == 6 else f"{host}:{port}"
         raise CannotListen(f"{where}: {error.strerror or error}") from error

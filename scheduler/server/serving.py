@@ -72,7 +72,7 @@ class Serving:
     async def start(self) -> None:
         """Listen. Raises CannotListen, CertificateError, LookupFailed, and SettingsError for a kubeconfig of its own."""
         if self._options.port is not None:
-            self.port = await self._listen(_LOOPBACK, self._options.port)
+            self.port = await self._listen(bound(_LOOPBACK, self._options.port))
         secure = self._options.secure
         if secure is None:
             return
@@ -85,7 +85,8 @@ class Serving:
         self._https = https = _Https(secure, reviews, self._clock, self._start_over)
         await https.begin()
         gate = RequestGate(reviews, secure.always_allow_paths)
-        self.secure_port = await self._listen(secure.host, secure.port, gate=gate, tls=https.front)
+        listening = bound(secure.host, secure.port, reuse_port=secure.shares_port)
+        self.secure_port = await self._listen(listening, gate=gate, tls=https.front)
 
     def _start_over(self) -> None:
         for listener in self._listeners:
@@ -118,9 +119,8 @@ class Serving:
         return transport
 
     async def _listen(
-        self, host: str, port: int, *, gate: RequestGate | None = None, tls: ssl.SSLContext | None = None
+        self, listening: socket.socket, *, gate: RequestGate | None = None, tls: ssl.SSLContext | None = None
     ) -> int:
-        listening = bound(host, port)
         endpoints = Endpoints(self._sources, gate, clock=self._clock)
         await endpoints.start()
         listener = Listener(listening, endpoints.make, tls=tls, limits=self._limits)
@@ -141,7 +141,7 @@ class _Https:
         self._clock = clock
         self._start_over = start_over
         self._certificates = _certificates(secure)
-        self._tls = Tls(secure.min_tls)
+        self._tls = Tls(secure.min_tls, secure.cipher_suites)
         self.reviews = reviews
 
     @property

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from scheduler.config.types import CIPHER_SUITES
+
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _SELF_SIGNED_FOR: Final = dt.timedelta(days=365)
 _RENEWED_AFTER_S: Final = _SELF_SIGNED_FOR.total_seconds() * 2 / 3
@@ -125,8 +127,12 @@ class _Front(ssl.SSLContext):
 class Tls:
     """`front` for the server; `serve` for our certificate, `trust` for the authorities. Both on the event loop."""
 
-    def __init__(self, min_tls: str) -> None:
+    def __init__(self, min_tls: str, cipher_suites: Sequence[str] = ()) -> None:
+        """`cipher_suites` are names of CIPHER_SUITES; with those of TLS 1.3 alone, TLS 1.2 is off, as in Go."""
         self._minimum = _VERSIONS[min_tls]
+        self._ciphers = ":".join(filter(None, (CIPHER_SUITES[name] for name in cipher_suites)))
+        if cipher_suites and not self._ciphers:
+            self._minimum = ssl.TLSVersion.TLSv1_3
         self._pair: Pair | None = None
         self._client_ca = ""
         self.front = _Front(ssl.PROTOCOL_TLS_SERVER)
@@ -151,6 +157,8 @@ class Tls:
     def _context(self, pair: Pair, client_ca: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._minimum
+        if self._ciphers:
+            context.set_ciphers(self._ciphers)
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         try:

@@ -97,6 +97,19 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
         (["--plain-port=0"], lambda o: o.port, None),
         (["--bind-address=::1"], lambda o: o.secure.host, "::1"),
         (["--bind-address="], lambda o: o.secure.host, "0.0.0.0"),
+        (["--permit-port-sharing"], lambda o: o.secure.shares_port, True),
+        (["--v=3"], lambda o: (o.secure.shares_port, o.secure.cipher_suites), (False, ())),
+        (
+            ["--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"],
+            lambda o: o.secure.cipher_suites,
+            ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"),
+        ),
+        (["--cert-dir=/nowhere"], lambda o: (o.secure.cert_file, o.secure.key_file), ("", "")),
+        (
+            ["--cert-dir=/nowhere", "--tls-cert-file=/c", "--tls-private-key-file=/k"],
+            lambda o: (o.secure.cert_file, o.secure.key_file),
+            ("/c", "/k"),
+        ),
         (
             ["--tls-cert-file=/c", "--tls-private-key-file=/k", "--tls-min-version=VersionTLS13"],
             lambda o: (o.secure.cert_file, o.secure.key_file, o.secure.min_tls),
@@ -159,6 +172,19 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
             frozenset({"DRAExtendedResource", "DRADeviceTaintRules"}),
         ),
         (["--feature-gates=StorageCapacityScoring=true,Foo=false", "-v=2", "--v", "4"], lambda o: o.secure.port, 10259),
+        (
+            [
+                "--feature-gates=kube:StorageCapacityScoring=true,Foo=true",
+                "--feature-gates=kube:VolumeLimitScaling=true",
+            ],
+            lambda o: o.config.feature_gates - DEVICE_GATES_ON,
+            frozenset({"StorageCapacityScoring", "VolumeLimitScaling"}),
+        ),
+        (
+            ["--feature-gates=StorageCapacityScoring=true", "--feature-gates=StorageCapacityScoring=false"],
+            lambda o: o.config.feature_gates,
+            DEVICE_GATES_ON,
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -250,6 +276,9 @@ def test_a_daemon_that_cannot_start(
         "--drain-timeout=soon",
         "--drain-timeout=-1s",
         "--feature-gates=Foo",
+        "--feature-gates=wardle:Foo=true",
+        "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA",
+        "--version=v1.36.3",
         "--kube-api-qps=nan",
         "--kube-api-burst=-1",
         "--leader-elect=x",
@@ -265,6 +294,79 @@ def test_wrong_usage(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert ended.value.code == 2
     assert flag.partition("=")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        pytest.param(
+            ["run", "--kubeconfg=x"],
+            "kubestow: error: unrecognized arguments: --kubeconfg=x; did you mean --kubeconfig?",
+            id="a flag with a letter missing",
+        ),
+        pytest.param(
+            ["run", "-kubeconfig=x"],
+            "kubestow: error: unrecognized arguments: -kubeconfig=x; did you mean --kubeconfig?",
+            id="a flag with a dash missing",
+        ),
+        pytest.param(
+            ["run", "--v=2", "--nonsense"],
+            "kubestow: error: unrecognized arguments: --nonsense",
+            id="a flag that is like no other",
+        ),
+        pytest.param(
+            ["check-config", "--tls-cert-fil=x", "f"],
+            "kubestow: error: unrecognized arguments: --tls-cert-fil=x",
+            id="a flag of another command",
+        ),
+        pytest.param(
+            ["--kubeconfig=x", "run"],
+            "kubestow: error: unrecognized arguments: --kubeconfig=x; flags follow the command: kubestow run --kubeconfig",
+            id="a flag before the command",
+        ),
+        pytest.param(["rnu"], "; did you mean run?", id="an unknown command"),
+        pytest.param(["check_config"], "; did you mean check-config?", id="a command with another dash"),
+        pytest.param(["run", "--tls-min-version=VersionTLS1.3"], "; did you mean VersionTLS13?", id="a choice"),
+    ],
+)
+def test_did_you_mean(argv: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse's own line comes first."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(argv)
+
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("usage: kubestow ")
+    assert said[-1] == line or (line.startswith(";") and said[-1].endswith(line))
+    assert len(said) == 2
+
+
+def test_the_suggestion_uses_the_command_line_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kubestow", "run", "--drain-timout=1s"])
+    with pytest.raises(SystemExit):
+        cli.main()
+
+    assert capsys.readouterr().err.endswith("did you mean --drain-timeout?\n")
+
+
+def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+
+    said = capsys.readouterr()
+    assert said.err == ""
+    for word in ("run", "simulate", "check-config", "completion", "version", "exit codes:"):
+        assert word in said.out
+
+
+@pytest.mark.parametrize("command", ["run", "simulate", "check-config"])
+def test_the_help_of_a_command_has_its_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+
+    assert ended.value.code == 0
+    assert "exit codes:\n  0 " in capsys.readouterr().out
 
 
 def test_no_file_is_no_good_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,6 +394,75 @@ def test_every_mistake_of_a_file_has_a_line(
     assert started == []
 
 
+EVERY_KIND = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 0
+paralelism: 2
+percentageOfNodesToScore: many
+profiles:
+- schedulerName: yes
+  plugins:
+    filter: {enabled: [{name: Foo}]}
+    score: {enabled: [{name: NodeResourceFit}]}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: Nope}}
+  - name: Coscheduling
+- schedulerName: b
+  plugins: {bind: {disabled: [{name: "*"}]}}
+- schedulerName: b
+leaderElection: {leaseDuration: 5s, resourceName: kube-scheduler}
+leaderElection: {}
+"""
+THEIR_LINES = (
+    "parallelism: Invalid value: 0: should be an integer value greater than zero",
+    'paralelism: unknown field, did you mean "parallelism"?',
+    'percentageOfNodesToScore: must be an integer, got "many"',
+    "profiles[0].schedulerName: the bare word yes is a boolean to some: write true or false, or quote it",
+    'profiles[0].plugins.filter.enabled[0].name: unknown plugin "Foo"',
+    'profiles[0].plugins.score.enabled[0].name: unknown plugin "NodeResourceFit", did you mean "NodeResourcesFit"?',
+    (
+        'profiles[0].pluginConfig[0].args.scoringStrategy.type: Unsupported value: "Nope": '
+        'supported values: "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"'
+    ),
+    'profiles[0].pluginConfig[1].name: unknown plugin "Coscheduling", did you mean "GangScheduling"?',
+    "profiles[1].plugins.bind: at least one plugin is needed",
+    'profiles[2].schedulerName: Duplicate value: "b"',
+    "leaderElection: duplicate key in line 20",
+    "leaderElection.resourceName: kube-scheduler in kube-system is the cluster's own scheduler's lease",
+    'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
+)
+
+
+@pytest.mark.parametrize("command", ["check-config", "run"])
+def test_all_kinds_of_mistakes_are_listed_together(
+    started: list[RunOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Duplicate keys, unknown fields, types, values that do not fit together, plugins and their arguments: in order."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(EVERY_KIND)
+
+    assert cli.main(["check-config", str(file)] if command == "check-config" else ["run", f"--config={file}"]) == 1
+    assert capsys.readouterr().err.splitlines() == [f"{file}: {line}" for line in THEIR_LINES]
+    assert started == []
+
+
+def test_several_files_are_checked(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is not YAML names its line; the files after it are checked as well."""
+    broken, other = tmp_path / "broken.yaml", tmp_path / "other.yaml"
+    broken.write_text("kind: [\nx: y: z\n")
+    other.write_text(GOOD.replace("parallelism: 8", "parallelism: 0"))
+
+    assert cli.main(["check-config", str(broken), str(other), "/nowhere", str(config)]) == 1
+    said = capsys.readouterr()
+    first, second, third = said.err.splitlines()
+    assert first.startswith(f"{broken}: line 2, column ")
+    assert second.startswith(f"{other}: parallelism: ")
+    assert third == "/nowhere: cannot be read: No such file or directory"
+    assert said.out.startswith(f"{config}: ok\n")
+
+
 def test_write_config(config: Path, tmp_path: Path) -> None:
     """The written file means what was read, with every default spelled out."""
     out = tmp_path / "out.yaml"
@@ -301,9 +472,40 @@ def test_write_config(config: Path, tmp_path: Path) -> None:
     assert yaml.safe_load(out.read_text())["podMaxBackoffSeconds"] == 10
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["version"]) == 0
+@pytest.mark.parametrize("argv", [["version"], ["--version"], ["run", "--version"], ["run", "--version=raw"]])
+def test_version(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    if argv == ["version"]:
+        assert cli.main(argv) == 0
+    else:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(argv)
+        assert ended.value.code == 0
     assert f"kubestow {__version__} " in capsys.readouterr().out
+
+
+def test_cert_dir_has_the_names_of_kube_scheduler(started: list[RunOptions], tmp_path: Path) -> None:
+    """Both files are needed; else the certificate is self-signed."""
+    (tmp_path / "kube-scheduler.crt").touch()
+    run(f"--cert-dir={tmp_path}")
+    (tmp_path / "kube-scheduler.key").touch()
+    run(f"--cert-dir={tmp_path}")
+
+    pairs = [(options.secure.cert_file, options.secure.key_file) for options in started if options.secure is not None]
+    assert pairs == [("", ""), (f"{tmp_path}/kube-scheduler.crt", f"{tmp_path}/kube-scheduler.key")]
+
+
+@pytest.mark.usefixtures("started")
+def test_what_has_no_effect_is_logged_once() -> None:
+    with structlog.testing.capture_logs() as said:
+        run("--profiling=false", "--vmodule=a=1", "--profiling", "--feature-gates=DRADeviceTaint=true,Foo=false")
+
+    assert [(line.get("flag") or line.get("gate"), line["log_level"]) for line in said] == [
+        ("DRADeviceTaint", "warning"),
+        ("Foo", "warning"),
+        ("--profiling", "warning"),
+        ("--vmodule", "warning"),
+    ]
+    assert said[0]["reason"] == 'unknown, did you mean "DRADeviceTaints"?'
 
 
 def test_217_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_path: Path) -> None:
@@ -320,7 +522,8 @@ def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     said = capsys.readouterr().out
     assert said.startswith(f"{config}: ok\nprofile mine")
-    assert "NodeUnschedulable, NodeName" in said
+    assert "\n  filter      NodeUnschedulable, NodeName, " in said
+    assert "\n  score       TaintToleration:3, " in said
     assert "accepted without effect: parallelism" in said
 
 

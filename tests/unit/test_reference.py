@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from scheduler.cli.flags import parser
+from scheduler.cli.upstream_flags import REFUSED, WITHOUT_EFFECT
 from scheduler.config.args import UPSTREAM, KubestowArgs, default_args
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.fields import Fields
 from scheduler.config.load import parse
 from scheduler.config.types import FEATURE_GATES, GATES_ON
+from tests.unit.test_upstream_flags import FLAGS, name_of
 from tools.configuration_page import reference
 from tools.configuration_tables import ARGUMENTS, FIELDS, GATES, ignored
 
@@ -146,11 +148,18 @@ def test_every_gate_is_told_of() -> None:
     assert _row("DynamicResourceAllocation").endswith(" Locked. |")
 
 
+def test_every_flag_of_kube_scheduler_is_in_the_table() -> None:
+    section = _text().partition("\n### kube-scheduler's flags\n")[2].partition("\n### ")[0]
+
+    assert sorted(re.findall(r"`(--[^`]+)`", section.partition("| --- |")[2])) == sorted(map(name_of, FLAGS))
+
+
 def test_every_flag_says_what_it_is() -> None:
     """`run`'s, each once, none without a text."""
     run = _text().partition("\n### kubestow run\n")[2].partition("\n### ")[0]
     rows = re.findall(r"^\| (`-.+?) \| (.*?) \| (.*) \|$", run, re.MULTILINE)
     flags = [flag for names, _, _ in rows for flag in re.findall(r"`([^`]+)`", names)]
+    flags += [f"--{flag.name}" for flag in (*WITHOUT_EFFECT, *REFUSED)]  # in a table of their own
     command = next(action for action in parser()._actions if action.choices).choices["run"]  # type: ignore[index]
 
     assert sorted(flags) == sorted(

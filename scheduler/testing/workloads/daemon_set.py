@@ -82,7 +82,10 @@ class DaemonPods:
         return False, untolerated(spec.tolerations, evicting) is None
 
     def _sync_node(self, name: str, *, should_run: bool, should_stay: bool, surges: bool) -> None:
-        """Upstream: pkg/controller/daemon/daemon_controller.go podsShouldBeOnNode"""
+        """Plan the pods of one node.
+
+        Upstream: pkg/controller/daemon/daemon_controller.go podsShouldBeOnNode
+        """
         pods = self._by_node.get(name, [])
         if not should_stay:
             self._delete += pods
@@ -107,7 +110,10 @@ class DaemonPods:
             self._delete.append(old[0])
 
     def _roll(self, desired: list[str], _: int) -> None:
-        """Upstream: pkg/controller/daemon/update.go rollingUpdate"""
+        """Replace outdated pods, at most `maxUnavailable` nodes at a time.
+
+        Upstream: pkg/controller/daemon/update.go rollingUpdate
+        """
         limit = scaled(self._unavailable_limit, len(desired), default=1, rounds_up=True)
         unavailable = 0
         candidates = []
@@ -158,7 +164,10 @@ def with_tolerations(spec: Object) -> Object:
 
 
 def _pinned(affinity: Object | None, node: str) -> Object:
-    """Upstream: pkg/controller/daemon/util/daemonset_util.go ReplaceDaemonSetPodNodeNameNodeAffinity"""
+    """Return the affinity with a requirement that only one node meets.
+
+    Upstream: pkg/controller/daemon/util/daemonset_util.go ReplaceDaemonSetPodNodeNameNodeAffinity
+    """
     pinned = copy.deepcopy(affinity or {})
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}

@@ -100,12 +100,18 @@ class Rollout:
         return (each for each in self._owned if each.replicas > 0)
 
     def _is_scaling(self) -> bool:
-        """Upstream: pkg/controller/deployment/sync.go isScalingEvent"""
+        """Return whether `spec.replicas` changed since an active ReplicaSet was scaled.
+
+        Upstream: pkg/controller/deployment/sync.go isScalingEvent
+        """
         desired = [each.annotated(_DESIRED) for each in self._active()]
         return any(number is not None and number != self._wanted for number in desired)
 
     def _scale(self) -> None:
-        """Upstream: pkg/controller/deployment/sync.go scale"""
+        """Set the replicas after `spec.replicas` changed, without going on with a rollout.
+
+        Upstream: pkg/controller/deployment/sync.go scale
+        """
         active = list(self._active())
         if len(active) <= 1:
             latest = active[0] if active else self._new or (self._old[-1] if self._old else None)
@@ -139,7 +145,10 @@ class Rollout:
         ordered[0].replicas = max(0, ordered[0].replicas + to_add - added)
 
     def _share(self, each: OwnedReplicaSet) -> int:
-        """Upstream: pkg/controller/deployment/util/deployment_util.go getReplicaSetFraction"""
+        """Return how many replicas are the share of one ReplicaSet in a change of `spec.replicas`.
+
+        Upstream: pkg/controller/deployment/util/deployment_util.go getReplicaSetFraction
+        """
         if not self._wanted:
             return -each.replicas
         before = each.annotated(_MAXIMUM) or self._spec.status.replicas
@@ -150,7 +159,10 @@ class Rollout:
     # -- strategies ----------------------------------------------------------------------------------------------------
 
     def _recreate(self, free_name: str) -> None:
-        """Upstream: pkg/controller/deployment/recreate.go rolloutRecreate"""
+        """Delete all old pods, and create new ones when the last old pod is gone.
+
+        Upstream: pkg/controller/deployment/recreate.go rolloutRecreate
+        """
         if any(each.replicas for each in self._old):
             for each in self._old:
                 each.replicas = 0
@@ -161,7 +173,10 @@ class Rollout:
                 self._new.replicas = self._wanted
 
     def _roll(self, free_name: str) -> None:
-        """Upstream: pkg/controller/deployment/rolling.go rolloutRolling"""
+        """Add new pods within `maxSurge`; otherwise remove old pods within `maxUnavailable`.
+
+        Upstream: pkg/controller/deployment/rolling.go rolloutRolling
+        """
         total = sum(each.replicas for each in self._owned)
         spare = max(0, self._wanted + self._surge - total)
         if self._new is None:
@@ -175,7 +190,10 @@ class Rollout:
         self._reduce_old()
 
     def _reduce_old(self) -> None:
-        """Upstream: pkg/controller/deployment/rolling.go reconcileOldReplicaSets"""
+        """Remove old pods, those that are not ready first.
+
+        Upstream: pkg/controller/deployment/rolling.go reconcileOldReplicaSets
+        """
         new_replicas = int(self._create["spec"]["replicas"]) if self._create else self._new.replicas if self._new else 0
         new_available = self._new.available if self._new else 0
         total = new_replicas + sum(each.replicas for each in self._old)
@@ -194,7 +212,10 @@ class Rollout:
             spare -= removed
 
     def _new_replica_set(self, name: str, replicas: int) -> Object:
-        """Upstream: pkg/controller/deployment/sync.go getNewReplicaSet"""
+        """Return the ReplicaSet of the current template.
+
+        Upstream: pkg/controller/deployment/sync.go getNewReplicaSet
+        """
         template = copy.deepcopy(self._deployment["spec"]["template"])
         digest = template_hash(self._deployment)
         metadata = template["metadata"] = dict(template.get("metadata") or {})

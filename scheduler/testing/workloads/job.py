@@ -112,7 +112,10 @@ class JobSync:
         ]
 
     def _duplicates(self) -> list[Object]:
-        """Upstream: pkg/controller/job/indexed_job_utils.go appendDuplicatedIndexPodsForRemoval"""
+        """Return pods whose index another pod has, or that is out of range.
+
+        Upstream: pkg/controller/job/indexed_job_utils.go appendDuplicatedIndexPodsForRemoval
+        """
         seen: set[int] = set()
         surplus = []
         for pod in self._active:
@@ -123,7 +126,10 @@ class JobSync:
         return surplus
 
     def _pending(self, count: int) -> list[int]:
-        """Upstream: pkg/controller/job/indexed_job_utils.go firstPendingIndexes"""
+        """Return the first indexes that have neither finished nor an active pod.
+
+        Upstream: pkg/controller/job/indexed_job_utils.go firstPendingIndexes
+        """
         taken = self._done | self._failed_indexes | {_index(pod) for pod in self._active}
         free = (number for number in range(self.completions or 0) if number not in taken)
         return [number for _, number in zip(range(count), free, strict=False)]

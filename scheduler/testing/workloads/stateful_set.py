@@ -106,7 +106,10 @@ def _outdated(spec: StatefulSetObject, pods: list[Object], revisions: Revisions)
 
 
 def _new(spec: StatefulSetObject, owner: Object, ordinal: int, revisions: Revisions) -> Object:
-    """Upstream: pkg/controller/statefulset/stateful_set_utils.go newVersionedStatefulSetPod"""
+    """Return the pod of an ordinal, below the partition from the current revision.
+
+    Upstream: pkg/controller/statefulset/stateful_set_utils.go newVersionedStatefulSetPod
+    """
     start, strategy = spec.spec.ordinals.start, spec.spec.update_strategy
     partition = strategy.rolling_update.partition if strategy.rolling_update else spec.status.current_replicas
     is_current = strategy.type == "RollingUpdate" and ordinal < start + partition

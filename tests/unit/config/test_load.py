@@ -146,7 +146,17 @@ def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
     [
         pytest.param("", "test: must be a KubeSchedulerConfiguration, got null", id="empty"),
         pytest.param("[]", "test: must be a KubeSchedulerConfiguration, got a list", id="a list"),
-        pytest.param("kind: x", "apiVersion: is required: kubescheduler.config.k8s.io/v1", id="no version"),
+        pytest.param(
+            "kind: KubeSchedulerConfiguration",
+            "apiVersion: is required: kubescheduler.config.k8s.io/v1",
+            id="no version",
+        ),
+        pytest.param(
+            "kind: x",
+            "apiVersion: is required: kubescheduler.config.k8s.io/v1\n"
+            'kind: must be KubeSchedulerConfiguration, got "x"',
+            id="no version and another kind",
+        ),
         pytest.param(
             "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\nnonsense: 1",
             'apiVersion: must be kubescheduler.config.k8s.io/v1, got "kubescheduler.config.k8s.io/v1beta3"',

@@ -388,6 +388,12 @@ def test_a_port_that_is_taken(host: str, named: str) -> None:
         bound(host, taken.getsockname()[1])
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_that_is_shared(host: str) -> None:
+    with bound(host, 0, reuse_port=True) as first, bound(host, first.getsockname()[1], reuse_port=True) as second:
+        assert first.getsockname()[1] == second.getsockname()[1]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 async def test_all_addresses(host: str) -> None:
     """Of both families, if there are two, as in Go."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from scheduler.config.types import CIPHER_SUITES
 from scheduler.server.tls import CertificateError, PairOfFiles, SelfSigned, Tls, self_signed
 from tests.unit.insight.authorities import Authority, Issued
 
@@ -50,9 +51,9 @@ def client(*, trusts: bytes, shows: Issued | None = None, path: Path | None = No
     return context
 
 
-def self_served(minimum: str = "VersionTLS12") -> tuple[Tls, bytes]:
+def self_served(minimum: str = "VersionTLS12", *suites: str) -> tuple[Tls, bytes]:
     """Return TLS that serves a certificate of its own, and that certificate."""
-    served, pair = Tls(minimum), SelfSigned(["localhost"]).newest(dt.datetime.now(dt.UTC).timestamp())
+    served, pair = Tls(minimum, suites), SelfSigned(["localhost"]).newest(dt.datetime.now(dt.UTC).timestamp())
     served.serve(pair)
     return served, pair.certificate
 
@@ -101,6 +102,44 @@ def test_a_client_that_trusts_us_gets_through() -> None:
     _, other = shaken(served.front, client(trusts=ours))
 
     assert other.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("suites", "agreed"),
+    [
+        pytest.param((), "ECDHE-ECDSA-AES256-GCM-SHA384", id="OpenSSL's order without the flag"),
+        pytest.param(("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",), "ECDHE-ECDSA-AES128-GCM-SHA256", id="the only one"),
+        pytest.param(
+            ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            id="those of TLS 1.3 are not for TLS 1.2",
+        ),
+        pytest.param(("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",), None, id="none for the certificate's kind of key"),
+        pytest.param(("TLS_AES_128_GCM_SHA256",), None, id="with TLS 1.3 alone TLS 1.2 is off"),
+    ],
+)
+def test_cipher_suites_of_tls_1_2(suites: tuple[str, ...], agreed: str | None) -> None:
+    served, ours = self_served("VersionTLS12", *suites)
+    old = client(trusts=ours)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    if agreed is None:
+        with pytest.raises(ssl.SSLError):
+            shaken(served.front, old)
+    else:
+        _, other = shaken(served.front, old)
+        assert (other.cipher() or ("",))[0] == agreed
+    _, new = shaken(served.front, client(trusts=ours))
+    assert new.version() == "TLSv1.3"
+
+
+def test_openssl_knows_every_cipher_suite() -> None:
+    """Each name is one of `openssl ciphers`."""
+    known = {each["name"] for each in ssl.create_default_context().get_ciphers()}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL")
+    known |= {each["name"] for each in context.get_ciphers()}
+
+    assert set(filter(None, CIPHER_SUITES.values())) <= known
 
 
 @pytest.mark.parametrize("minimum", ["VersionTLS12", "VersionTLS13"])

@@ -1,0 +1,75 @@
+"""An argparse parser that suggests the flag or command that was meant.
+
+argparse's own error line stays as it is; the suggestion follows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)$", re.DOTALL)
+_UNKNOWN: Final = re.compile(r"^unrecognized arguments: (?P<given>.*)$", re.DOTALL)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Accept no abbreviations, and print a short usage line. `commands` names the parsers below this one."""
+
+    def __init__(self, *args: object, **named: object) -> None:
+        defaults = {"allow_abbrev": False, "formatter_class": _Formatter}
+        super().__init__(*args, **(defaults | named))  # type: ignore[arg-type]
+        self.commands: Mapping[str, CommandParser] = {}
+        self._given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Remember the command line: the suggestion for an unknown flag depends on the command."""
+        self._given = tuple(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage, argparse's message and what was probably meant; exit with 2."""
+        super().error(message + self._suggestion(message))
+
+    def _suggestion(self, message: str) -> str:
+        if choice := _INVALID_CHOICE.search(message):
+            return _meant(choice["given"], re.findall(r"[\w.:/-]+", choice["known"]))
+        if unknown := _UNKNOWN.match(message):
+            for word in unknown["given"].split():
+                if word.startswith("-") and (found := self._flag_suggestion(word)):
+                    return found
+        return ""
+
+    def _flag_suggestion(self, word: str) -> str:
+        """Return a flag of the command that is similar, or the right place for one that stands before the command."""
+        command = next((word for word in self._given if word in self.commands), "")
+        parser = self.commands.get(command, self)
+        given = word.partition("=")[0]
+        if given in parser.flags():
+            return f"; flags follow the command: {parser.prog} {given}"
+        return _meant("--" + given.lstrip("-"), parser.flags(), cutoff=0.7)
+
+    def flags(self) -> list[str]:
+        """Return the flags that the help shows, `--config` and the like."""
+        shown = (action for action in self._actions if action.help is not argparse.SUPPRESS)
+        return [option for action in shown for option in action.option_strings if option.startswith("--")]
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keep the line breaks of epilogs, give flags more room than argparse does, and do not break `--some-flag`."""
+
+    def __init__(self, prog: str, **named: object) -> None:
+        super().__init__(prog, **({"max_help_position": 34} | named))  # type: ignore[arg-type]
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+def _meant(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]}?" if close else ""
