@@ -25,6 +25,13 @@ _CLUSTER_SCOPED = {
 }
 _NAMESPACED = {
     "Pod": "/api/v1/namespaces/{}/pods",
+    "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
     "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
@@ -89,6 +96,10 @@ class Cluster:
     async def merge(self, path: str, patch: Json) -> None:
         """A merge patch."""
         await self._write("PATCH", path, patch)
+
+    async def put(self, path: str, body: Json) -> None:
+        """Replace an object."""
+        await self._write("PUT", path, body)
 
     async def get(self, path: str, **query: str) -> Json:
         async with self._http.get(path, params=query) as answer:

@@ -102,7 +102,8 @@ class WorkloadRow:
     existing: int
     """Pods of the input."""
     created: int
-    deleted: int
+    deleted: tuple[str, ...]
+    """Names of the pods that its controller deleted."""
     ignored: int
     """Pods of the input that have finished or are being deleted."""
     reason: str = ""
@@ -120,7 +121,7 @@ class WorkloadRow:
         counts = {
             "existing": self.existing,
             "created": self.created,
-            "deleted": self.deleted,
+            "deleted": len(self.deleted),
             "ignored": self.ignored,
         }
         wanted = [] if self.replicas is None else [f"{self.replicas} replicas"]

@@ -92,7 +92,7 @@ def _placed(placements: list[Placement]) -> Table:
 def _workloads(rows: list[WorkloadRow]) -> Table:
     table = Table("workload", "replicas", "existing", "created", "deleted", "ignored", "why")
     for each in rows:
-        counts = (each.existing, each.created, each.deleted, each.ignored)
+        counts = (each.existing, each.created, len(each.deleted), each.ignored)
         replicas = "" if each.replicas is None else str(each.replicas)
         table.add_row(Text(each.workload), replicas, *map(str, counts), Text(each.reason))
     return table

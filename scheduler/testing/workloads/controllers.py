@@ -77,11 +77,12 @@ class Tally:
     """What became of one workload."""
 
     created: int = 0
-    deleted: int = 0
     adopted: int = 0
     reason: str = ""
     refused: str = ""
     """Why the API server refused the last pod that it was to create."""
+    deleted: list[str] = field(default_factory=list)
+    """Names of the pods that were deleted, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ class WorkloadControllers(Actor):
                 return sync.plan([from_manifest(Node, node) for node in self._server.objects("nodes")])
             case JobObject():
                 job = JobSync(spec, obj, pods, self._dump.finished.get(key, ()))
-                return job.plan(before=self._dump.before, now_s=now_s)
+                return job.plan(self._dump.before)
         raise AssertionError(key)
 
     def _related(self, replica_set: Object) -> list[Object]:
@@ -274,7 +275,7 @@ class WorkloadControllers(Actor):
         tally.reason = plan.reason
         for pod in plan.delete:
             self._delete("pods", pod)
-            tally.deleted += 1
+            tally.deleted.append(pod["metadata"]["name"])
         for name in plan.delete_claims:
             with contextlib.suppress(Refused):
                 self._server.delete("persistentvolumeclaims", name, owner["metadata"]["namespace"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.testing.workloads.pods import Before, Object, Plan, deletion_order, is_active, new_pod, phase_of
+from scheduler.testing.workloads.pods import Before, Object, Plan, is_active, new_pod, phase_of, youngest_first
 from scheduler.testing.workloads.specs import JobObject
 
 CONTROLLER: Final = "kubernetes.io/job-controller"
@@ -43,7 +43,7 @@ class JobSync:
             self._failed_indexes = indexes(status.failed_indexes)
             self._succeeded = len(self._done)
 
-    def plan(self, *, before: Before, now_s: float) -> Plan:
+    def plan(self, before: Before) -> Plan:
         """Return the pods to create or to delete now. Back-off after failures is not waited for.
 
         Upstream: pkg/controller/job/job_controller.go manageJob
@@ -64,7 +64,7 @@ class JobSync:
         kept = [pod for pod in self._active if pod not in surplus]
         wanted = self._wanted(len(self._active))
         if excess := max(0, len(self._active) - wanted - len(surplus)):
-            surplus += deletion_order(kept, before=before, now_s=now_s)[:excess]
+            surplus += youngest_first(kept, before)[:excess]
         if surplus:
             return Plan(delete=tuple(surplus))
         missing = wanted - len(self._active)

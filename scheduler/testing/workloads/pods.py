@@ -116,7 +116,7 @@ Before: TypeAlias = Callable[[Object], Object]
 def deletion_order(
     pods: Sequence[Object], *, before: Before, now_s: float, related: Iterable[Object] = ()
 ) -> list[Object]:
-    """Return the pods, those first that a controller deletes first. `related` count as neighbours on one node.
+    """Return the pods, those first that a ReplicaSet deletes first. `related` count as neighbours on one node.
 
     Upstream: pkg/controller/controller_utils.go ActivePodsWithRanks
     """
@@ -128,9 +128,6 @@ def _rank(pod: Object, former: Object, neighbours: Mapping[str, int], now_s: flo
     node = pod["spec"].get("nodeName", "")
     ready = _ready_since(former)
     metadata = former["metadata"]
-    restarts = [
-        int(each.get("restartCount") or 0) for each in (former.get("status") or {}).get("containerStatuses") or ()
-    ]
     return (
         bool(node),
         _PHASES.get(phase_of(former), 0),
@@ -138,10 +135,36 @@ def _rank(pod: Object, former: Object, neighbours: Mapping[str, int], now_s: flo
         _cost(pod),
         -neighbours[node],
         0 if ready is None else _age_rank(ready, now_s),
-        -max(restarts, default=0),
+        -_restarts(former),
         _age_rank(str(metadata.get("creationTimestamp") or ""), now_s),
         str(metadata.get("uid", "")),
     )
+
+
+def youngest_first(pods: Sequence[Object], before: Before) -> list[Object]:
+    """Return the pods, those first that a Job deletes first. Unlike a ReplicaSet it compares times exactly.
+
+    Upstream: pkg/controller/controller_utils.go ActivePods
+    """
+
+    def rank(pod: Object) -> tuple[Any, ...]:
+        former = before(pod)
+        ready = _ready_since(former)
+        return (
+            bool(pod["spec"].get("nodeName")),
+            _PHASES.get(phase_of(former), 0),
+            ready is not None,
+            -seconds_of(ready or ""),
+            -_restarts(former),
+            -seconds_of(str(former["metadata"].get("creationTimestamp") or "")),
+        )
+
+    return sorted(pods, key=rank)
+
+
+def _restarts(pod: Object) -> int:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(each.get("restartCount") or 0) for each in statuses), default=0)
 
 
 def _cost(pod: Object) -> int:

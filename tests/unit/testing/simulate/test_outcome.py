@@ -180,9 +180,9 @@ def test_lines_in_a_pipe() -> None:
     """One line per pod, however long its reason is; workloads whose pods changed and victims follow."""
     why = "0/5 nodes are available: " + "5 Insufficient cpu. " * 20
     pending = Placement("a/pending", "", "Unschedulable", why, is_expected_pending=False)
-    grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=0, ignored=2)
-    waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=0, ignored=0, reason="db-0 is not ready")
-    plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=0, ignored=0)
+    grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=(), ignored=2)
+    waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=(), ignored=0, reason="db-0 is not ready")
+    plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=(), ignored=0)
     victim = Victim("a/v", 1, "n", "a/p")
     out = io.StringIO()
     answer = dataclasses.replace(outcome(PLACED, pending), workloads=(grown, waits, plain), victims=(victim,))
