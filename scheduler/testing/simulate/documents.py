@@ -25,6 +25,8 @@ _CACHED: Final = 100_000
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
 _NO_KEY: Final = object()
+_MERGED: Final = object()
+"""Stands for the merge key, which is no field."""
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -159,7 +161,6 @@ class _Reader:
     def _read(self) -> None:
         get: Callable[[], Any] = self._loader.get_event
         plain, handlers = self._plain, self._handlers
-        event: Any
         while (event := get()) is not None:
             if type(event) is not events.ScalarEvent:
                 if (handler := handlers.get(type(event))) is not None:
@@ -170,8 +171,7 @@ class _Reader:
                 if value in plain:
                     value = plain[value]
                 elif value == _MERGE and type(self._open) is dict and self._key is _NO_KEY:
-                    mark: Any = event.start_mark
-                    self._key = _MERGE, mark.line
+                    self._key = _MERGED
                     continue
                 else:
                     text, value = value, _resolved(value)
@@ -197,7 +197,7 @@ class _Reader:
                     self._found.note(holder, self._key, event.start_mark.line + 1)
                 return
             self._key = _NO_KEY
-            if type(key) is tuple:
+            if key is _MERGED:
                 self._merge(holder, value, event)
             else:
                 holder[key] = value
@@ -299,7 +299,7 @@ def _tagged(tag: str, text: str, event: Any) -> Any:
             return text
         case "binary":
             try:
-                return base64.b64decode(text).decode()
+                return base64.b64decode("".join(text.split()), validate=True).decode()
             except (binascii.Error, UnicodeDecodeError):
                 raise _refused("!!binary needs base64 of a text", event) from None
         case "int" | "float" | "bool" | "null":

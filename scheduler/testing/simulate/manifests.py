@@ -270,8 +270,9 @@ def _cleaned(document: Manifest, where: str) -> Found:
         raise InputError(f"{where}: metadata.namespace: must be a text")
     if not isinstance(metadata.get("ownerReferences") or [], list):
         raise InputError(f"{where}: metadata.ownerReferences: must be a list")
-    if document["kind"] not in schema.cluster_scoped():
-        metadata["namespace"] = metadata.get("namespace") or "default"
+    namespace = metadata.pop("namespace", None) or "default"
+    if document["kind"] not in schema.cluster_scoped():  # there a server drops the namespace
+        metadata["namespace"] = namespace
     key = f"{metadata['namespace']}/{name}" if "namespace" in metadata else name
     return Found({**document, "metadata": metadata}, f"{where} ({document['kind']} {key})", document)
 

@@ -180,18 +180,15 @@ def _nano(amount: Any) -> int:
 
 
 def _spreading(spec: Object, path: str) -> Iterator[Mistake]:
-    seen: set[tuple[object, object]] = set()
-    for at, constraint in enumerate(objects(spec, "topologySpreadConstraints")):
-        skew = constraint.get("maxSkew", 1)
-        if skew <= 0:
-            yield invalid(f"{path}[{at}].maxSkew", skew, NOT_POSITIVE)
-        domains = constraint.get("minDomains", 1)
-        if domains <= 0:
-            yield invalid(f"{path}[{at}].minDomains", domains, NOT_POSITIVE)
-        key = constraint.get("topologyKey"), constraint.get("whenUnsatisfiable")
-        if key in seen:
+    """As upstream, of two equal constraints the first is named."""
+    constraints = objects(spec, "topologySpreadConstraints")
+    keys = [(each.get("topologyKey"), each.get("whenUnsatisfiable")) for each in constraints]
+    for at, (constraint, key) in enumerate(zip(constraints, keys)):
+        for field in ("maxSkew", "minDomains"):
+            if (count := constraint.get(field, 1)) <= 0:
+                yield invalid(f"{path}[{at}].{field}", count, NOT_POSITIVE)
+        if key in keys[at + 1 :]:
             yield duplicate(f"{path}[{at}].{{topologyKey, whenUnsatisfiable}}", f"{{{key[0]}, {key[1]}}}")
-        seen.add(key)
 
 
 def _weights(affinity: Object, path: str) -> Iterator[Mistake]:

@@ -59,30 +59,31 @@ class Kind(NamedTuple):
 
 def find(version: str, kind: str) -> Kind | None:
     """Return None if the server has no such kind in this group version."""
-    found = _document()["kinds"].get(version, {}).get(kind)
+    found = read()["kinds"].get(version, {}).get(kind)
     return None if found is None else Kind(_object(found[0], is_status=False), found[1])
 
 
 def versions() -> list[str]:
     """The group versions of Kubernetes itself."""
-    return list(_document()["kinds"])
+    return list(read()["kinds"])
 
 
 @cache
 def cluster_scoped() -> frozenset[str]:
     """The kinds without a namespace."""
-    kinds = (of_version.items() for of_version in _document()["kinds"].values())
+    kinds = (of_version.items() for of_version in read()["kinds"].values())
     return frozenset(kind for items in kinds for kind, (_, is_namespaced) in items if not is_namespaced)
 
 
 @cache
 def groups() -> frozenset[str]:
     """The API groups of Kubernetes itself; the core group is "" among them."""
-    return frozenset(version.rpartition("/")[0] for version in _document()["kinds"])
+    return frozenset(version.rpartition("/")[0] for version in read()["kinds"])
 
 
 @cache
-def _document() -> dict[str, Any]:
+def read() -> dict[str, Any]:
+    """Return the shipped schema: `kinds` by group version, and `types` by name."""
     document: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
     return document
 
@@ -105,7 +106,7 @@ def _of(kind: Type, *, is_status: bool) -> Check:
 @cache
 def _object(name: str, *, is_status: bool) -> Check:
     """Fields are looked up when the first object is checked, because types contain themselves."""
-    definition = _document()["types"][name]
+    definition = read()["types"][name]
     fields: dict[str, Check] = {}
     required: Sequence[str] = () if is_status else definition["required"]
     nested: Sequence[str] = () if is_status else definition["nested"]

@@ -37,8 +37,6 @@ def mistakes(value: Object) -> list[Mistake]:
     found = list(kind.check(value))
     if any(each.is_type for each in found):
         return found
-    if not kind.is_namespaced and nested(value, "metadata").get("namespace"):
-        found.append(Mistake("metadata.namespace", "Forbidden: not allowed on this type"))
     rule = _RULES.get(name)
     return [*found, *rule(value)] if rule else found
 

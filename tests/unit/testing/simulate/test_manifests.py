@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.clock import SystemClock
 from scheduler.testing.simulate.complete import complete
-from scheduler.testing.simulate.manifests import Found, InputError, load
+from scheduler.testing.simulate.manifests import Found, InputError, Level, load
 
 
 def read(tmp_path: Path, text: str) -> list[Found]:
@@ -216,3 +217,92 @@ def test_a_file_that_is_not_there() -> None:
     """Named like every other mistake."""
     with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read: No such file"):
         load(["nowhere.yaml"])
+
+
+class _Readings(SystemClock):
+    """A clock that shows these times."""
+
+    def __init__(self, *times: float) -> None:
+        self._times = iter(times)
+
+    def now(self) -> float:
+        return next(self._times)
+
+
+def test_the_loader_counts(tmp_path: Path) -> None:
+    """Objects, files and the time go into one line; the bar gets the bytes."""
+    files = [tmp_path / name for name in ("a.yaml", "b.yaml")]
+    for file in files:
+        file.write_text(pod())
+    seen: list[tuple[float, int]] = []
+    loaded = load([str(tmp_path)], clock=_Readings(1.0, 1.5), progress=lambda *bytes_read: seen.append(bytes_read))
+
+    size = files[0].stat().st_size
+    assert seen == [(size, 2 * size), (2 * size, 2 * size)]
+    assert str(loaded) == "reading: 2 objects from 2 files in 0.50 s"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_large"), [("in.yaml", True), ("in.json", False)], ids=["YAML of 2 MB", "JSON is read fast"]
+)
+def test_large_yaml_is_noticed(tmp_path: Path, name: str, *, is_large: bool) -> None:
+    """So that the command can recommend JSON."""
+    note = "x" * 2_000_000
+    text = pod().replace('"name": "p"', f'"name": "p", "annotations": {{"note": "{note}"}}')
+    (tmp_path / name).write_text(f"---\n{text}" if is_large else text)
+
+    assert load([str(tmp_path / name)]).large_yaml == (str(tmp_path / name) if is_large else "")
+
+
+@pytest.mark.parametrize("text", ["", "---\n---\n", "{apiVersion: v1, kind: List, items: []}"])
+def test_an_input_without_objects_is_refused(tmp_path: Path, text: str) -> None:
+    """A simulation of nothing would end well."""
+    with pytest.raises(InputError, match=r"in\.yaml: no object found: at least a pod or a workload is expected"):
+        load([_written(tmp_path, text)])
+
+
+def test_all_mistakes_of_all_documents_are_said_at_once(tmp_path: Path) -> None:
+    """With the number of those that are left out."""
+    wrong = pod(nodeNme="n") + "\n---\n" + pod(priority="high", priority2=1) + "\n---\n{kind: Pod}"
+    with pytest.raises(InputError) as refused:
+        load([_written(tmp_path, wrong)], level="strict")
+    many = "\n---\n".join(pod(nodeNme="n") for _ in range(60))
+    with pytest.raises(InputError) as refused_many:
+        load([_written(tmp_path, many)], level="strict")
+
+    assert [line.partition("in.yaml: ")[2] for line in str(refused.value).splitlines()] == [
+        'document 1 (Pod default/p): unknown field "spec.nodeNme", did you mean "nodeName"?',
+        'document 2 (Pod default/p): spec.priority: must be an integer, got "high"',
+        'document 2 (Pod default/p): unknown field "spec.priority2", did you mean "priority"?',
+        "document 3: apiVersion: is required",
+    ]
+    lines = str(refused_many.value).splitlines()
+    assert len(lines) == 52
+    assert lines[50:] == ["and 10 more", "--validate=warn goes on in spite of this, --validate=ignore says nothing"]
+
+
+@pytest.mark.parametrize(("level", "count"), [("warn", 2), ("ignore", 0)])
+def test_mistakes_of_validation_stop_nothing_at_lower_levels(tmp_path: Path, level: Level, count: int) -> None:
+    """`warn` says them."""
+    text = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  name: p\nspec: {nodeNme: x, containers: [{name: c}]}\n"
+    loaded = load([_written(tmp_path, text)], level=level)
+
+    assert [found.name for found in loaded.objects] == ["p"]
+    assert len(loaded.warnings) == count
+    assert all("in.yaml: document 1 (Pod default/p): " in each for each in loaded.warnings)
+    if loaded.warnings:
+        assert loaded.warnings[0].endswith('line 5: duplicate field "metadata.name"')
+
+
+def test_what_is_no_object_is_refused_at_each_level(tmp_path: Path) -> None:
+    """There is nothing to go on with."""
+    with pytest.raises(InputError, match="metadata: is required"):
+        load([_written(tmp_path, "{apiVersion: v1, kind: Pod}")], level="warn")
+
+
+def test_a_node_has_no_namespace(tmp_path: Path) -> None:
+    """A server drops the one that is written."""
+    text = "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b}}"
+    (found,) = load([_written(tmp_path, text)]).objects
+
+    assert (found.namespace, found.where.endswith("document 1 (Node a)")) == ("", True)
