@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +140,117 @@ def test_bad_input(
 
     assert code == 2
     assert said in shown["stderr"]
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: str = ""
+) -> tuple[int, dict[str, Any], str]:
+    """Exit code, JSON and standard error."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *arguments])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else {}, out.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["nodes.yaml", "more/pod.json.gz"], id="files, one of them compressed"),
+        pytest.param(["-f", "nodes.yaml", "--filename=more/pod.json.gz"], id="-f as kubectl has it"),
+        pytest.param(["nodes.yaml", "-f", "-"], id="a file and standard input"),
+        pytest.param([".", "more"], id="directories"),
+        pytest.param(["-R", "."], id="a directory and those in it"),
+    ],
+)
+def test_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """The node and the pod are found, and counted in one line that has the time of reading."""
+    monkeypatch.chdir(tmp_path)
+    Path("more").mkdir()
+    Path("nodes.yaml").write_text(NODE)
+    Path("more/pod.json.gz").write_bytes(gzip.compress(pod("a").encode()))
+    code, shown, said = run(capsys, monkeypatch, *arguments, stdin=pod("a"))
+
+    assert (code, [each["node"] for each in shown["pods"]]) == (0, ["n"])
+    assert re.search(r"^reading: 2 objects from 2 files in \d+\.\d\d s$", said, re.MULTILINE)
+
+
+MISSPELT = pod("a", nodeSelectr={"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        pytest.param([], 2, 'unknown field "spec.nodeSelectr", did you mean "nodeSelector"?', id="strict by default"),
+        pytest.param(["--validate"], 2, "document 2 (Pod default/a): unknown field", id="the flag alone is strict"),
+        pytest.param(["--validate=true"], 2, "unknown field", id="true is strict"),
+        pytest.param(["--validate=warn"], 0, "warning: in.yaml: document 2 (Pod default/a): unknown field", id="warn"),
+    ],
+)
+def test_validation(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    code: int,
+    said: str,
+) -> None:
+    """A misspelt selector would place the pod anywhere."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.yaml").write_text(f"{NODE}\n---\n{MISSPELT}")
+    ended, _, errors = run(capsys, monkeypatch, "in.yaml", *flags)
+
+    assert (ended, said in errors) == (code, True), errors
+
+
+@pytest.mark.parametrize("flag", ["--validate=ignore", "--validate=false"])
+def test_validation_can_be_turned_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    """Then nothing is said about it."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.yaml").write_text(f"{NODE}\n---\n{MISSPELT}")
+    ended, _, errors = run(capsys, monkeypatch, "in.yaml", flag)
+
+    assert (ended, "unknown field" in errors) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "said"),
+    [
+        pytest.param([], "", "no input: name files or directories, or - for standard input", id="no file is named"),
+        pytest.param(["-"], "", "stdin: no object found", id="an empty input"),
+        pytest.param(["-"], "a: [", "stdin: line 2: is not YAML", id="a broken one"),
+        pytest.param(["-R", "."], "", "the directory has no manifests", id="an empty directory"),
+    ],
+)
+def test_inputs_that_cannot_be_used(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    stdin: str,
+    said: str,
+) -> None:
+    """Exit code 2, and what to do."""
+    monkeypatch.chdir(tmp_path)
+    code, shown, errors = run(capsys, monkeypatch, *arguments, stdin=stdin)
+
+    assert (code, shown) == (2, {})
+    assert said in errors
+
+
+def test_pods_of_another_scheduler_s_groups_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pods of one group, one line."""
+    manifests = [json.loads(pod(name)) for name in ("a", "b")]
+    for manifest in manifests:
+        manifest["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
+    text = "\n---\n".join([NODE, *map(json.dumps, manifests)])
+    code, _, errors = run(capsys, monkeypatch, "-", stdin=text)
+
+    assert code == 0
+    assert errors.count("scheduling.x-k8s.io/pod-group (coscheduling)") == 1
+    assert "warning: 2 pods have" in errors
