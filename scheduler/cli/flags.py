@@ -369,6 +369,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help="strict: reject what an API server rejects; warn: print mistakes and go on; ignore (default strict)",
     )
+    add("--strict", action="store_true", help="exit with 2 if the input refers to objects that it does not have")
     add("-o", "--output", choices=("table", "json"), default="table", help="format of the result (default table)")
     add(
         "--expect-pending",

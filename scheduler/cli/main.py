@@ -276,6 +276,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         rules=rules,
         is_recursive=arguments.recursive,
         validate=arguments.validate,
+        is_strict=arguments.strict,
     )
     return simulate.main(asked, daemon)
 

@@ -255,3 +255,36 @@ def test_pods_of_another_scheduler_s_groups_are_named(
     assert code == 0
     assert errors.count("scheduling.x-k8s.io/pod-group (coscheduling)") == 1
     assert "warning: 2 pods have" in errors
+
+
+CLAIMED = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]}
+TEMPLATED = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "forgotten"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        pytest.param(CLAIMED, "ResourceClaim", id="a claim"),
+        pytest.param(TEMPLATED, "ResourceClaimTemplate", id="a template"),
+    ],
+)
+def test_a_missing_claim_is_named_and_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], kind: str
+) -> None:
+    """Upstream writes no condition for such a pod, so that the simulation itself says what the pod waits for."""
+    code, shown = simulate(tmp_path, capsys, [NODE, pod("a", **spec)])
+    (waits,) = shown["pods"]
+
+    assert (code, shown["settled"]) == (1, True)
+    assert waits["message"] == f"waits for {kind} default/forgotten, which the input does not have"
+    assert [(each["kind"], each["name"]) for each in shown["missingReferences"]] == [(kind, "default/forgotten")]
+
+
+def test_missing_references_end_a_strict_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = simulate(tmp_path, capsys, [NODE, pod("a", **CLAIMED)], "--strict")
+
+    assert code == 2
+    assert (
+        "1 objects are missing that the input refers to:\n  ResourceClaim default/forgotten: named by"
+        in shown["stderr"]
+    )

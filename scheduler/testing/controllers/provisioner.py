@@ -177,6 +177,8 @@ class ExternalProvisioner(Actor):
         self._publishes_every_s = publishes_every_s
         self._namespace = namespace
         self._published: CapacityPublisher | None = None
+        self._unbound: set[Key] = set()
+        """Claims for which a volume was made and that are not known to be bound."""
         super().__init__(server, clock=clock)
         if publishes_every_s is not None:
             self._note(_PUBLISH)
@@ -265,6 +267,7 @@ class ExternalProvisioner(Actor):
             self._failed(claim, why, gives_back=not self.keeps_trying)
         else:
             self._create(claim, storage_class, segment)
+            self._unbound.add(key_of(_CLAIMS, claim))
 
     def _segment(self, node: Object | None) -> str:
         """Of the node; where none was chosen, the one with most room."""
@@ -336,7 +339,14 @@ class ExternalProvisioner(Actor):
     # -- capacity ------------------------------------------------------------------------------------------------------
 
     def _publish(self, segment: str) -> None:
-        """What is free now, per class, in this segment or in all; the objects are this old until the next time."""
+        """What is free now, per class, in this segment or in all; the objects are this old until the next time.
+
+        Periodic publication waits until the claims of new volumes are bound, so that no object is older than it looks.
+        """
+        self._unbound = {key for key in self._unbound if self._is_unbound(key)}
+        if self._publishes_every_s and self._unbound:
+            self._note(_PUBLISH, self._publishes_every_s)
+            return
         if self.space is not None:
             if self._published is None:
                 self._published = CapacityPublisher(self._server, self._topology_key, namespace=self._namespace)
@@ -348,6 +358,10 @@ class ExternalProvisioner(Actor):
                         self._published.publish(name, each, self.space.free_bytes(each))
         if self._publishes_every_s:
             self._note(_PUBLISH, self._publishes_every_s)
+
+    def _is_unbound(self, key: Key) -> bool:
+        claim = self._find(key[0], key[2], key[1])
+        return claim is not None and (claim.get("status") or {}).get("phase") != "Bound" and not _is_going(claim)
 
     def _changed(self, segment: str) -> None:
         """Something was made or deleted there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,12 +24,14 @@ from scheduler.testing.simulate import pod_groups
 from scheduler.testing.simulate.complete import complete
 from scheduler.testing.simulate.manifests import Found, InputError, Level, load
 from scheduler.testing.simulate.outcome import Outcome
+from scheduler.testing.simulate.references import MissingReference
 from scheduler.testing.simulate.report import as_json, as_table
 from scheduler.testing.simulate.run import SimulatedDaemon, simulate
 from scheduler.testing.simulate.world import ReadOptions
 
 __all__ = ["ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
 
+_MOST_LINES = 50
 _SLOW_S = 1.0
 """Reading that takes longer is reported even where nobody watches."""
 
@@ -43,6 +45,8 @@ class SimulateArguments:
     rules: ReadOptions
     is_recursive: bool = False
     validate: Level = "strict"
+    is_strict: bool = False
+    """Whether references to objects that the input does not have end the command."""
 
 
 def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
@@ -65,6 +69,7 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon])
 
 async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon], errors: Console) -> Outcome:
     cluster = complete(_read(asked, errors))
+    _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
     for warning in pod_groups.warnings(cluster.objects):
         _say(errors, warning)
     bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
@@ -75,6 +80,18 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDa
             bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
 
         return await simulate(cluster, daemon_for, asked.rules, clock=SystemClock(), progress=progress)
+
+
+def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_strict: bool) -> None:
+    if not missing:
+        return
+    lines = [f"  {each}" for each in missing[:_MOST_LINES]]
+    if len(missing) > _MOST_LINES:
+        lines.append(f"  … and {len(missing) - _MOST_LINES} more")
+    text = "\n".join([f"{len(missing)} objects are missing that the input refers to:", *lines])
+    if is_strict:
+        raise InputError(text)
+    _say(errors, text)
 
 
 def _read(asked: SimulateArguments, errors: Console) -> list[Found]:

@@ -39,6 +39,7 @@ from scheduler.testing.controllers import (
 from scheduler.testing.controllers.persistent_volume import provisioner_of
 from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes
 from scheduler.testing.simulate.manifests import Found, Manifest, decoded
+from scheduler.testing.simulate.references import MissingReference, missing_references
 from scheduler.testing.workloads.controllers import RESOURCES, TYPES
 from scheduler.testing.workloads.specs import MOST_PODS
 
@@ -89,6 +90,8 @@ class Completed:
     objects: tuple[Found, ...]
     left_out: tuple[Found, ...]
     """Pods that have finished or are being deleted: they hold nothing, and will never be scheduled."""
+    missing: tuple[MissingReference, ...]
+    """Objects that the input refers to and does not have."""
     admit: Callable[[Found], Found]
     """The admission of a pod that a controller creates. Raises InputError."""
 
@@ -104,7 +107,7 @@ def complete(found: Sequence[Found]) -> Completed:
     left_out = tuple(each for each in kept if each.kind == "Pod" and _is_leaving(each))
     gone = {id(each) for each in left_out}
     completed = [_completed(each, admit) for each in kept if id(each) not in gone]
-    return Completed((*classes.made_up(), *completed), left_out, admit)
+    return Completed((*classes.made_up(), *completed), left_out, missing_references(completed), admit)
 
 
 def _is_dropped(found: Found) -> bool:

@@ -18,6 +18,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
+from scheduler.testing.simulate.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
 """Annotation; the value `pending` says as much as --expect-pending does."""
@@ -150,6 +151,8 @@ class Outcome:
     """In the order of their preemptors in the input."""
     workloads: tuple[WorkloadRow, ...] = ()
     """In the order of the input."""
+    missing: tuple[MissingReference, ...] = ()
+    """Objects that the input refers to and does not have."""
 
     @property
     def placed(self) -> int:
@@ -196,6 +199,7 @@ class Outcome:
             },
             "pods": [_pod(each) for each in self.placements],
             "preempted": [_victim(each) for each in self.victims],
+            "missingReferences": [each.to_dict() for each in self.missing],
             "workloads": [each.to_dict() for each in self.workloads],
             "resources": [_fill(each) for each in self.fills],
         }
@@ -228,8 +232,8 @@ def _fill(each: Fill) -> dict[str, Any]:
     }
 
 
-def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
-    """Read the answer off the pod as the API server has it."""
+def placement(pod: Pod, *, is_expected_pending: bool, missing: str = "") -> Placement:
+    """Read the answer off the pod as the API server has it. `missing` names the objects that the pod waits for."""
     node, reason, message = pod.spec.node_name, "", ""
     if node and pod.status.phase == "Failed":
         node, reason, message = "", pod.status.reason, f"bound to {node}, whose kubelet refused it: {pod.status.reason}"
@@ -240,6 +244,8 @@ def placement(pod: Pod, *, is_expected_pending: bool) -> Placement:
             reason, message = "SchedulingGated", f"waits for its scheduling gates: {gates}"
         elif condition is not None:
             reason, message = condition.reason, condition.message
+        elif missing:
+            reason, message = "NotTried", f"waits for {missing}"
         else:
             reason, message = "NotTried", "the scheduler said nothing about it"
     return Placement(pod.key, node, reason, message, is_expected_pending, _owner(pod))
@@ -340,6 +346,8 @@ class Tracker:
         self._first_s: float | None = None
         self._last_s: float | None = None
         self._total_s = 0.0
+        self.heard_count = 0
+        """How many writes of pods there were."""
         self.unsettled: set[str] = set()
         """Pods that are neither bound nor refused nor gated."""
         self.ours: set[str] = set()
@@ -367,6 +375,7 @@ class Tracker:
         """One object was written."""
         if resource != "pods":
             return
+        self.heard_count += 1
         metadata = obj["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
         if "deletionTimestamp" in metadata and is_preempted(obj):

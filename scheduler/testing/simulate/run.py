@@ -33,6 +33,8 @@ from scheduler.testing.workloads.controllers import Dump, WorkloadControllers
 _POLL_S: Final = 0.01
 _QUIET_S: Final = 0.25
 """So long must the scheduler have nothing to do: what it wrote last has then come back to it."""
+_STILL_S: Final = 2.0
+"""A scheduler that has had nothing to do for so long will say nothing more: the other pods wait for missing objects."""
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
@@ -98,16 +100,17 @@ async def _settle(
     failed = asyncio.ensure_future(daemon.wait())
     deadline = clock.now() + timeout_s
     quiet_since: float | None = None
+    seen_before = -1
     try:
         while clock.now() < deadline:
             progress(tracker.answered, len(tracker.unsettled), tracker.placed)
             if failed.done():
                 failed.result()
-            if tracker.unsettled or not rests():
-                quiet_since = None
+            if not rests() or tracker.heard_count != seen_before:
+                quiet_since, seen_before = None, tracker.heard_count
             elif quiet_since is None:
                 quiet_since = clock.now()
-            elif clock.now() - quiet_since >= _QUIET_S:
+            elif clock.now() - quiet_since >= (_STILL_S if tracker.unsettled else _QUIET_S):
                 return True
             await clock.sleep(_POLL_S)
         return False
@@ -136,7 +139,7 @@ def _outcome(
     expected = _expected([from_manifest(AnnotatedPod, last[key]) for key in ours], world.expect_pending)
     return Outcome(
         placements=tuple(
-            placement(pods[key], is_expected_pending=key in expected)
+            placement(pods[key], is_expected_pending=key in expected, missing=world.missing_of(last[key]))
             if key in pods
             else preempted(gone[key], gone[key].spec.node_name, is_expected_pending=key in expected)
             for key in ours
@@ -147,6 +150,7 @@ def _outcome(
         bound_before=world.bound_before,
         left_alone=sum(1 for key, pod in pods.items() if not pod.spec.node_name and key not in last),
         left_out=dict(world.left_out),
+        missing=world.missing,
         is_settled=is_settled,
         victims=victims(gone.values(), _preemptors(server), ours, pods),
         workloads=lineage.rows(workloads.tallies, existing=world.existing, leaving=world.leaving),

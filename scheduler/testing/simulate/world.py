@@ -37,6 +37,7 @@ class World:
         self._server = server
         self._rules = rules
         self._admit = cluster.admit
+        self.missing = cluster.missing
         self._served = dict.fromkeys(_NEVER, False)
         self._owners: dict[tuple[str, str, str], tuple[str, str]] = {}
         """Kind, namespace and name of each object → its uid here, and its uid in the cluster that it comes from."""
@@ -83,6 +84,21 @@ class World:
     def is_ours(self, pod: Manifest) -> bool:
         """Return whether the simulated scheduler is to place the pod."""
         return not pod["spec"].get("nodeName") and pod["spec"].get("schedulerName") in self._rules.scheduler_names
+
+    def missing_of(self, pod: Manifest) -> str:
+        """Return the missing objects of resource.k8s.io that a pod waits for, "" for a pod that waits for none."""
+        namespace = pod["metadata"]["namespace"]
+        named = {
+            (kind, f"{namespace}/{entry[field]}")
+            for entry in pod["spec"].get("resourceClaims") or ()
+            for field, kind in (
+                ("resourceClaimName", "ResourceClaim"),
+                ("resourceClaimTemplateName", "ResourceClaimTemplate"),
+            )
+            if entry.get(field)
+        }
+        missing = [f"{each.kind} {each.name}" for each in self.missing if (each.kind, each.name) in named]
+        return f"{', '.join(missing)}, which the input does not have" if missing else ""
 
     @property
     def expect_pending(self) -> tuple[str, ...]:

@@ -114,12 +114,13 @@ async def test_what_is_made_is_taken_off() -> None:
     """The dump's own object says what is left, at once, and no second one is made."""
     server = loaded(node("n").label(RACK, "r1"), a_class("w", DRIVER), here("a", "r1", "5Gi"))
     clock = VirtualClock()
-    (provisioner,) = made = controllers(server, clock)[2:]
+    *_, provisioner = made = controllers(server, clock)
     server.apply(a_claim("c", "2Gi", "w").selected("n").obj())
     server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": _asked()}})
     for _ in range(3):
         await clock.advance(0.1)
-        made[0].step()
+        for actor in made:
+            actor.step()
     (capacity,) = server.objects("csistoragecapacities")
     assert (capacity["metadata"]["name"], capacity["capacity"]) == ("a", str(3 * GI))
     assert isinstance(provisioner, ExternalProvisioner)
