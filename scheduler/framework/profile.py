@@ -227,7 +227,8 @@ def _made_and_resolved(
             made[name] = _made(name, factory, config, handle)
     implements = {name: served_points(plugin) for name, plugin in made.items()}
     # Which points a plugin serves is unknown if it cannot be made: it has its own mistake, and gets no second one.
-    implements |= dict.fromkeys(wanted.keys() - made.keys(), frozenset(METHODS))
+    # The default queue sort stays, because the number of plugins at that point is checked.
+    implements |= dict.fromkeys(wanted.keys() - made.keys(), frozenset(METHODS) - {"queueSort"})
     implements.pop(ALWAYS_ON, None)
     installed = {name: implements.get(name, frozenset()) for name in registry if name != ALWAYS_ON}
     with collecting(errors):

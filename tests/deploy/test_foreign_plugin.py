@@ -53,11 +53,8 @@ def kubestow(*arguments: str, site: Path, cwd: Path) -> subprocess.CompletedProc
 def test_it_is_found(site: Path, page: Path) -> None:
     """At the two points that it has methods for, behind the built-in ones, with its weight."""
     ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
-    rows: dict[str, list[str]] = {}
-    point = ""
-    for cells in (line.split("│") for line in ended.stdout.splitlines() if line.startswith("│")):
-        point = cells[1].strip() or point  # a row of several lines names its point in the first of them
-        rows.setdefault(point, []).extend(cells[2].replace(",", " ").split())
+    lines = [line.split() for line in ended.stdout.splitlines() if line.startswith("  ")]
+    rows = {point: [name.removesuffix(",") for name in names] for point, *names in lines}
 
     assert (ended.returncode, ended.stderr) == (0, "")
     found = {point: name for point, names in rows.items() for name in names if "NodeGeneration" in name}
