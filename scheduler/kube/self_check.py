@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from scheduler.core.clock import Clock, done_within
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
@@ -76,6 +76,8 @@ class Finding:
     check: str
     problem: str
     is_needed: bool
+    is_unreachable: bool = False
+    """The API server could not be reached, which discovery logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class SelfCheck:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._has_asked = False
         """For everything: before discovery has answered, the rights to what it finds are not known."""
+        self._logged: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
 
     async def run(self) -> None:
@@ -256,7 +259,8 @@ class SelfCheck:
             try:
                 review = _REVIEW.decode(await self._transport.post(REVIEWS, question.body))
             except ApiError as error:
-                return self._unasked(question, error.message)
+                is_unreachable = isinstance(error, Unavailable) and not error.status
+                return self._unasked(question, error.message, is_unreachable=is_unreachable)
             except (msgspec.DecodeError, ValueError) as error:
                 return self._unasked(question, str(error))
         if not review.status.allowed:
@@ -265,14 +269,17 @@ class SelfCheck:
         self._granted.add(question)
         return None
 
-    def _unasked(self, question: _Question, why: str) -> Finding:
+    def _unasked(self, question: _Question, why: str, *, is_unreachable: bool = False) -> Finding:
         """What was denied stays so until the server says otherwise."""
         if question in self._denied:
             return question.missing
-        return Finding(PERMISSIONS, f"permissions could not be asked: {why}", is_needed=False)
+        return Finding(PERMISSIONS, f"permissions could not be asked: {why}", False, is_unreachable)
 
     def _conclude(self, found: tuple[Finding, ...]) -> None:
-        before, self.findings = self.findings, found
+        self.findings = found
+        if not self._discovery.answered.is_set():
+            found = tuple(finding for finding in found if not finding.is_unreachable)
+        before, self._logged = self._logged, found
         for finding in found:
             if finding not in before:
                 say = _log.error if finding.is_needed else _log.warning

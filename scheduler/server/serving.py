@@ -17,7 +17,7 @@ import structlog
 from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
 from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES, Lifetimes, Reviews
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.transport import HttpTransport
@@ -197,9 +197,14 @@ class _Https:
                     self._start_over()
                 said.forget("authority")
             except (ApiError, CertificateError) as error:
-                if said.is_new("authority", str(error)):
-                    _log.warning(f"the client CA in ConfigMap {_WHERE} is not known", error=str(error))
+                if not self._is_logged_elsewhere(error) and said.is_new("authority", str(error)):
+                    _log.warning(f"the client CA in ConfigMap {_WHERE} cannot be read", error=str(error))
             await self._clock.sleep(LOOKUP_EVERY_S)
+
+    def _is_logged_elsewhere(self, error: Exception) -> bool:
+        """Discovery and the informers log that the API server cannot be reached, unless another server is asked here."""
+        is_unreachable = isinstance(error, Unavailable) and not error.status
+        return is_unreachable and not self._secure.authentication_kubeconfig
 
     async def _serve(self) -> bool:
         return self._tls.serve(await asyncio.to_thread(self._certificates.newest, self._clock.wall()))

@@ -337,6 +337,22 @@ async def test_a_missing_permission_stays_missing_while_nobody_answers(log: Capt
         assert len(world.said()) == 1
 
 
+async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone(log: CapturingLogger) -> None:
+    """Until it has answered once; reviews that fail after that are news."""
+    away = Unavailable("cannot connect to 10.0.0.1:6443: Connection refused")
+    async with bench(log, core=away, trouble=away) as world:
+        await until(lambda: bool(world.problems()))
+        assert world.problems() == [
+            "permissions could not be asked: cannot connect to 10.0.0.1:6443: Connection refused"
+        ]
+        assert world.said() == []
+
+        world.server.by_path["/api/v1"] = serves("pods", "nodes")
+        await world.clock.advance(60)
+        await until(lambda: bool(world.said()))
+        assert [level for level, _ in world.said()] == ["warning"]
+
+
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
@@ -391,7 +407,7 @@ async def test_until_discovery_has_answered_nothing_is_known(log: CapturingLogge
     async with bench(log, core=Unavailable("connection refused")) as world:
         await world.clock.advance(5)
 
-        assert world.check.kinds_served() == "v1: connection refused"
+        assert world.check.kinds_served() == "connection refused"
         assert world.check.permissions() == "not asked yet"
         assert len(world.server.reviewed()) == 2
 
