@@ -47,14 +47,14 @@ _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 _READ_POD: Final = RbacRule("", "pods", "get")
 """How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
 _SUFFERS: Final[Mapping[RbacRule, str]] = {
-    _READ_POD: "a Binding whose answer is lost holds its place until the watch shows the pod",
-    **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
+    _READ_POD: "a Binding whose response is lost reserves its resources until the watch shows the pod",
+    **dict.fromkeys(EVICTION_RULES, "preemption evicts no pods"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
     **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
-    **dict(zip(SERVING_RULES, ("endpoints know no bearer tokens", "endpoints let in system:masters only"))),
-    **dict.fromkeys(CLIENT_CA_RULES, "endpoints know no client certificates"),
+    **dict(zip(SERVING_RULES, ("the endpoints accept no bearer tokens", "the endpoints admit only system:masters"))),
+    **dict.fromkeys(CLIENT_CA_RULES, "the endpoints accept no client certificates"),
     **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
-    **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
+    **dict.fromkeys(CLAIM_EVENT_RULES, "events of provisioners are not quoted when a volume takes long"),
 }
 _PLACES: Final[Mapping[RbacRule, tuple[str, str]]] = dict.fromkeys(
     CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME)
@@ -190,7 +190,7 @@ class SelfCheck:
     def kinds_served(self) -> str | None:
         """For /readyz: the kinds without which no pod can be bound."""
         if not self._discovery.answered.is_set():
-            return self._discovery.last_error or "not asked yet"
+            return self._discovery.last_error or "not checked yet"
         return self._wrong(KINDS_SERVED)
 
     def minor(self, check: str) -> str:
@@ -199,7 +199,7 @@ class SelfCheck:
 
     def _wrong(self, check: str) -> str | None:
         problems = "; ".join(f.problem for f in self.findings if f.check == check and f.is_needed)
-        return problems or (None if self._has_asked else "not asked yet")
+        return problems or (None if self._has_asked else "not checked yet")
 
     # -- what is missing ---------------------------------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ class SelfCheck:
         """What was denied stays so until the server says otherwise."""
         if question in self._denied:
             return question.missing
-        return Finding(PERMISSIONS, f"permissions could not be asked: {why}", False, is_unreachable)
+        return Finding(PERMISSIONS, f"permissions could not be checked: {why}", False, is_unreachable)
 
     def _conclude(self, found: tuple[Finding, ...]) -> None:
         self.findings = found
@@ -286,4 +286,4 @@ class SelfCheck:
                 say("self-check", check=finding.check, problem=finding.problem)
         for finding in before:
             if finding not in found:
-                _log.info("self-check: no longer so", check=finding.check, problem=finding.problem)
+                _log.info("self-check: resolved", check=finding.check, problem=finding.problem)
