@@ -8,17 +8,29 @@ Upstream: cmd/kube-scheduler/app/options/options.go Options
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from scheduler import __version__
 from scheduler.cli.command_parser import CommandParser
+from scheduler.cli.flag_values import (
+    MergeGates,
+    address,
+    boolean,
+    burst,
+    cipher_suites,
+    duration,
+    feature_gates,
+    non_empty,
+    paths,
+    port,
+    positive_duration,
+    rate,
+    validation_level,
+)
 from scheduler.cli.upstream_flags import add_upstream_flags
-from scheduler.config.document import format_duration, parse_duration_s
-from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
+from scheduler.config.types import ALWAYS_ALLOWED, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 
 ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""
@@ -91,7 +103,7 @@ def parser() -> CommandParser:
         "[flags] FILE...",
         _EXIT_CODES_OF_CHECK,
     )
-    check.add_argument("files", type=_word, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
+    check.add_argument("files", type=non_empty, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
     _allow_default_scheduler(check)
     completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
@@ -147,18 +159,18 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         " the pod, $KUBECONFIG, ~/.kube/config)",
     )
     add("--master", metavar="URL", default="", help="address of the API server; overrides the one in the kubeconfig")
-    add("--kube-api-qps", type=_rate, metavar="N", help="requests per second; negative: unlimited")
-    add("--kube-api-burst", type=_burst, metavar="N", help="number of requests that may exceed --kube-api-qps at once")
+    add("--kube-api-qps", type=rate, metavar="N", help="requests per second; negative: unlimited")
+    add("--kube-api-burst", type=burst, metavar="N", help="number of requests that may exceed --kube-api-qps at once")
     add(
         "--pod-max-in-unschedulable-pods-duration",
-        type=_duration,
+        type=duration,
         default=300.0,
         metavar="DURATION",
         help="an unschedulable pod is retried after this time, even without an event (default 5m0s)",
     )
     add(
         "--drain-timeout",
-        type=_duration,
+        type=duration,
         default=30.0,
         metavar="DURATION",
         help="time that running bindings and evictions may take after SIGTERM (default 30s)",
@@ -172,7 +184,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     add(
         "--scheduler-profiles",
-        type=_bool,
+        type=boolean,
         nargs="?",
         const=True,
         default=True,
@@ -181,7 +193,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     add(
         "--force",
-        type=_bool,
+        type=boolean,
         nargs="?",
         const=True,
         default=False,
@@ -191,8 +203,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults to FILE, and exit")
     add(
         "--feature-gates",
-        action=_Gates,
-        type=_gates,
+        action=MergeGates,
+        type=feature_gates,
         default={},
         metavar="NAME=BOOL,...",
         help="kube-scheduler's feature gates; may be repeated",
@@ -224,21 +236,21 @@ def _add_serving(run: argparse.ArgumentParser) -> None:
     add = run.add_argument_group("serving").add_argument
     add(
         "--secure-port",
-        type=_port,
+        type=port,
         default=DEFAULT_PORT,
         metavar="PORT",
         help=f"port of the HTTPS server; 0: no HTTPS server (default {DEFAULT_PORT})",
     )
     add(
         "--bind-address",
-        type=_address,
+        type=address,
         default=EVERYWHERE,
         metavar="IP",
         help="IP address of the HTTPS server (default 0.0.0.0: all addresses of the host)",
     )
     add(
         "--permit-port-sharing",
-        type=_bool,
+        type=boolean,
         nargs="?",
         const=True,
         default=False,
@@ -267,14 +279,14 @@ def _add_serving(run: argparse.ArgumentParser) -> None:
     )
     add(
         "--tls-cipher-suites",
-        type=_cipher_suites,
+        type=cipher_suites,
         default=(),
         metavar="SUITE,...",
         help="cipher suites for TLS 1.2, by Go's names; those of TLS 1.3 are always on (default: OpenSSL's)",
     )
     add(
         "--plain-port",
-        type=_port,
+        type=port,
         default=0,
         metavar="PORT",
         help="port for all endpoints on 127.0.0.1 by HTTP, without authentication; 0: no such port (default 0)",
@@ -300,16 +312,16 @@ def _add_authentication(run: argparse.ArgumentParser) -> None:
         ("authentication-skip-lookup", False, "do not read the client CA from the cluster (default false)"),
         ("authentication-tolerate-lookup-failure", True, "start even if the client CA cannot be read (default true)"),
     ):
-        add(f"--{name}", type=_bool, nargs="?", const=True, default=default, metavar="BOOL", help=text)
+        add(f"--{name}", type=boolean, nargs="?", const=True, default=default, metavar="BOOL", help=text)
     for name, text in (
         ("authentication-token-webhook-cache-ttl", "time for which the result of a TokenReview is cached"),
         ("authorization-webhook-cache-authorized-ttl", "time for which a granted SubjectAccessReview is cached"),
         ("authorization-webhook-cache-unauthorized-ttl", "time for which a denied SubjectAccessReview is cached"),
     ):
-        add(f"--{name}", type=_duration, default=10.0, metavar="DURATION", help=f"{text} (default 10s)")
+        add(f"--{name}", type=duration, default=10.0, metavar="DURATION", help=f"{text} (default 10s)")
     add(
         "--authorization-always-allow-paths",
-        type=_paths,
+        type=paths,
         default=ALWAYS_ALLOWED,
         metavar="PATH,...",
         help="paths that need no authorization; a * at the end matches every rest"
@@ -322,7 +334,7 @@ def _add_election(run: argparse.ArgumentParser) -> None:
     add(
         "--leader-elect",
         dest=f"{ELECTION}leaderElect",
-        type=_bool,
+        type=boolean,
         nargs="?",
         const=True,
         metavar="BOOL",
@@ -341,13 +353,13 @@ def _add_election(run: argparse.ArgumentParser) -> None:
         ),
         ("retry-period", "retryPeriod", "time between two attempts to acquire or renew the Lease (default 2s)"),
     ):
-        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=_some_time, metavar="DURATION", help=text)
+        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=positive_duration, metavar="DURATION", help=text)
     for name, field, text in (
         ("resource-lock", "resourceLock", "kind of the lock; leases is the only one (default leases)"),
         ("resource-name", "resourceName", "name of the Lease (default kubestow)"),
         ("resource-namespace", "resourceNamespace", "namespace of the Lease (default kube-system)"),
     ):
-        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=_word, metavar="NAME", help=text)
+        add(f"--leader-elect-{name}", dest=f"{ELECTION}{field}", type=non_empty, metavar="NAME", help=text)
 
 
 def _add_simulate(simulate: argparse.ArgumentParser) -> None:
@@ -362,7 +374,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     add("-R", "--recursive", action="store_true", help="read directories recursively")
     add(
         "--validate",
-        type=_validate,
+        type=validation_level,
         nargs="?",
         const="strict",
         default="strict",
@@ -380,7 +392,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     )
     add(
         "--timeout",
-        type=_duration,
+        type=duration,
         default=120.0,
         metavar="DURATION",
         help="end the simulation after this time (default 2m0s)",
@@ -401,129 +413,10 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
 def _allow_default_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-default-scheduler",
-        type=_bool,
+        type=boolean,
         nargs="?",
         const=True,
         default=False,
         metavar="BOOL",
         help="accept a profile named default-scheduler; only for clusters without kube-scheduler (default false)",
     )
-
-
-def _bool(text: str) -> bool:
-    """Parse what Go's strconv.ParseBool accepts."""
-    if text in {"1", "t", "T", "true", "TRUE", "True"}:
-        return True
-    if text in {"0", "f", "F", "false", "FALSE", "False"}:
-        return False
-    raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
-
-
-def _validate(text: str) -> str:
-    """kubectl's levels; a boolean stands for the first or the last."""
-    if text in {"strict", "warn", "ignore"}:
-        return text
-    try:
-        return "strict" if _bool(text) else "ignore"
-    except argparse.ArgumentTypeError:
-        message = f"must be strict, warn or ignore, got {text!r}; the value follows a =, as in --validate=warn"
-        raise argparse.ArgumentTypeError(message) from None
-
-
-def _duration(text: str) -> float:
-    """Parse a Go duration or plain seconds."""
-    try:
-        seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}, got {text!r}") from None
-    if seconds < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
-    return seconds
-
-
-def _rate(text: str) -> float:
-    """Parse requests per second; negative means unlimited."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if not math.isfinite(rate):
-        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
-    return rate
-
-
-def _burst(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a number, 0 or above, got {text!r}")
-    return int(text)
-
-
-def _some_time(text: str) -> str:
-    """Return a positive duration in Go's form."""
-    seconds = _duration(text)
-    if not seconds:
-        raise argparse.ArgumentTypeError("must be greater than zero")
-    return format_duration(seconds)
-
-
-def _word(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"must be 0..65535, got {text!r}")
-    return int(text)
-
-
-def _address(text: str) -> str:
-    """Parse an IP address; an empty text means all addresses, as in kube-scheduler."""
-    try:
-        return str(ipaddress.ip_address(text or EVERYWHERE))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be an IP address, got {text!r}") from None
-
-
-def _paths(text: str) -> tuple[str, ...]:
-    paths = tuple(f"/{path.removeprefix('/')}" for path in text.split(",")) if text else ()
-    for path in paths:
-        if "*" in path[:-1]:
-            raise argparse.ArgumentTypeError(f"only trailing * allowed in {path!r}")
-    return paths
-
-
-def _cipher_suites(text: str) -> tuple[str, ...]:
-    names = tuple(filter(None, text.split(",")))
-    for name in names:
-        if name not in CIPHER_SUITES:
-            raise argparse.ArgumentTypeError(f"{name} is not accepted, expected some of {', '.join(CIPHER_SUITES)}")
-    return names
-
-
-def _gates(text: str) -> dict[str, bool]:
-    """Parse `NAME=BOOL,...`; the component `kube:` before a name may be left out, as in kube-scheduler."""
-    gates = {}
-    for part in filter(None, text.split(",")):
-        name, found, value = part.partition("=")
-        if not found:
-            raise argparse.ArgumentTypeError(f"must be NAME=true or NAME=false, got {part!r}")
-        component, _, gate = name.strip().rpartition(":")
-        if component not in {"", "kube"}:
-            raise argparse.ArgumentTypeError(f"component not registered: {component}")
-        gates[gate] = _bool(value.strip())
-    return gates
-
-
-class _Gates(argparse.Action):
-    """Merge repeated flags; the last value of a gate wins."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        setattr(namespace, self.dest, {**getattr(namespace, self.dest), **values})

@@ -119,7 +119,9 @@ class Daemon:
         self._is_composed = True
         profiles = self.decisions.profiles
         kinds = kinds_read(profiles.values(), self._options)
-        self._discovery = Discovery(transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)])
+        self._discovery = Discovery(
+            transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)], server=settings.server
+        )
         self.mirrors = Mirrors(kinds, self._discovery, self._clock)
         election = self._options.config.leader_election
         lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None

@@ -1,4 +1,4 @@
-"""What a daemon lets be seen of itself: gauges of its parts, its health, its configuration, its insides.
+"""The daemon's own state: gauges of its parts, health checks, configuration and debug pages.
 
 Only wires things together: paths and formats are those of `server.endpoints`, names of metrics those of `metrics.metrics`.
 """
@@ -29,12 +29,12 @@ PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
 BINDINGS: Final = "bindings"
 HEARTBEAT_S: Final = 60.0
-"""/livez fails when the loop has not come around for this long."""
+"""/livez fails when the scheduling loop has made no progress for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Introspection:
-    """The parts of one daemon that are looked at."""
+    """The parts of one daemon whose state is shown."""
 
     options: RunOptions
     decisions: Decisions
@@ -46,13 +46,13 @@ class Introspection:
     clock: Clock
     throttle: Throttle
     is_synced: Callable[[], bool]
-    """Whether the first picture is complete."""
+    """Whether the informers are synced and the cache has their objects."""
     is_stopping: Callable[[], bool]
     shell: Shell
     errors: UnforeseenErrors
 
     def bind_metrics(self) -> None:
-        """Let a scrape read the parts. Once."""
+        """Connect the gauges to the parts. Call once."""
         decisions, shown = self.decisions, self.metrics.sources
         cluster, queue, binder = decisions.cluster, decisions.queue, decisions.binder
         reservations, stats = cluster.volumes.reservations, self.recorder.stats
@@ -77,7 +77,7 @@ class Introspection:
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
 
     def sources(self) -> EndpointSources:
-        """For the endpoints."""
+        """Return the sources of the endpoints."""
         decisions = self.decisions
         return EndpointSources(
             livez=lambda: {"scheduling-loop": self._heartbeat, **self.leadership.livez()},
@@ -92,7 +92,7 @@ class Introspection:
         )
 
     def _readyz(self) -> Checks:
-        """Made anew for each request: a change of profiles may bring kinds that were not mirrored before."""
+        """Return the checks. They are built for each request, because a change of profiles can add kinds."""
         mirrored = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
         return {
             **mirrored,
@@ -102,33 +102,40 @@ class Introspection:
             PROFILES: self._profiles,
             UNFORESEEN: lambda: self.errors.down() or Remark(self.errors.recent()) or None,
             BINDINGS: lambda: Remark(self.decisions.binder.remark()) or None,
-            "sched-handler-sync": lambda: None if self.is_synced() else "the first picture is not complete",
+            "sched-handler-sync": self._handlers_synced,
             "shutdown": lambda: "shutting down" if self.is_stopping() else None,
         }
 
     def _configz(self) -> object:
-        """What is in force now."""
+        """Return the configuration in force."""
         resolved = {name: profile.resolved for name, profile in self.decisions.profiles.items()}
         return to_document(self.decisions.reloading.configuration, resolved=resolved)
 
     def _profiles(self) -> Remark | None:
-        """What keeps SchedulerProfiles from being in force; no pod waits for that."""
+        """Return why SchedulerProfiles are not in force. This does not affect readiness."""
         wrong = filter(None, (self.shell.remark(), *self.decisions.reloading.remarks()))
         return Remark("; ".join(wrong)) or None
 
     def _synced(self) -> Mapping[str, int]:
-        """Nothing is mirrored, and nothing amiss, on a standby that waits for its turn to begin with that."""
+        """Return the sync state by kind; empty on a standby that fills its cache only once it leads."""
         waits = self.options.config.delay_cache_until_active and not self.leadership.begun.is_set()
         return {} if waits else self.mirrors.synced()
+
+    def _handlers_synced(self) -> str | None:
+        """Return what the cache still lacks, by kind."""
+        if self.is_synced():
+            return None
+        missing = sorted(kind for kind, is_synced in self._synced().items() if not is_synced)
+        return f"informers are not synced: {', '.join(missing)}" if missing else "the cache is not filled yet"
 
     def _heartbeat(self) -> str | None:
         silent_s = self.clock.now() - self.decisions.loop.beat
         if self.is_synced() and silent_s > HEARTBEAT_S:
-            return f"the scheduling loop has not come around for {silent_s:.0f} s"
+            return f"the scheduling loop has made no progress for {silent_s:.0f} s"
         return None
 
     def _with_minor(self, check: Check, name: str) -> Check:
-        """What is missing and does not matter for readiness is told as well."""
+        """Add what is missing without an effect on readiness."""
         return lambda: check() or Remark(self.self_check.minor(name)) or None
 
     def _kind_lag(self, kind: str) -> str | None:

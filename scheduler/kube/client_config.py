@@ -29,10 +29,12 @@ import asyncio
 import contextlib
 import ipaddress
 import json
+import logging
 import os
 import pathlib
 import signal
 import ssl
+import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -363,6 +365,7 @@ class _Kubeconfig(_Source):
         from kubernetes_asyncio.config.openid import OpenIDRequestor
 
         super().__init__()
+        kube_config.logger.addFilter(_RAISED_ANYWAY)
         kube_config.ExecProvider = _Plugin  # type: ignore[assignment, attr-defined]
         OpenIDRequestor._get_connector = _trusting  # type: ignore[assignment, method-assign]  # noqa: SLF001 (there is no other way in)
         self.name = f"kubeconfig {path}"
@@ -377,7 +380,10 @@ class _Kubeconfig(_Source):
             self._loader.__dict__.pop("exec_plugin_expiry", None)
         elif self._runs_plugin_without_expiry():
             return
-        await self._loader.load_and_set(self._configuration)
+        try:
+            await self._loader.load_and_set(self._configuration)
+        except CredentialPluginError as error:
+            raise CredentialPluginError(f'user "{self._loader.current_context["context"]["user"]}": {error}') from error
 
     def _made(self) -> Any:
         """What an issuer renews is written back where it may be: the old one may be of no use any more."""
@@ -395,6 +401,16 @@ class _Kubeconfig(_Source):
     def _runs_plugin_without_expiry(self) -> bool:
         """Such a plugin's answer is good until it is refused, as in client-go."""
         return "exec" in self._user() and not hasattr(self._loader, "exec_plugin_expiry")
+
+
+class _RaisedAnyway(logging.Filter):
+    """Drops what the library logs about an error that it also raises: the caller reports it once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return sys.exc_info()[0] is None
+
+
+_RAISED_ANYWAY: Final = _RaisedAnyway()
 
 
 class _Plugin:

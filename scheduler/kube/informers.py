@@ -143,7 +143,7 @@ class Mirrors:
         if reflector is None:
             if self._discovery.answered.is_set() and kind not in NEEDED:
                 return MirrorLag(LACKING[kind], False) if kind in LACKING else None  # nothing to mirror
-            unknown = f"the server does not serve {kind}, as far as is known"
+            unknown = f"discovery has not found {kind}"
             return MirrorLag(self._discovery.last_error or unknown, True)
         stats, is_synced = reflector.stats, reflector.synced.is_set()
         if stats.absent and kind not in NEEDED:

@@ -347,6 +347,7 @@ def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
 
 
 _UNANSWERED_S: Final = 10.0
+_LOG_AGAIN_S: Final = 60.0
 
 
 class _Resource(msgspec.Struct):
@@ -363,8 +364,16 @@ _RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
 class Unanswered(Exception):
     """Some group versions could not be asked; what depends on them is neither served nor absent yet."""
 
-    def __init__(self, failed: Mapping[str, str], served: Mapping[str, ServedKind | None]) -> None:
-        super().__init__("; ".join(f"{group_version}: {why}" for group_version, why in failed.items()))
+    def __init__(
+        self, failed: Mapping[str, str], served: Mapping[str, ServedKind | None], *, is_total: bool = False
+    ) -> None:
+        """`is_total`: no group version answered. A cause that they share is said once, without their names."""
+        causes: dict[str, list[str]] = {}
+        for group_version, why in failed.items():
+            causes.setdefault(why, []).append(group_version)
+        self.is_total = is_total and len(causes) == 1
+        named = (f"{', '.join(group_versions)}: {why}" for why, group_versions in causes.items())
+        super().__init__(next(iter(causes)) if self.is_total else "; ".join(named))
         self.failed = failed
         self.served = served
 
@@ -392,7 +401,7 @@ async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW
             served[spec.name] = None
     failed = {group_version: found for group_version, found in plurals.items() if isinstance(found, str)}
     if failed:
-        raise Unanswered(failed, served)
+        raise Unanswered(failed, served, is_total=len(failed) == len(wanted))
     return served
 
 
@@ -406,11 +415,16 @@ class Discovery:
         *,
         kinds: Iterable[KindSpec] = WATCHED_NOW,
         again_s: float = 60.0,
+        server: str = "",
     ) -> None:
+        """`server` is the URL that log lines name."""
         self._transport = transport
         self._clock = clock
         self._missing = {spec.name: spec for spec in kinds}
         self._again_s = again_s
+        self._server = server
+        self._logged_at_s = 0.0
+        self._logged = ""
         self._is_running = False
         self.served: dict[str, ServedKind] = {}
         self.answered = asyncio.Event()
@@ -466,16 +480,27 @@ class Discovery:
         found: Mapping[str, ServedKind | None]
         try:
             found = await discover(self._transport, self._missing.values())
-            self.last_error = ""
+            if self._logged:
+                _log.info("the API server answers again", server=self._server)
+            self.last_error = self._logged = ""
         except Unanswered as why:
             found = why.served
             self.last_error = str(why)
-            _log.warning("API discovery is incomplete", error=self.last_error)
+            self._log_failure(why)
         for name, served in found.items():
             if served is not None:
                 self.served[name] = served
                 on_served(self._missing.pop(name), served)
         return not self.last_error
+
+    def _log_failure(self, why: Unanswered) -> None:
+        """Log a new cause at once, and the same one once a minute."""
+        now_s = self._clock.now()
+        if self._logged == str(why) and now_s - self._logged_at_s < _LOG_AGAIN_S:
+            return
+        self._logged, self._logged_at_s = str(why), now_s
+        event = "the API server does not answer" if why.is_total else "API discovery is incomplete"
+        _log.warning(event, server=self._server, error=str(why))
 
 
 async def _plurals(transport: Transport, group_version: str) -> frozenset[str] | str:

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from scheduler.core.clock import Clock, done_within
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
@@ -47,14 +47,14 @@ _NEEDED_WRITES: Final = frozenset({"pods/binding"})
 _READ_POD: Final = RbacRule("", "pods", "get")
 """How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
 _SUFFERS: Final[Mapping[RbacRule, str]] = {
-    _READ_POD: "a Binding whose answer is lost holds its place until the watch shows the pod",
-    **dict.fromkeys(EVICTION_RULES, "preemption evicts nobody"),
+    _READ_POD: "a Binding whose response is lost reserves its resources until the watch shows the pod",
+    **dict.fromkeys(EVICTION_RULES, "preemption evicts no pods"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
     **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
-    **dict(zip(SERVING_RULES, ("endpoints know no bearer tokens", "endpoints let in system:masters only"))),
-    **dict.fromkeys(CLIENT_CA_RULES, "endpoints know no client certificates"),
+    **dict(zip(SERVING_RULES, ("the endpoints accept no bearer tokens", "the endpoints admit only system:masters"))),
+    **dict.fromkeys(CLIENT_CA_RULES, "the endpoints accept no client certificates"),
     **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
-    **dict.fromkeys(CLAIM_EVENT_RULES, "what a provisioner says is not quoted when a volume takes long"),
+    **dict.fromkeys(CLAIM_EVENT_RULES, "events of provisioners are not quoted when a volume takes long"),
 }
 _PLACES: Final[Mapping[RbacRule, tuple[str, str]]] = dict.fromkeys(
     CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME)
@@ -76,6 +76,8 @@ class Finding:
     check: str
     problem: str
     is_needed: bool
+    is_unreachable: bool = False
+    """The API server could not be reached, which discovery logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class SelfCheck:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._has_asked = False
         """For everything: before discovery has answered, the rights to what it finds are not known."""
+        self._logged: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
 
     async def run(self) -> None:
@@ -187,7 +190,7 @@ class SelfCheck:
     def kinds_served(self) -> str | None:
         """For /readyz: the kinds without which no pod can be bound."""
         if not self._discovery.answered.is_set():
-            return self._discovery.last_error or "not asked yet"
+            return self._discovery.last_error or "not checked yet"
         return self._wrong(KINDS_SERVED)
 
     def minor(self, check: str) -> str:
@@ -196,7 +199,7 @@ class SelfCheck:
 
     def _wrong(self, check: str) -> str | None:
         problems = "; ".join(f.problem for f in self.findings if f.check == check and f.is_needed)
-        return problems or (None if self._has_asked else "not asked yet")
+        return problems or (None if self._has_asked else "not checked yet")
 
     # -- what is missing ---------------------------------------------------------------------------------------------
 
@@ -256,7 +259,8 @@ class SelfCheck:
             try:
                 review = _REVIEW.decode(await self._transport.post(REVIEWS, question.body))
             except ApiError as error:
-                return self._unasked(question, error.message)
+                is_unreachable = isinstance(error, Unavailable) and not error.status
+                return self._unasked(question, error.message, is_unreachable=is_unreachable)
             except (msgspec.DecodeError, ValueError) as error:
                 return self._unasked(question, str(error))
         if not review.status.allowed:
@@ -265,18 +269,21 @@ class SelfCheck:
         self._granted.add(question)
         return None
 
-    def _unasked(self, question: _Question, why: str) -> Finding:
+    def _unasked(self, question: _Question, why: str, *, is_unreachable: bool = False) -> Finding:
         """What was denied stays so until the server says otherwise."""
         if question in self._denied:
             return question.missing
-        return Finding(PERMISSIONS, f"permissions could not be asked: {why}", is_needed=False)
+        return Finding(PERMISSIONS, f"permissions could not be checked: {why}", False, is_unreachable)
 
     def _conclude(self, found: tuple[Finding, ...]) -> None:
-        before, self.findings = self.findings, found
+        self.findings = found
+        if not self._discovery.answered.is_set():
+            found = tuple(finding for finding in found if not finding.is_unreachable)
+        before, self._logged = self._logged, found
         for finding in found:
             if finding not in before:
                 say = _log.error if finding.is_needed else _log.warning
                 say("self-check", check=finding.check, problem=finding.problem)
         for finding in before:
             if finding not in found:
-                _log.info("self-check: no longer so", check=finding.check, problem=finding.problem)
+                _log.info("self-check: resolved", check=finding.check, problem=finding.problem)

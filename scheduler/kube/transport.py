@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
@@ -358,7 +359,8 @@ def _text(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
         error, aiohttp.ClientConnectorCertificateError
     ):  # its own text shows where our TLS context is in memory
-        return f"cannot connect to {error.host}:{error.port}: {error.strerror or error.os_error}"
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error.os_error
+        return f"cannot connect to {error.host}:{error.port}: {why}"
     return str(error) or type(error).__name__
 
 

@@ -108,7 +108,9 @@ class RequestGate:
     def _complain(self, error: ApiError) -> None:
         """Once per text: anybody can make us ask as often as he likes."""
         if error.message != self._complaint:
-            _log.warning("callers of the endpoints cannot be looked up", error=error.message)
+            _log.warning(
+                "TokenReview or SubjectAccessReview failed; callers of the endpoints are refused", error=error.message
+            )
         self._complaint = error.message
 
 

@@ -76,7 +76,9 @@ class EndpointSources:
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     sample: Callable[[], None] = field(default=lambda: None)
-    on_error: Callable[[Exception], None] = field(default=lambda error: _log.error("a page failed", exc_info=error))
+    on_error: Callable[[Exception], None] = field(
+        default=lambda error: _log.error("an endpoint failed", exc_info=error)
+    )
     """Called with what no page expects; the text is not for whoever asked."""
 
 
@@ -158,7 +160,7 @@ class Endpoints:
             response.headers["Allow"] = ", ".join(_METHODS)
             return _last(response)
         if request.body_exists:
-            return _last(_text("413 no body is expected\n", status=413))
+            return _last(_text("413 a request must not have a body\n", status=413))
         path = request.raw_path.partition("?")[0]
         if not _PLAIN_PATH.fullmatch(path):
             return _not_found()
@@ -239,7 +241,7 @@ class Endpoints:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         shown = self._sources.debug_pod(key)
         if shown is None:
-            return _text(f"nothing is remembered of pod {key}\n", status=404)
+            return _text(f"no decision is recorded for pod {key}\n", status=404)
         return _json(shown)
 
 
@@ -285,7 +287,7 @@ class _Health:
             return check()
         except Exception as error:  # noqa: BLE001 (one check must not hide the others)
             self._on_error(error)
-            return f"the check itself failed: {type(error).__name__}"
+            return f"the check raised {type(error).__name__}"
 
 
 def _is_wrong(answer: str | None) -> bool:

@@ -248,7 +248,7 @@ class Listener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:  # no descriptor is left, as a rule
-                _log.warning("no connection can be accepted", error=error.strerror or str(error))
+                _log.warning("connections cannot be accepted", error=error.strerror or str(error))
                 await asyncio.sleep(_TROUBLE_S)
                 continue
             self._admit(accepted)
@@ -272,7 +272,7 @@ class Listener:
         try:
             await loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, **secured)
         except (OSError, ssl.SSLError, TimeoutError) as error:  # said by whoever tried; we have seen stranger things
-            _log.debug("no connection was made", error=str(error) or type(error).__name__)
+            _log.debug("a connection failed before its first request", error=str(error) or type(error).__name__)
             self.left(connection)
         except asyncio.CancelledError:
             self.left(connection)

@@ -17,7 +17,7 @@ import structlog
 from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
 from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES, Lifetimes, Reviews
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.transport import HttpTransport
@@ -173,19 +173,21 @@ class _Https:
             await self._clock.sleep(FILES_EVERY_S)
             try:
                 if await self._serve():
-                    _log.info("serving with a new certificate")
+                    _log.info("the serving certificate was reloaded")
                 said.forget("certificate")
             except CertificateError as error:
                 if said.is_new("certificate", str(error)):
-                    _log.warning("the new certificate cannot be used", error=str(error))
+                    _log.warning(
+                        "the new serving certificate cannot be loaded; the previous one stays in use", error=str(error)
+                    )
             try:
                 if self._secure.client_ca_file and await self._trust_file():
-                    _log.info("other client certificates count")
+                    _log.info("the client CA was reloaded")
                     self._start_over()
                 said.forget("authority")
             except CertificateError as error:
                 if said.is_new("authority", str(error)):
-                    _log.warning("the new client CA cannot be used", error=str(error))
+                    _log.warning("the new client CA cannot be loaded; the previous one stays in use", error=str(error))
 
     async def _look_up(self) -> None:
         """A token is enough for most who ask: without it there is less, not nothing."""
@@ -193,13 +195,18 @@ class _Https:
         while True:
             try:
                 if self._tls.trust(await self.reviews.client_ca()):
-                    _log.info("client certificates count as the cluster says")
+                    _log.info("the client CA of the cluster is in use")
                     self._start_over()
                 said.forget("authority")
             except (ApiError, CertificateError) as error:
-                if said.is_new("authority", str(error)):
-                    _log.warning(f"the client CA in ConfigMap {_WHERE} is not known", error=str(error))
+                if not self._is_logged_elsewhere(error) and said.is_new("authority", str(error)):
+                    _log.warning(f"the client CA in ConfigMap {_WHERE} cannot be read", error=str(error))
             await self._clock.sleep(LOOKUP_EVERY_S)
+
+    def _is_logged_elsewhere(self, error: Exception) -> bool:
+        """Discovery and the informers log that the API server cannot be reached, unless another server is asked here."""
+        is_unreachable = isinstance(error, Unavailable) and not error.status
+        return is_unreachable and not self._secure.authentication_kubeconfig
 
     async def _serve(self) -> bool:
         return self._tls.serve(await asyncio.to_thread(self._certificates.newest, self._clock.wall()))
@@ -208,7 +215,7 @@ class _Https:
         path = self._secure.client_ca_file
         text = (await asyncio.to_thread(read_file, path)).decode(errors="replace")
         if "CERTIFICATE" not in text:  # an empty file names nobody by mistake rather than by intent
-            raise CertificateError(f"{path}: has no certificate")
+            raise CertificateError(f"{path}: contains no certificate")
         return self._tls.trust(text)
 
 

@@ -401,7 +401,7 @@ def without(chart: Rendered, group: str, resource: str, verb: str) -> Rendered:
         pytest.param(
             "resource.k8s.io", "resourceclaims/binding", "patch", "patch resourceclaims/binding", True, id="devices"
         ),
-        pytest.param("", "pods", "delete", "delete pods: preemption evicts nobody", True, id="nobody is evicted"),
+        pytest.param("", "pods", "delete", "delete pods: preemption evicts no pods", True, id="nobody is evicted"),
     ],
 )
 async def test_a_right_that_is_missing_is_named(

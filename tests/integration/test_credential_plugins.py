@@ -167,12 +167,13 @@ async def test_what_a_plugin_does_wrong_is_said_with_its_name(tmp_path, script, 
         ),
     ],
 )
-async def test_a_plugin_that_is_not_installed_is_named(tmp_path, hint, advice):
-    """What to do is in the kubeconfig, if its author knew."""
+async def test_a_plugin_that_is_not_installed_is_named(tmp_path, hint, advice, caplog):
+    """The error names the kubeconfig, the user and the command, and quotes installHint. The library does not log it too."""
     missing = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cloud-auth-plugin", **hint}
     path = kubeconfig(tmp_path / "config", {"exec": missing})
 
     with pytest.raises(SettingsError) as raised:
         await load_settings(path)
 
-    assert str(raised.value) == f"kubeconfig {path}: exec: cannot run 'cloud-auth-plugin': {advice}"
+    assert str(raised.value) == f"kubeconfig {path}: user \"u\": exec: cannot run 'cloud-auth-plugin': {advice}"
+    assert caplog.records == []

@@ -84,8 +84,8 @@ async def test_endpoints_tell_the_state() -> None:
         assert '"scheduled"' in await text(http, "/debug/pod/default/fits")
 
 
-async def test_221_not_ready_until_the_first_picture_is_complete(clock: HastyClock) -> None:
-    """/readyz fails and names the check while the pod list is refused; nothing is scheduled meanwhile."""
+async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -> None:
+    """/readyz fails and names the kind while the pod list is refused; no pod is scheduled."""
     server = ApiServer(clock=clock)
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))
@@ -93,12 +93,15 @@ async def test_221_not_ready_until_the_first_picture_is_complete(clock: HastyClo
         rig(server, clock=clock) as world,
         aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http,
     ):
-        await until(lambda: bool(world.daemon.mirrors.reflectors.get("Pod")), lambda: "not started")
+        await until(
+            lambda: [kind for kind, is_synced in world.daemon.mirrors.synced().items() if not is_synced] == ["Pod"],
+            lambda: str(world.daemon.mirrors.synced()),
+        )
         async with http.get("/readyz") as answer:
             body = await answer.text()
 
         assert answer.status == 500
-        assert "sched-handler-sync" in body
+        assert "[-]sched-handler-sync failed: informers are not synced: Pod\n" in body
         world.node("n1")
         world.server.forbidden.clear()
         world.pod("p")

@@ -26,7 +26,7 @@ async def test_rights_are_asked_for_where_devices_are_allocated(is_enabled: bool
         daemon = Daemon(options(server.url, **profiles))
         try:
             await daemon.start()
-            await until(lambda: daemon._check.kinds_served() is None, lambda: "not asked yet")
+            await until(lambda: daemon._check.kinds_served() is None, lambda: "not checked yet")
             missing = daemon._check.minor(PERMISSIONS)
         finally:
             await daemon.stop()

@@ -182,7 +182,7 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
         assert world.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
         assert (await readyz(world, "informer-sync-resourceclaims"))[1] == "[+]informer-sync-resourceclaims ok"
         assert deciding.hits == 3
-        missing = "missing permission: delete pods: preemption evicts nobody"
+        missing = "missing permission: delete pods: preemption evicts no pods"
         await until(
             lambda: missing in world.daemon._check.minor("permissions"), lambda: str(world.daemon._check.findings)
         )

@@ -91,7 +91,7 @@ async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogge
 
         ((level, problem),) = problems(log)
         assert level == "warning"
-        assert problem.startswith("permissions could not be asked: ")
+        assert problem.startswith("permissions could not be checked: ")
 
 
 async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_ready(
@@ -155,7 +155,7 @@ async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: Capt
     """Ready; the pod stays pending and says so; given later, it preempts."""
     server = ApiServer(clock=clock)
     server.forbidden.add(("delete", "pods"))
-    text = "missing permission: delete pods: preemption evicts nobody"
+    text = "missing permission: delete pods: preemption evicts no pods"
     async with checked(server, clock) as (world, http), Kubelet(server, clock=clock):
         await answered(http, 200, f"[+]permissions ok ({text})")
         world.node("n1", cpu="2")

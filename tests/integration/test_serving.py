@@ -210,7 +210,9 @@ async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
         await until(lambda: sum(e.request.resource == "configmaps" for e in server.log) > 3, lambda: "not looked up")
         assert [call.method_name for call in log.calls] == ["warning"]
         assert (await world.get("/metrics", token="ann's"))[0] == 200
-        missing = "missing permission: get configmaps in namespace kube-system: endpoints know no client certificates"
+        missing = (
+            "missing permission: get configmaps in namespace kube-system: the endpoints accept no client certificates"
+        )
         await until(lambda: missing in str(world.rig.daemon._check.findings), lambda: str(log.calls))
     with pytest.raises(LookupFailed, match=r"kube-system/extension-apiserver-authentication: .*forbidden"):
         async with served(SecureServing(tolerates_lookup_failure=False), server=server):
@@ -324,9 +326,9 @@ async def test_the_rights_that_are_asked_for() -> None:
         daemon = world.rig.daemon
         await until(lambda: len(daemon._check.findings) == 2, lambda: str(daemon._check.findings))
         tokens, access = (finding.problem.removeprefix("missing permission: ") for finding in daemon._check.findings)
-        assert tokens == "create tokenreviews in group authentication.k8s.io: endpoints know no bearer tokens"
+        assert tokens == "create tokenreviews in group authentication.k8s.io: the endpoints accept no bearer tokens"
         what = "create subjectaccessreviews in group authorization.k8s.io"
-        assert access == f"{what}: endpoints let in system:masters only"
+        assert access == f"{what}: the endpoints admit only system:masters"
         await world.ready()
         assert (await world.get("/metrics", token="ann's"))[0] == 401
         assert (await world.get("/metrics"))[0] == 500

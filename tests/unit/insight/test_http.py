@@ -98,7 +98,7 @@ async def listening(endpoints: Endpoints) -> AsyncIterator[int]:
         ("/configz", 200, '{\n  "componentconfig": {\n    "parallelism": 16\n  }\n}\n'),
         ("/debug/queue", 200, '{\n  "active": [\n    "a/b"\n  ]\n}\n'),
         ("/debug/pod/a/b", 200, '{\n  "pod": "a/b"\n}\n'),
-        ("/debug/pod/a/c", 404, "nothing is remembered of pod a/c\n"),
+        ("/debug/pod/a/c", 404, "no decision is recorded for pod a/c\n"),
         ("/debug/cache", 200, '{\n  "sizes": {\n    "nodes": 1\n  },\n  "nodes": [\n    [\n      "x"\n    ]\n  ]\n}\n'),
         ("/", 404, "404 page not found\n"),
         ("/debug", 404, "404 page not found\n"),

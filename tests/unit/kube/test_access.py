@@ -72,7 +72,7 @@ class Bench:
 
     async def asked(self) -> None:
         """Everything has been asked."""
-        await until(lambda: self.check.kinds_served() != "not asked yet")
+        await until(lambda: self.check.kinds_served() != "not checked yet")
 
     def problems(self) -> list[str]:
         return [finding.problem for finding in self.check.findings]
@@ -176,7 +176,7 @@ async def test_questions_are_asked_side_by_side_but_not_all_at_once(log: Capturi
         ),
         pytest.param(
             ("get", "pods"),
-            "get pods: a Binding whose answer is lost holds its place until the watch shows the pod",
+            "get pods: a Binding whose response is lost reserves its resources until the watch shows the pod",
             True,
             id="lost answers that cannot be settled",
         ),
@@ -204,9 +204,9 @@ _BUDGETS = {"kinds": (POD, NODE, BUDGET), "policy": serves("poddisruptionbudgets
 _DEVICES = {
     "kinds": (POD, NODE, RESOURCE_CLAIM), "devices": serves("resourceclaims"), "writes": [BIND, *DEVICE_RULES]
 }  # fmt: skip
-_QUOTE = "what a provisioner says is not quoted when a volume takes long"
+_QUOTE = "events of provisioners are not quoted when a volume takes long"
 MINOR = [
-    (EVICT, "preemption evicts nobody", _BUDGETS),
+    (EVICT, "preemption evicts no pods", _BUDGETS),
     *((RbacRule("policy", "poddisruptionbudgets", verb), "preemption goes on without budgets", _BUDGETS) for verb in ("list", "watch")),
     *((rule, "pods whose volumes are yet to be bound stay pending", {"writes": [BIND, *VOLUME_RULES]}) for rule in VOLUME_RULES),
     *((rule, "pods whose devices are yet to be allocated stay pending", _DEVICES) for rule in DEVICE_RULES),
@@ -254,9 +254,9 @@ async def test_what_the_endpoints_ask_is_asked_for_where_it_is_given(log: Captur
             {"verb": "get", "resource": "configmaps", **name},
         ]
         assert [problem.rpartition(": ")[2] for problem in world.problems()] == [
-            "endpoints know no bearer tokens",
-            "endpoints let in system:masters only",
-            "endpoints know no client certificates",
+            "the endpoints accept no bearer tokens",
+            "the endpoints admit only system:masters",
+            "the endpoints accept no client certificates",
         ]
         assert world.check.permissions() is None
 
@@ -337,6 +337,22 @@ async def test_a_missing_permission_stays_missing_while_nobody_answers(log: Capt
         assert len(world.said()) == 1
 
 
+async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone(log: CapturingLogger) -> None:
+    """Until it has answered once; reviews that fail after that are news."""
+    away = Unavailable("cannot connect to 10.0.0.1:6443: Connection refused")
+    async with bench(log, core=away, trouble=away) as world:
+        await until(lambda: bool(world.problems()))
+        assert world.problems() == [
+            "permissions could not be checked: cannot connect to 10.0.0.1:6443: Connection refused"
+        ]
+        assert world.said() == []
+
+        world.server.by_path["/api/v1"] = serves("pods", "nodes")
+        await world.clock.advance(60)
+        await until(lambda: bool(world.said()))
+        assert [level for level, _ in world.said()] == ["warning"]
+
+
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
@@ -354,7 +370,7 @@ async def test_what_cannot_be_asked_is_one_finding_and_stops_nobody(
         await world.asked()
 
         (problem,) = world.problems()
-        assert problem.startswith(f"permissions could not be asked: {said}")
+        assert problem.startswith(f"permissions could not be checked: {said}")
         assert world.check.permissions() is None
         assert [level for level, _ in world.said()] == ["warning"]
 
@@ -391,8 +407,8 @@ async def test_until_discovery_has_answered_nothing_is_known(log: CapturingLogge
     async with bench(log, core=Unavailable("connection refused")) as world:
         await world.clock.advance(5)
 
-        assert world.check.kinds_served() == "v1: connection refused"
-        assert world.check.permissions() == "not asked yet"
+        assert world.check.kinds_served() == "connection refused"
+        assert world.check.permissions() == "not checked yet"
         assert len(world.server.reviewed()) == 2
 
 
@@ -406,7 +422,7 @@ async def test_a_standby_that_mirrors_nothing_yet_is_told_of_the_lease(log: Capt
         assert world.check.permissions() == text
         world.server.forbidden.clear()
         await world.clock.advance(60)
-        assert world.check.permissions() == "not asked yet"
+        assert world.check.permissions() == "not checked yet"
         assert world.said() == [("error", text), ("info", text)]
 
 

@@ -2,8 +2,10 @@ import asyncio
 
 import msgspec
 import pytest
+import structlog
 
-from scheduler.core.errors import NotFound, Unavailable
+from scheduler.core.errors import ApiError, NotFound, Unavailable
+from scheduler.kube import resources
 from scheduler.kube.resources import (
     KINDS,
     WATCHED_NOW,
@@ -114,6 +116,36 @@ async def test_missing_kinds_are_asked_for_again():
     assert [1.0, 60.0] == clock.slept
     assert [("ResourceClaim", "v1")] == found
     assert not list(discovery.missing)
+
+
+PARTLY = "resource.k8s.io/v1: overloaded; resource.k8s.io/v1beta1, resource.k8s.io/v1beta2: connection refused"
+
+
+async def test_an_unreachable_server_is_logged_once_a_minute(monkeypatch):
+    """The line names the URL and the cause, however many group versions were asked; a new cause is logged at once."""
+    refused, overloaded = Unavailable("connection refused"), Unavailable("overloaded", status=503)
+    some: list[bytes | ApiError] = [overloaded, refused, refused]
+    rounds: list[list[bytes | ApiError]] = [
+        *[[refused] * 3] * 12,
+        [overloaded] * 3,
+        some,
+        [serves("resourceclaims"), ABSENT, ABSENT],
+    ]
+    transport = ScriptedTransport(answers=[answer for answers in rounds for answer in answers])
+    clock = LeapingClock()
+    discovery = Discovery(transport, clock, kinds=[CLAIM], server="https://10.0.0.1:6443")
+    with structlog.testing.capture_logs() as said:
+        monkeypatch.setattr(resources, "_log", structlog.get_logger())
+        await discovery.run(lambda spec, served: None)
+
+    assert [(line["event"], line.get("error", "")) for line in said] == [
+        ("the API server does not answer", "connection refused"),
+        ("the API server does not answer", "connection refused"),
+        ("the API server does not answer", "overloaded"),
+        ("API discovery is incomplete", PARTLY),
+        ("the API server answers again", ""),
+    ]
+    assert {line["server"] for line in said} == {"https://10.0.0.1:6443"}
 
 
 async def test_a_server_that_is_away_for_long_is_found_soon_after_it_is_back():

@@ -271,9 +271,7 @@ LACKS = "volumes are placed without asking whether there is room"
 def test_what_is_waited_for() -> None:
     """D5, D8: capacity that is not served keeps nobody waiting, capacity that may not be read does."""
     rows = Rows("Pod", "Node")
-    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(
-        "the server does not serve CSIStorageCapacity, as far as is known", True
-    )
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag("discovery has not found CSIStorageCapacity", True)
     rows.discovery.answered.set()
     assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(LACKS, False)
     rows.mirrors.add(rows.made(CAPACITY))
