@@ -257,8 +257,8 @@ def test_pods_of_another_scheduler_s_groups_are_named(
     assert "warning: 2 pods have" in errors
 
 
-CLAIMED = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]}
-TEMPLATED = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "forgotten"}]}
+CLAIMED: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]}
+TEMPLATED: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "forgotten"}]}
 
 
 @pytest.mark.parametrize(

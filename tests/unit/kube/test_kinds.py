@@ -124,14 +124,8 @@ PARTLY = "resource.k8s.io/v1: overloaded; resource.k8s.io/v1beta1, resource.k8s.
 async def test_an_unreachable_server_is_logged_once_a_minute(monkeypatch):
     """The line names the URL and the cause, however many group versions were asked; a new cause is logged at once."""
     refused, overloaded = Unavailable("connection refused"), Unavailable("overloaded", status=503)
-    some: list[bytes | ApiError] = [overloaded, refused, refused]
-    rounds: list[list[bytes | ApiError]] = [
-        *[[refused] * 3] * 12,
-        [overloaded] * 3,
-        some,
-        [serves("resourceclaims"), ABSENT, ABSENT],
-    ]
-    transport = ScriptedTransport(answers=[answer for answers in rounds for answer in answers])
+    answers: list[bytes | ApiError] = [*[refused] * 36, *[overloaded] * 4, refused, refused]  # three in each round
+    transport = ScriptedTransport(answers=[*answers, serves("resourceclaims"), ABSENT, ABSENT])
     clock = LeapingClock()
     discovery = Discovery(transport, clock, kinds=[CLAIM], server="https://10.0.0.1:6443")
     with structlog.testing.capture_logs() as said:
