@@ -9,7 +9,7 @@ from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.controllers.controller import Key
 from scheduler.testing.simulate.manifests import Manifest
 from scheduler.testing.simulate.outcome import WorkloadRow
-from scheduler.testing.workloads.controllers import RESOURCES, Tally
+from scheduler.testing.workloads.controllers import RESOURCES, WorkloadTally
 from scheduler.testing.workloads.pods import controller_of
 
 Name: TypeAlias = tuple[str, str, str]
@@ -51,7 +51,7 @@ class Lineage:
             obj = self._workloads[name]
 
     def rows(
-        self, tallies: Mapping[Key, Tally], *, existing: Mapping[Name, int], leaving: Mapping[Name, int]
+        self, tallies: Mapping[Key, WorkloadTally], *, existing: Mapping[Name, int], leaving: Mapping[Name, int]
     ) -> tuple[WorkloadRow, ...]:
         """Return a row per workload that no other workload controls, in the order of the input."""
         members: dict[Name, list[Name]] = {}
@@ -67,11 +67,11 @@ class Lineage:
         self,
         root: Name,
         members: list[Name],
-        tallies: Mapping[Key, Tally],
+        tallies: Mapping[Key, WorkloadTally],
         existing: Mapping[Name, int],
         leaving: Mapping[Name, int],
     ) -> WorkloadRow:
-        found = [tallies.get((RESOURCES[kind], namespace, name), Tally()) for kind, namespace, name in members]
+        found = [tallies.get((RESOURCES[kind], namespace, name), WorkloadTally()) for kind, namespace, name in members]
         spec = self._workloads[root].get("spec") or {}
         refused = [each.refused for each in found if each.refused]
         reasons = [each.reason for each in found if each.reason]

@@ -73,7 +73,7 @@ Prepare: TypeAlias = Callable[[Object], Object]
 
 
 @dataclass(slots=True)
-class Tally:
+class WorkloadTally:
     """What became of one workload."""
 
     created: int = 0
@@ -158,7 +158,7 @@ class WorkloadControllers(Actor):
         """Uids of the ReplicaSets of Deployments whose rollout is not complete."""
         self._revisions: dict[str, list[Object]] = defaultdict(list)
         self._used: Counter[str] = Counter()
-        self.tallies: dict[Key, Tally] = defaultdict(Tally)
+        self.tallies: dict[Key, WorkloadTally] = defaultdict(WorkloadTally)
         """By the key of the workload that creates the pods; those of a Deployment are under its ReplicaSets."""
         super().__init__(server, clock=clock)
 

@@ -14,7 +14,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import required_affinity_matches, untolerated
 from scheduler.testing.workloads.pods import REVISION, Before, Object, Plan, is_ready, new_pod, oldest_first, phase_of
-from scheduler.testing.workloads.specs import DaemonSetObject, Template, scaled
+from scheduler.testing.workloads.specs import DaemonSetObject, PodTemplate, scaled
 from scheduler.testing.workloads.stateful_set import Revisions
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -41,7 +41,7 @@ class DaemonPods:
         self._spec = spec
         self._owner = owner
         self._revisions = revisions
-        self._template = Template(spec.spec.template.metadata, with_tolerations(spec.spec.template.spec))
+        self._template = PodTemplate(spec.spec.template.metadata, with_tolerations(spec.spec.template.spec))
         self._shape = from_manifest(Pod, {"metadata": {"name": "daemon"}, "spec": self._template.spec})
         self._create: list[Object] = []
         self._delete: list[Object] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from scheduler.testing.workloads.specs import Template
+from scheduler.testing.workloads.specs import PodTemplate
 
 Object: TypeAlias = dict[str, Any]
 REVISION: Final = "controller-revision-hash"
@@ -35,7 +35,7 @@ class Plan:
     """Whether the next sync is due when a pod of the workload becomes ready or unready."""
 
 
-def new_pod(owner: Object, template: Template, *, name: str = "") -> Object:
+def new_pod(owner: Object, template: PodTemplate, *, name: str = "") -> Object:
     """Return a pod of the template that `owner` controls. Without a name, `generateName` is the owner's name.
 
     Upstream: pkg/controller/controller_utils.go GetPodFromTemplate

@@ -15,7 +15,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 IntOrPercent: TypeAlias = int | str
 
 
-class Template(Frozen, frozen=True):
+class PodTemplate(Frozen, frozen=True):
     """A pod template or claim template."""
 
     metadata: dict[str, Any] = {}
@@ -30,7 +30,7 @@ class Rolling(Frozen, frozen=True):
     partition: Count = 0
 
 
-class Strategy(Frozen, frozen=True):
+class UpdateStrategy(Frozen, frozen=True):
     """`strategy` of a Deployment, `updateStrategy` of a StatefulSet or DaemonSet."""
 
     type: str = "RollingUpdate"
@@ -44,7 +44,7 @@ class Strategy(Frozen, frozen=True):
 class ReplicaSetSpec(Frozen, frozen=True):
     """`spec` of a ReplicaSet."""
 
-    template: Template
+    template: PodTemplate
     replicas: Count = 1
     selector: LabelSelector | None = None
 
@@ -59,7 +59,7 @@ class ReplicaSetObject(Frozen, frozen=True):
 class ReplicationControllerSpec(Frozen, frozen=True):
     """`spec` of a ReplicationController, whose selector is a map of labels."""
 
-    template: Template
+    template: PodTemplate
     replicas: Count = 1
     selector: dict[str, str] | None = None
 
@@ -74,10 +74,10 @@ class ReplicationControllerObject(Frozen, frozen=True):
 class DeploymentSpec(Frozen, frozen=True):
     """`spec` of a Deployment."""
 
-    template: Template
+    template: PodTemplate
     replicas: Count = 1
     selector: LabelSelector | None = None
-    strategy: Strategy = Strategy()
+    strategy: UpdateStrategy = UpdateStrategy()
     paused: bool = False
 
 
@@ -110,13 +110,13 @@ class RetentionPolicy(Frozen, frozen=True):
 class StatefulSetSpec(Frozen, frozen=True):
     """`spec` of a StatefulSet."""
 
-    template: Template
+    template: PodTemplate
     replicas: Count = 1
     selector: LabelSelector | None = None
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
-    update_strategy: Strategy = Strategy()
-    volume_claim_templates: tuple[Template, ...] = ()
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    volume_claim_templates: tuple[PodTemplate, ...] = ()
     ordinals: Ordinals = Ordinals()
     persistent_volume_claim_retention_policy: RetentionPolicy = RetentionPolicy()
 
@@ -140,9 +140,9 @@ class StatefulSetObject(Frozen, frozen=True):
 class DaemonSetSpec(Frozen, frozen=True):
     """`spec` of a DaemonSet."""
 
-    template: Template
+    template: PodTemplate
     selector: LabelSelector | None = None
-    update_strategy: Strategy = Strategy()
+    update_strategy: UpdateStrategy = UpdateStrategy()
 
 
 class DaemonSetObject(Frozen, frozen=True):
@@ -155,7 +155,7 @@ class DaemonSetObject(Frozen, frozen=True):
 class JobSpec(Frozen, frozen=True):
     """`spec` of a Job."""
 
-    template: Template
+    template: PodTemplate
     parallelism: Count | None = None
     completions: Count | None = None
     completion_mode: str = "NonIndexed"
@@ -217,7 +217,7 @@ class CronJobObject(Frozen, frozen=True):
 class RevisionOwnerData(Frozen, frozen=True):
     """`data.spec` of a ControllerRevision."""
 
-    template: Template = Template()
+    template: PodTemplate = PodTemplate()
 
 
 class RevisionData(Frozen, frozen=True):

@@ -20,7 +20,7 @@ from scheduler.testing.workloads.pods import (
     new_pod,
     phase_of,
 )
-from scheduler.testing.workloads.specs import StatefulSetObject, Template
+from scheduler.testing.workloads.specs import PodTemplate, StatefulSetObject
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -32,7 +32,7 @@ class Revisions:
     update: str = ""
     """The revision of the template that the spec has now; it may have no ControllerRevision yet."""
     current: str = ""
-    templates: Mapping[str, Template] = field(default_factory=dict)
+    templates: Mapping[str, PodTemplate] = field(default_factory=dict)
 
     def is_outdated(self, pod: Object) -> bool:
         """Return whether a rolling update replaces the pod."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.api.quantity import parse
-from scheduler.testing.workloads.specs import Template
+from scheduler.testing.workloads.specs import PodTemplate
 
 _HASH: Final = "pod-template-hash"
 _POD: Final = {
@@ -28,7 +28,7 @@ _MODE: Final = 420
 _AMOUNTS: Final = ("requests", "limits")
 
 
-def is_same_template(one: Template, other: Template) -> bool:
+def is_same_template(one: PodTemplate, other: PodTemplate) -> bool:
     """Compare two templates; `pod-template-hash` and defaults make no difference.
 
     Upstream: pkg/controller/deployment/util/deployment_util.go EqualIgnoreHash
@@ -36,7 +36,7 @@ def is_same_template(one: Template, other: Template) -> bool:
     return _normal(one) == _normal(other)
 
 
-def _normal(template: Template) -> dict[str, Any]:
+def _normal(template: PodTemplate) -> dict[str, Any]:
     labels = {key: value for key, value in (template.metadata.get("labels") or {}).items() if key != _HASH}
     metadata = {"labels": labels, "annotations": template.metadata.get("annotations")}
     normal: dict[str, Any] = _without_empty({"metadata": metadata, "spec": _pod(template.spec)})
