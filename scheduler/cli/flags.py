@@ -408,6 +408,39 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         help="log level of the daemon, 0 or above (default: no log)",
     )
     _allow_default_scheduler(simulate)
+    _add_cluster(simulate)
+
+
+def _add_cluster(simulate: argparse.ArgumentParser) -> None:
+    add = simulate.add_argument_group("input from a cluster").add_argument
+    add(
+        "--from-cluster",
+        action="store_true",
+        help="read the objects of a cluster; objects of FILE are added or replace them",
+    )
+    add("--context", type=non_empty, metavar="NAME", help="context of the kubeconfig (default: its current-context)")
+    add(
+        "--kubeconfig",
+        type=non_empty,
+        metavar="FILE",
+        help="kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)",
+    )
+    add(
+        "-n",
+        "--namespace",
+        type=non_empty,
+        action="append",
+        default=[],
+        metavar="NS",
+        help="simulate only pending pods and workloads of this namespace; may be repeated",
+    )
+    add("--allow-partial", action="store_true", help="go on without the objects that the user may not list")
+    add("--save", type=non_empty, metavar="FILE", help="write the objects of the cluster; gzip if the name ends in .gz")
+    add(
+        "--print-dump-command",
+        action="store_true",
+        help="print the kubectl command that reads the same objects, and exit",
+    )
 
 
 def _allow_default_scheduler(parser: argparse.ArgumentParser) -> None:

@@ -248,6 +248,14 @@ def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
+    if arguments.print_dump_command:
+        from scheduler.testing.simulate.dump import dump_command
+
+        print(dump_command())
+        return 0
+    if alone := _cluster_flag(arguments):
+        print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
+        return 2
     from scheduler.config.types import LeaderElection
     from scheduler.daemon.app import Daemon
     from scheduler.metrics import logs
@@ -270,6 +278,12 @@ def _simulate(arguments: argparse.Namespace) -> int:
         expect_pending=tuple(name for text in arguments.expect_pending for name in text.split(",")),
         timeout_s=arguments.timeout,
     )
+    cluster = simulate.ClusterOptions(
+        kubeconfig=arguments.kubeconfig,
+        context=arguments.context,
+        namespaces=tuple(arguments.namespace),
+        allows_partial=arguments.allow_partial,
+    )
     asked = simulate.SimulateArguments(
         files=(*arguments.files, *arguments.filename),
         output=arguments.output,
@@ -277,8 +291,17 @@ def _simulate(arguments: argparse.Namespace) -> int:
         is_recursive=arguments.recursive,
         validate=arguments.validate,
         is_strict=arguments.strict,
+        cluster=cluster if arguments.from_cluster else None,
+        save_to=arguments.save or "",
     )
     return simulate.main(asked, daemon)
+
+
+def _cluster_flag(arguments: argparse.Namespace) -> str:
+    """Return a flag that needs --from-cluster and does not have it; "" if there is none."""
+    flags = ("context", "kubeconfig", "namespace", "allow_partial", "save")
+    given = (f"--{flag.replace('_', '-')}" for flag in flags if getattr(arguments, flag))
+    return "" if arguments.from_cluster else next(given, "")
 
 
 def _version(_: argparse.Namespace) -> int:

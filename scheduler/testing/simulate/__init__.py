@@ -22,6 +22,8 @@ from rich.progress import (
 from scheduler.core.clock import SystemClock
 from scheduler.testing.simulate import pod_groups
 from scheduler.testing.simulate.complete import complete
+from scheduler.testing.simulate.dump import save
+from scheduler.testing.simulate.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
 from scheduler.testing.simulate.manifests import Found, InputError, Level, load
 from scheduler.testing.simulate.outcome import Outcome
 from scheduler.testing.simulate.references import MissingReference
@@ -29,7 +31,7 @@ from scheduler.testing.simulate.report import as_json, as_table
 from scheduler.testing.simulate.run import SimulatedDaemon, simulate
 from scheduler.testing.simulate.world import ReadOptions
 
-__all__ = ["ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
+__all__ = ["ClusterOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
 
 _MOST_LINES = 50
 _SLOW_S = 1.0
@@ -47,6 +49,10 @@ class SimulateArguments:
     validate: Level = "strict"
     is_strict: bool = False
     """Whether references to objects that the input does not have end the command."""
+    cluster: ClusterOptions | None = None
+    """The cluster whose objects are read first; those of the files replace them."""
+    save_to: str = ""
+    """File for the objects of the cluster."""
 
 
 def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
@@ -68,7 +74,10 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon])
 
 
 async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon], errors: Console) -> Outcome:
-    cluster = complete(_read(asked, errors))
+    found = _read(asked, errors) if asked.files or asked.cluster is None else []
+    if asked.cluster is not None:
+        found = (await _read_cluster(asked, asked.cluster, errors)).with_files(found)
+    cluster = complete(found)
     _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
     for warning in pod_groups.warnings(cluster.objects):
         _say(errors, warning)
@@ -111,6 +120,25 @@ def _read(asked: SimulateArguments, errors: Console) -> list[Found]:
     if errors.is_terminal or loaded.seconds > _SLOW_S:
         _say(errors, str(loaded))
     return loaded.objects
+
+
+async def _read_cluster(asked: SimulateArguments, options: ClusterOptions, errors: Console) -> ClusterObjects:
+    bar = _bar(errors, "reading", MofNCompleteColumn(), TextColumn("kinds, {task.fields[objects]} objects"))
+    with bar:
+        task = bar.add_task("kinds", total=None, objects=0)
+
+        def progress(kinds: int, total: int, objects: int) -> None:
+            bar.update(task, completed=kinds, total=total, objects=objects)
+
+        read = await read_cluster(options, clock=SystemClock(), progress=progress)
+    for note in read.notes:
+        _say(errors, f"warning: {note}")
+    if read.gaps:
+        _say(errors, f"warning: {explained(read.gaps)}")
+    if asked.save_to:
+        save(read.objects, asked.save_to)
+        _say(errors, f"saved {len(read.objects)} objects in {asked.save_to}")
+    return read
 
 
 def _bar(errors: Console, title: str, *columns: ProgressColumn) -> Progress:

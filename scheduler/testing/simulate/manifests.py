@@ -24,7 +24,7 @@ from scheduler.testing.simulate.documents import MAX_DEPTH, Documents, SyntaxMis
 from scheduler.testing.simulate.sources import InputError, Source, sources, text_of
 from scheduler.testing.simulate.validation import Level
 
-__all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "decoded", "load"]
+__all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -199,17 +199,17 @@ class _Reader:
     def _add(self, item: Manifest, where: str, found: Documents) -> None:
         try:
             value = _without_nulls(item, where)
-            cleaned = _cleaned(value, where)
+            found_object = cleaned(value, where)
         except InputError as error:
             self.findings.broken(error)
             return
-        self.objects.append(cleaned)
+        self.objects.append(found_object)
         if self._level == "ignore":
             return
         for path, line in found.repeated(item):
-            place = f"{cleaned.where}: line {line}" if line else cleaned.where
+            place = f"{found_object.where}: line {line}" if line else found_object.where
             self.findings.add(place, [f'duplicate field "{path}"'])
-        self.findings.add(cleaned.where, validation.mistakes(value))
+        self.findings.add(found_object.where, validation.mistakes(value))
 
 
 def _flat(document: Any, where: str) -> Iterator[tuple[Manifest, str]]:
@@ -254,7 +254,8 @@ def _generated(prefix: Any, where: str) -> str:
     return prefix + "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in digest[:5])
 
 
-def _cleaned(document: Manifest, where: str) -> Found:
+def cleaned(document: Manifest, where: str) -> Found:
+    """Remove the fields that a server adds. Raises InputError for metadata that no server accepts."""
     document = _without_nulls(document, where)
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):

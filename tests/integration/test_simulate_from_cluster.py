@@ -1,0 +1,132 @@
+"""`kubestow simulate --from-cluster`, whole: a kubeconfig in, and the same answer from the cluster and from its dump."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.cli import main as cli
+from scheduler.testing.apiserver import ApiServer
+from scheduler.testing.builders.core import node, pod
+from tests.integration.test_transport import kubeconfig
+
+pytestmark = pytest.mark.usefixtures("guest")
+
+Object = dict[str, Any]
+
+
+def deployment(name: str, namespace: str, replicas: int, image: str = "i:1") -> Object:
+    """Each pod asks for one CPU."""
+    container = {
+        "name": "c",
+        "image": image,
+        "env": [{"name": "A", "value": f"secret of {name}"}],
+        "resources": {"requests": {"cpu": "1"}},
+    }
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    """Four CPUs, of which another namespace's pod has one; each of two namespaces wants more pods."""
+    async with ApiServer() as server:
+        for obj in (
+            node("n").cpu("4").obj(),
+            pod("old", "b").cpu("1").bound_to("n").obj(),
+            deployment("web", "a", 2),
+            deployment("other", "b", 1),
+            pod("waits", "b").cpu("4").obj(),
+        ):
+            server.apply(obj)
+        yield server
+
+
+async def simulate(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer | None, *flags: str
+) -> tuple[int, Object, str]:
+    """Exit code, JSON, and what else was said."""
+    where = ["--from-cluster", "--kubeconfig", kubeconfig(tmp_path / "config", {}, server.url)] if server else []
+    code = await asyncio.to_thread(cli.main, ["simulate", "-o", "json", "--timeout", "60s", *where, *flags])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else {}, out.err
+
+
+def pods(shown: Object) -> dict[str, str]:
+    return {each["pod"]: each["node"] or "" for each in shown["pods"]}
+
+
+async def test_a_cluster_and_its_dump(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
+    """Read, simulated, saved, and simulated again. Nothing is written to the cluster."""
+    before = server.resource_version
+    dump = tmp_path / "dump.json.gz"
+    code, shown, said = await simulate(capsys, tmp_path, server, "--save", str(dump))
+    _, again, _ = await simulate(capsys, tmp_path, None, str(dump))
+
+    assert (code, len(shown["pods"])) == (1, 4)
+    assert shown["summary"]["placed"] == 3
+    assert f"in {dump}" in said
+    assert (pods(again), again["problems"]) == (pods(shown), shown["problems"])
+    assert server.resource_version == before
+    assert {request.partition(" ")[0] for request in server.requests()} == {"list"}
+
+
+async def test_one_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
+    """Its workloads get pods, on nodes that pods of others fill; what others want is left alone."""
+    code, shown, _ = await simulate(capsys, tmp_path, server, "-n", "a")
+
+    assert (code, pods(shown)) == (0, {"a/web-0": "n", "a/web-1": "n"})
+    assert shown["summary"]["boundBefore"] == 1
+
+
+async def test_manifests_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
+    """A workload with more replicas, and a node that the cluster does not have."""
+    file = tmp_path / "in.json"
+    more = [deployment("web", "a", 5), node("m").cpu("2").obj()]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
+    code, shown, _ = await simulate(capsys, tmp_path, server, "-n", "a", "-f", str(file))
+
+    assert (code, sorted(pods(shown).values())) == (0, ["m", "m", "n", "n", "n"])
+
+
+async def test_permissions_that_are_missing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer
+) -> None:
+    """All are named, and nothing is simulated; with --allow-partial they are a warning."""
+    server.forbidden.update({("list", "pods"), ("list", "deployments")})
+    refused, nothing, said = await simulate(capsys, tmp_path, server)
+    partial, shown, warned = await simulate(capsys, tmp_path, server, "--allow-partial")
+
+    assert (refused, nothing) == (2, {})
+    assert "--verb=list --resource=pods,deployments.apps\n" in said
+    assert "list pods at the cluster scope: " in said
+    assert (partial, shown["pods"]) == (0, [])
+    assert warned.count("warning: --from-cluster: the user lacks permissions") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        pytest.param(["-n", "a", "x.yaml"], "--namespace has an effect only with --from-cluster", id="a namespace"),
+        pytest.param(["--save", "d", "x.yaml"], "--save has an effect only with --from-cluster", id="a file to save"),
+        pytest.param([], "no input: name files or directories", id="no input at all"),
+    ],
+)
+def test_flags_without_a_cluster(capsys: pytest.CaptureFixture[str], flags: list[str], said: str) -> None:
+    """Exit code 2."""
+    assert cli.main(["simulate", *flags]) == 2
+    assert said in capsys.readouterr().err
