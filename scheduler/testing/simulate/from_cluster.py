@@ -36,7 +36,7 @@ _WRITTEN_LATER: Final = {"Pod": "nodeName", "PersistentVolumeClaim": "volumeName
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KindRead:
     """A kind that a simulation reads. `without` says what the answer is worth where the kind may not be read.
 
     `is_own`: objects of other namespaces than the simulated ones have no effect, and are not read.
@@ -57,12 +57,12 @@ class Kind:
         return f"{self.spec.plural}.{self.spec.group}" if self.spec.group else self.spec.plural
 
 
-def _known(name: str, without: str, *, is_own: bool = False) -> Kind:
-    return Kind(KINDS[name], without, is_own)
+def _known(name: str, without: str, *, is_own: bool = False) -> KindRead:
+    return KindRead(KINDS[name], without, is_own)
 
 
-def _other(name: str, plural: str, version: str, without: str, *, is_namespaced: bool = True) -> Kind:
-    return Kind(Spec(name, plural, (version,), is_namespaced), without, is_own=is_namespaced)
+def _other(name: str, plural: str, version: str, without: str, *, is_namespaced: bool = True) -> KindRead:
+    return KindRead(Spec(name, plural, (version,), is_namespaced), without, is_own=is_namespaced)
 
 
 _NOT_GROWN: Final = "pods that its controller has not created yet are missing"
@@ -71,7 +71,7 @@ _TEMPLATES: Final = Spec(
     "ResourceClaimTemplate", "resourceclaimtemplates", KINDS["ResourceClaim"].group_versions, namespaced=True
 )
 
-KINDS_READ: Final[tuple[Kind, ...]] = (
+KINDS_READ: Final[tuple[KindRead, ...]] = (
     _known("Pod", "pods that run hold no room on the nodes, and no pending pod is simulated"),
     _known("Node", "no pod has a node to go to"),
     _known("Namespace", "namespace selectors of pod affinity select nothing"),
@@ -98,7 +98,7 @@ KINDS_READ: Final[tuple[Kind, ...]] = (
     _other("CronJob", "cronjobs", "batch/v1", _NOT_GROWN),
     _other("ControllerRevision", "controllerrevisions", "apps/v1", "the revision of a pod of a DaemonSet is unknown"),
     _known("ResourceClaim", "pods with device claims stay pending, and allocated devices count as free"),
-    Kind(_TEMPLATES, "pods with claims from templates stay pending", is_own=True),
+    KindRead(_TEMPLATES, "pods with claims from templates stay pending", is_own=True),
     _known("ResourceSlice", "no node has devices"),
     _known("DeviceClass", "requests for devices of a class stay pending"),
     _known("DeviceTaintRule", "devices have only the taints of their slices"),
@@ -120,7 +120,7 @@ class ClusterOptions:
 class Gap:
     """Objects that the user may not list. Without a namespace: those of the whole cluster."""
 
-    kind: Kind
+    kind: KindRead
     namespace: str = ""
     user: str = ""
 
@@ -206,7 +206,7 @@ class Reader:
         found[first[0].spec.name] = await self._one_kind(*first)
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(kind: Kind, served: ServedKind) -> None:
+        async def one(kind: KindRead, served: ServedKind) -> None:
             async with slots:
                 found[kind.spec.name] = await self._one_kind(kind, served)
 
@@ -233,7 +233,7 @@ class Reader:
                 name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
                 self.notes.append(f"{each['kind']} {name} is left out: {why}")
 
-    async def _served(self) -> dict[Kind, ServedKind]:
+    async def _served(self) -> dict[KindRead, ServedKind]:
         """Where the server has each kind. Raises ApiError if that cannot be found out."""
         try:
             places = await discover(self.transport, (kind.spec for kind in KINDS_READ))
@@ -249,7 +249,7 @@ class Reader:
                 self.notes.append(f"the server does not serve {kind.spec.name} ({versions}): {kind.without}")
         return served
 
-    async def _one_kind(self, kind: Kind, served: ServedKind) -> list[Manifest]:
+    async def _one_kind(self, kind: KindRead, served: ServedKind) -> list[Manifest]:
         self.progress(self._kinds, self._total, self._objects)
         own = self.options.namespaces if kind.spec.namespaced else ()
         if kind.is_own and own:
@@ -264,7 +264,7 @@ class Reader:
         self.progress(self._kinds, self._total, self._objects)
         return sorted(found, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"]))
 
-    async def _of_namespaces(self, kind: Kind, served: ServedKind, namespaces: Iterable[str]) -> list[Manifest]:
+    async def _of_namespaces(self, kind: KindRead, served: ServedKind, namespaces: Iterable[str]) -> list[Manifest]:
         """The objects of these namespaces; those that may not be listed are a gap each."""
         found = []
         root, _, plural = served.path.rpartition("/")
@@ -275,7 +275,7 @@ class Reader:
                 self.gaps.append(Gap(kind, namespace, _user_of(why)))
         return found
 
-    async def _whole_list(self, kind: Kind, served: ServedKind, path: str) -> list[Manifest]:
+    async def _whole_list(self, kind: KindRead, served: ServedKind, path: str) -> list[Manifest]:
         """Page by page. Where a continue token expires, one list without pages, which cannot expire, replaces the pages."""
         query = {"limit": str(_PAGE)}
         found: list[Manifest] = []
@@ -312,7 +312,7 @@ class Reader:
         return each["metadata"].get("namespace") in namespaces
 
 
-def _typed(raw: msgspec.Raw, kind: Kind, served: ServedKind) -> Manifest:
+def _typed(raw: msgspec.Raw, kind: KindRead, served: ServedKind) -> Manifest:
     """Items of a list do not say what they are."""
     try:
         value = api_json.decode(_ANY, raw)

@@ -1,0 +1,321 @@
+"""`kubestow simulate --from-cluster` with a real API server: every kind, a user with few permissions, and a saved dump."""
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from scheduler.cli import main as cli
+from scheduler.testing.simulate.dump import dump_command
+from scheduler.testing.simulate.from_cluster import KINDS_READ
+from tests.e2e.cluster import node
+from tests.e2e.controlplane.harness import ControlPlane
+
+pytestmark = pytest.mark.e2e
+
+Object = dict[str, Any]
+GROUPS = {kind.spec.name: kind.spec for kind in KINDS_READ}
+DRIVER = "disk.example.com"
+TEMPLATE = {
+    "metadata": {"labels": {"app": "a"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "c",
+                "image": "i:1",
+                "args": ["--password=s3cret"],
+                "env": [{"name": "TOKEN", "value": "s3cret"}],
+                "livenessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "X", "value": "s3cret"}]}},
+                "resources": {"requests": {"cpu": "1"}},
+            }
+        ]
+    },
+}
+SELECTED = {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}
+JOB = {"template": {"spec": TEMPLATE["spec"] | {"restartPolicy": "Never"}}}
+
+
+def thing(kind: str, name: str, **fields: Any) -> Object:
+    """Of the version that a server of 1.36 serves by default."""
+    spec = GROUPS[kind]
+    metadata = {"name": name, **({"namespace": "default"} if spec.namespaced else {})}
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "s3cret", "example.com/token": "s3cret"}
+    return {
+        "apiVersion": spec.group_versions[0],
+        "kind": kind,
+        "metadata": metadata | {"annotations": annotations},
+        **fields,
+    }
+
+
+def pod(name: str, *, namespace: str = "default", **spec: Any) -> Object:
+    made = thing("Pod", name, spec={**TEMPLATE["spec"], **spec})
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+def claimed(name: str) -> Object:
+    return {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+ENTRY = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+VOLUME = {
+    "capacity": {"storage": "1Gi"},
+    "accessModes": ["ReadWriteOnce"],
+    "storageClassName": "disk",
+    "csi": {"driver": DRIVER, "volumeHandle": "h", "volumeAttributes": {"key": "s3cret"}},
+}
+CLAIM = {"accessModes": ["ReadWriteOnce"], "storageClassName": "disk", "resources": {"requests": {"storage": "1Gi"}}}
+SEGMENT = {"matchLabels": {"kubernetes.io/hostname": "n1"}}
+SLICE = {
+    "driver": "gpu.example.com",
+    "nodeName": "n2",
+    "pool": {"name": "n2", "generation": 1, "resourceSliceCount": 1},
+    "devices": [{"name": "d"}],
+}
+WORLD = (
+    *(node(name, cpu="32") for name in ("n1", "n2")),
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}},
+    thing("PriorityClass", "high", value=1000),
+    thing("RuntimeClass", "kata", handler="kata", overhead={"podFixed": {"cpu": "500m"}}),
+    thing("LimitRange", "limits", spec={"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}),
+    thing("StorageClass", "disk", provisioner=DRIVER, volumeBindingMode="WaitForFirstConsumer"),
+    thing("CSIDriver", DRIVER, spec={"storageCapacity": True}),
+    thing("CSINode", "n1", spec={"drivers": [{"name": DRIVER, "nodeID": "n1", "allocatable": {"count": 2}}]}),
+    thing("CSIStorageCapacity", "n1", storageClassName="disk", capacity="5Gi", nodeTopology=SEGMENT),
+    thing("PersistentVolume", "pv", spec=VOLUME),
+    thing("PersistentVolumeClaim", "data", spec=CLAIM),
+    thing(
+        "VolumeAttachment", "va", spec={"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv"}}
+    ),
+    thing("PodDisruptionBudget", "pdb", spec={"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}),
+    thing("Service", "s", spec={"selector": {"app": "a"}, "ports": [{"port": 80}]}),
+    thing("ReplicationController", "rc", spec={"replicas": 1, "selector": {"app": "a"}, "template": TEMPLATE}),
+    thing("ReplicaSet", "rs", spec={"replicas": 1, **SELECTED}),
+    thing("StatefulSet", "sts", spec={"replicas": 1, "serviceName": "s", **SELECTED}),
+    thing("DaemonSet", "ds", spec=SELECTED),
+    thing("Deployment", "web", spec={"replicas": 2, **SELECTED}),
+    thing("Job", "job", spec=JOB),
+    thing("CronJob", "cron", spec={"schedule": "@daily", "jobTemplate": {"spec": JOB}}),
+    thing("ControllerRevision", "rev", revision=1, data={"spec": {"template": TEMPLATE}}),
+    thing("DeviceClass", "gpu", spec={}),
+    thing("ResourceSlice", "slice", spec=SLICE),
+    thing("ResourceClaimTemplate", "gpu", spec={"spec": DEVICES}),
+    thing("ResourceClaim", "one", spec=DEVICES),
+    pod("bound", nodeName="n2"),
+    pod("bound-elsewhere", namespace="other", nodeName="n1"),
+    pod("with-claim", **claimed("data")),
+    pod("lost-claim", **claimed("dat")),
+    pod("with-device", resourceClaims=ENTRY),
+    pod("important", priorityClassName="high", runtimeClassName="kata"),
+    pod("pending-elsewhere", namespace="other"),
+)
+
+
+def collection(obj: Object) -> str:
+    version, namespace = obj["apiVersion"], obj["metadata"].get("namespace", "")
+    root = f"/{'apis' if '/' in version else 'api'}/{version}"
+    plural = {**{name: spec.plural for name, spec in GROUPS.items()}, **RIGHTS}[obj["kind"]]
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+RIGHTS = {
+    "ServiceAccount": "serviceaccounts",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "RoleBinding": "rolebindings",
+}
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
+    """Without controllers: objects stay as the tests write them."""
+    plane = ControlPlane()
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(plane.start())
+        runner.run(fill(plane))
+    yield plane
+    plane.stop()
+
+
+async def fill(plane: ControlPlane) -> None:
+    async with plane.client() as http:
+        for obj in WORLD:
+            await post(http, collection(obj), obj)
+
+
+async def post(http: aiohttp.ClientSession, path: str, body: Object) -> Object:
+    async with http.post(path, json=body) as answer:
+        assert answer.status == 201, f"{path}: {await answer.text()}"
+        made: Object = await answer.json()
+        return made
+
+
+@pytest.fixture
+async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+    async with plane.client() as http:
+        yield http
+
+
+async def simulate(
+    capsys: pytest.CaptureFixture[str], *flags: str, config: Path | None = None
+) -> tuple[int, Object, str]:
+    """Exit code, JSON, and what else was said."""
+    cluster = ["--from-cluster", "--kubeconfig", str(config)] if config else []
+    code = await asyncio.to_thread(cli.main, ["simulate", "-o", "json", "--timeout", "120s", *cluster, *flags])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else {}, out.err
+
+
+def placed(shown: Object) -> dict[str, str]:
+    return {each["pod"]: each["node"] or each["message"] for each in shown["pods"]}
+
+
+async def test_a_filled_cluster_and_its_dump(
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every kind is read; the dump has no secret and gives the same answer."""
+    dump = tmp_path / "dump.json.gz"
+    code, shown, said = await simulate(capsys, "--save", str(dump), config=plane.kubeconfig)
+    again = await simulate(capsys, str(dump))
+
+    text = gzip.decompress(dump.read_bytes())
+    kinds = {each["kind"] for each in json.loads(text)["items"]}
+    assert {kind.spec.name for kind in KINDS_READ} - kinds == {"DeviceTaintRule"}, said
+    assert b"s3cret" not in text
+    assert again[0] == code == 1
+    assert placed(again[1]).keys() == placed(shown).keys()
+    assert again[1]["problems"] == shown["problems"]
+    assert [each["name"] for each in shown["missingReferences"]] == ["default/dat"]
+    assert again[1]["missingReferences"][0]["name"] == "default/dat"
+    assert (again[1]["workloads"], again[1]["summary"]) == (shown["workloads"], shown["summary"])
+
+    where = placed(shown)
+    assert where["default/with-device"] == "n2"
+    assert where["default/with-claim"] in {"n1", "n2"}
+    assert "default/important" in where
+    assert 'persistentvolumeclaim "dat" not found' in where["default/lost-claim"]
+
+
+async def test_one_namespace(plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its pending pod alone; pods of others hold their places."""
+    code, shown, _ = await simulate(capsys, "-n", "other", config=plane.kubeconfig)
+
+    assert (code, [each["pod"] for each in shown["pods"]]) == (0, ["other/pending-elsewhere"])
+    assert shown["summary"]["boundBefore"] == 2
+
+
+async def restricted(
+    plane: ControlPlane, http: aiohttp.ClientSession, directory: Path, name: str, rules: list[Object]
+) -> Path:
+    """A kubeconfig with the token of a ServiceAccount that has these permissions in the whole cluster."""
+    rbac = "rbac.authorization.k8s.io/v1"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
+    role = {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    binding = {
+        "apiVersion": rbac,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+    }
+    for obj in (account, role, binding):
+        await post(http, collection(obj), obj)
+    path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    token = (await post(http, path, request))["status"]["token"]
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    (directory / name).write_text(yaml.safe_dump(config))
+    return directory / name
+
+
+NODES_AND_CLASSES = [{"apiGroups": ["", "storage.k8s.io"], "resources": ["nodes", "storageclasses"], "verbs": ["list"]}]
+
+
+async def test_a_user_with_few_permissions(
+    plane: ControlPlane, http: aiohttp.ClientSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All gaps are named at once, and the printed permissions close them."""
+    config = await restricted(plane, http, tmp_path, "few", NODES_AND_CLASSES)
+    code, nothing, said = await simulate(capsys, config=config)
+
+    assert (code, nothing) == (2, {})
+    line = next(each for each in said.splitlines() if "create clusterrole " in each)
+    named = line.rpartition("--resource=")[2].split(",")
+    served = [kind.resource for kind in KINDS_READ if kind.spec.name != "DeviceTaintRule"]
+    assert named == [each for each in served if each not in {"nodes", "storageclasses.storage.k8s.io"}]
+    assert "--clusterrole=kubestow-simulate --serviceaccount=default:few" in said
+
+    resources = [name.partition(".") for name in named]
+    granted = [{"apiGroups": [group], "resources": [plural], "verbs": ["list"]} for plural, _, group in resources]
+    config = await restricted(plane, http, tmp_path, "enough", [*NODES_AND_CLASSES, *granted])
+    whole = await simulate(capsys, config=config)
+    assert whole[1]["summary"] == (await simulate(capsys, config=plane.kubeconfig))[1]["summary"]
+
+
+async def test_a_user_of_one_namespace(
+    plane: ControlPlane, http: aiohttp.ClientSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without permission for pods of the cluster: refused, or a partial answer that says what it lacks."""
+    names = sorted({kind.spec.plural for kind in KINDS_READ} - {"pods"})
+    everything = {"apiGroups": ["*"], "resources": names, "verbs": ["list"]}
+    config = await restricted(plane, http, tmp_path, "tenant", [everything])
+    own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    await restricted(plane, http, tmp_path, "own-pods", [own])
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "tenant", "namespace": "other"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "own-pods"},
+        "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": "default"}],
+    }
+    await post(http, collection(binding), binding)
+
+    refused, _, said = await simulate(capsys, "-n", "other", config=config)
+    code, shown, warned = await simulate(capsys, "-n", "other", "--allow-partial", config=config)
+
+    gap = "  list pods at the cluster scope: pods that run hold no room on the nodes, and no pending pod is simulated"
+    assert refused == 2
+    assert gap in said.splitlines()
+    assert (code, list(placed(shown))) == (0, ["other/pending-elsewhere"])
+    assert shown["summary"]["boundBefore"] == 1
+    assert "warning: --from-cluster: the user lacks permissions" in warned
+
+
+async def test_a_token_that_is_refused(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that says what to do."""
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": base64.b64encode(b"expired").decode()}
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    code, _, said = await simulate(capsys, config=tmp_path / "config")
+
+    assert code == 2
+    assert said.count("\n") == 1
+    assert f"{plane.url} refuses the credentials (401 Unauthorized). Log in again" in said
+
+
+async def test_the_printed_command_names_resources_of_the_server(http: aiohttp.ClientSession) -> None:
+    """By plural and group, as kubectl looks them up; each of them can be listed."""
+    wanted = dump_command().splitlines()[-1].split()[2].split(",")
+    async with http.get("/apis") as answer:
+        listed = (await answer.json())["groups"]
+    groups = [
+        ("", "/api/v1"),
+        *((each["name"], f"/apis/{each['preferredVersion']['groupVersion']}") for each in listed),
+    ]
+    served: set[str] = set()
+    for group, path in groups:
+        async with http.get(path) as answer:
+            resources = (await answer.json())["resources"]
+            served |= {f"{each['name']}.{group}".rstrip(".") for each in resources if "list" in each["verbs"]}
+
+    assert set(wanted) <= served
