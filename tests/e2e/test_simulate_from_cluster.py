@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 Object = dict[str, Any]
 GROUPS = {kind.spec.name: kind.spec for kind in KINDS_READ}
 DRIVER = "disk.example.com"
-TEMPLATE = {
+TEMPLATE: Object = {
     "metadata": {"labels": {"app": "a"}},
     "spec": {
         "containers": [
@@ -38,8 +38,8 @@ TEMPLATE = {
         ]
     },
 }
-SELECTED = {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}
-JOB = {"template": {"spec": TEMPLATE["spec"] | {"restartPolicy": "Never"}}}
+SELECTED: Object = {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}
+JOB: Object = {"template": {"spec": TEMPLATE["spec"] | {"restartPolicy": "Never"}}}
 
 
 def thing(kind: str, name: str, **fields: Any) -> Object:

@@ -288,3 +288,43 @@ def test_missing_references_end_a_strict_run(tmp_path: Path, capsys: pytest.Capt
         "1 objects are missing that the input refers to:\n  ResourceClaim default/forgotten: named by"
         in shown["stderr"]
     )
+
+
+def test_all_pods_of_missing_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An API server refuses them: the manifests cannot be used. What else is missing is named, too."""
+    documents = [NODE, pod("a", priorityClassName="high"), pod("b", runtimeClassName="kata"), pod("c", **CLAIMED)]
+    code, shown = simulate(tmp_path, capsys, documents)
+    first, second, third = shown["stderr"].splitlines()
+
+    assert code == 2
+    assert "(Pod default/a): spec.priorityClassName: no PriorityClass 'high'" in first
+    assert "(Pod default/b): spec.runtimeClassName: no RuntimeClass 'kata'" in second
+    assert third.startswith("ResourceClaim default/forgotten: named by")
+
+
+@pytest.mark.parametrize(
+    ("spec", "refusal"),
+    [
+        pytest.param({"priorityClassName": "high"}, "no PriorityClass with name high was found", id="a priority class"),
+        pytest.param({"runtimeClassName": "kata"}, 'pod rejected: RuntimeClass "kata" not found', id="a runtime class"),
+    ],
+)
+def test_a_workload_whose_pods_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], refusal: str
+) -> None:
+    """It exists without pods, as in a cluster; that is a problem, and the other pods are placed."""
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {**json.loads(pod("x"))["spec"], **spec}}
+    selector = {"matchLabels": {"app": "w"}}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w"},
+        "spec": {"replicas": 2, "selector": selector, "template": template},
+    }
+    code, shown = simulate(tmp_path, capsys, [NODE, pod("a"), json.dumps(workload)])
+
+    assert (code, [each["node"] for each in shown["pods"]]) == (1, ["n"])
+    (problem,) = shown["problems"]
+    assert problem.startswith('Deployment default/w has no new pods: pods "w-0" is forbidden: ')
+    assert problem.endswith(refusal)
+    assert [each["hint"][:6] for each in shown["missingReferences"]] == ["add it"]

@@ -26,7 +26,7 @@ from scheduler.testing.simulate.dump import save
 from scheduler.testing.simulate.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
 from scheduler.testing.simulate.manifests import Found, InputError, Level, load
 from scheduler.testing.simulate.outcome import Outcome
-from scheduler.testing.simulate.references import MissingReference
+from scheduler.testing.simulate.references import MissingReference, driver_notes
 from scheduler.testing.simulate.report import as_json, as_table
 from scheduler.testing.simulate.run import SimulatedDaemon, simulate
 from scheduler.testing.simulate.world import ReadOptions
@@ -79,6 +79,8 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDa
         found = (await _read_cluster(asked, asked.cluster, errors)).with_files(found)
     cluster = complete(found)
     _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
+    for note in driver_notes(cluster.objects):
+        _say(errors, f"note: {note}")
     for warning in pod_groups.warnings(cluster.objects):
         _say(errors, warning)
     bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))

@@ -12,18 +12,27 @@ refused for its size: that is not a matter of where a pod goes. A pod that a ser
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from scheduler.api.core_v1 import ResourceMap, Toleration
 from scheduler.api.meta import Frozen
 from scheduler.testing.apiserver.kinds.pods import with_pod_level
-from scheduler.testing.simulate.manifests import Found, Manifest, decoded
+from scheduler.testing.simulate.manifests import Found, InputError, Manifest, decoded
 
 SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The classes that every cluster has."""
 _PREEMPTS: Final = "PreemptLowerPriority"
 _POLICIES: Final = ("Never", _PREEMPTS)
+
+
+class MissingClass(InputError):
+    """An API server refuses the pod, because its class does not exist. `refusal` is the server's text."""
+
+    def __init__(self, found: Found, field: str, message: str, refusal: str) -> None:
+        super().__init__(str(found.wrong(field, message)))
+        self.refusal = f'pods "{found.name}" is forbidden: {refusal}'
 
 
 class _Class(NamedTuple):
@@ -53,7 +62,8 @@ class Classes:
             raise found.wrong("spec.priorityClassName", f"must be a text, got {name!r}")
         known = self._known.get(name) if name else self._default
         if known is None and value is None:
-            raise found.wrong("spec.priorityClassName", f"no PriorityClass {name!r} among the objects")
+            why = f"no PriorityClass {name!r} among the objects{_near(str(name), self._known)}"
+            raise MissingClass(found, "spec.priorityClassName", why, f"no PriorityClass with name {name} was found")
         wanted = known or _Class(0)
         wanted = _Class(
             wanted.value if value is None else value,
@@ -187,7 +197,8 @@ class Admission:
         if not name:
             return
         if not isinstance(name, str) or name not in self._classes:
-            raise found.wrong("spec.runtimeClassName", f"no RuntimeClass {name!r} among the objects")
+            why = f"no RuntimeClass {name!r} among the objects{_near(str(name), self._classes)}"
+            raise MissingClass(found, "spec.runtimeClassName", why, f'pod rejected: RuntimeClass "{name}" not found')
         runtime, value = self._classes[name]
         if runtime.overhead.pod_fixed:
             own = decoded(found, _Overheaded, spec).overhead
@@ -203,6 +214,11 @@ class Admission:
             spec["nodeSelector"] = selector
         if runtime.scheduling.tolerations:  # one that says the same twice changes nothing
             spec["tolerations"] = [*(spec.get("tolerations") or ()), *value["scheduling"]["tolerations"]]
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _for_containers(limit_range: Manifest) -> Manifest:

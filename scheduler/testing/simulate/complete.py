@@ -6,9 +6,10 @@ does what admission plugins do. Every object is decoded once, so that a mistake 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,8 +38,8 @@ from scheduler.testing.controllers import (
     ResourceClaimController,
 )
 from scheduler.testing.controllers.persistent_volume import provisioner_of
-from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes
-from scheduler.testing.simulate.manifests import Found, Manifest, decoded
+from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes, MissingClass
+from scheduler.testing.simulate.manifests import Found, InputError, Manifest, decoded
 from scheduler.testing.simulate.references import MissingReference, missing_references
 from scheduler.testing.workloads.controllers import RESOURCES, TYPES
 from scheduler.testing.workloads.specs import MOST_PODS
@@ -60,6 +61,8 @@ _SELECTING: Final = ("ReplicaSet", "ReplicationController", "StatefulSet", "Daem
 _RESIZED: Final = ("name", "allocatedResources", "resources")
 _PUBLISHED_EVERY_S: Final = 0.05
 """Not with every change: an object that is written before the claim shows its volume would not count that volume."""
+_SHOWN: Final = 50
+"""Mistakes that are listed."""
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes that do not say."""
 
@@ -106,8 +109,22 @@ def complete(found: Sequence[Found]) -> Completed:
     kept = [each for each in found if not _is_dropped(each)]
     left_out = tuple(each for each in kept if each.kind == "Pod" and _is_leaving(each))
     gone = {id(each) for each in left_out}
-    completed = [_completed(each, admit) for each in kept if id(each) not in gone]
-    return Completed((*classes.made_up(), *completed), left_out, missing_references(completed), admit)
+    completed, mistakes = _all_completed((each for each in kept if id(each) not in gone), admit)
+    missing = missing_references(completed, known=(*found, *classes.made_up()))
+    if mistakes:
+        raise InputError("\n".join([*mistakes[:_SHOWN], *map(str, missing[:_SHOWN])]))
+    return Completed((*classes.made_up(), *completed), left_out, missing, admit)
+
+
+def _all_completed(found: Iterable[Found], admit: Callable[[Found], Found]) -> tuple[list[Found], list[str]]:
+    """Return the completed objects, and one mistake of each object that has any."""
+    completed, mistakes = [], []
+    for each in found:
+        try:
+            completed.append(_completed(each, admit))
+        except InputError as mistake:
+            mistakes.append(str(mistake))
+    return completed, mistakes
 
 
 def _is_dropped(found: Found) -> bool:
@@ -140,7 +157,8 @@ def _workload(found: Found, admit: Callable[[Found], Found]) -> Found:
     if spec.get("replicas", 1):
         metadata = {**(template.get("metadata") or {}), "name": f"{found.name}-0", "namespace": found.namespace}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        admit(Found(pod, f"{found.where}: spec.template"))
+        with contextlib.suppress(MissingClass):  # the workload exists without its pods, as in a cluster
+            admit(Found(pod, f"{found.where}: spec.template"))
     return Found(value, found.where, found.former)
 
 

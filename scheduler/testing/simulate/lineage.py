@@ -83,4 +83,5 @@ class Lineage:
             deleted=tuple(name for each in found for name in each.deleted),
             ignored=sum(leaving.get(each, 0) for each in members),
             reason="; ".join(dict.fromkeys([*refused, *reasons])),
+            refused="; ".join(dict.fromkeys(refused)),
         )

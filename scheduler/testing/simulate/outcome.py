@@ -109,6 +109,8 @@ class WorkloadRow:
     """Pods of the input that have finished or are being deleted."""
     reason: str = ""
     """Why the workload has fewer pods than it asks for."""
+    refused: str = ""
+    """Why the API server refuses its pods; part of the reason."""
 
     @property
     def is_notable(self) -> bool:
@@ -161,7 +163,8 @@ class Outcome:
     @property
     def problems(self) -> list[str]:
         """What is not as expected, one sentence each."""
-        return [each.problem for each in self.placements if each.problem]
+        refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
+        return [*(each.problem for each in self.placements if each.problem), *refused]
 
     @property
     def is_good(self) -> bool:

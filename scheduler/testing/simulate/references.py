@@ -7,14 +7,22 @@ missing object before anything is scheduled, with the objects that refer to it.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from scheduler.api.csi_translation import driver_of
+from scheduler.api.storage_v1 import CLASS_ANNOTATION, NO_PROVISIONER
+from scheduler.testing.simulate.admission import SYSTEM_CLASSES
 from scheduler.testing.simulate.manifests import Found, Manifest
 
-_CLUSTER_SCOPED: Final = frozenset({"StorageClass", "DeviceClass", "PersistentVolume", "Node"})
-_NO_CLASS: Final = ""
+_CLUSTER_SCOPED: Final = frozenset(
+    {"StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"}
+)
+_DEFAULT_CLASS: Final = "(default)"
+_IS_DEFAULT: Final = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+_ENDED: Final = ("Complete", "Failed")
 _HINTS: Final = {
     "PersistentVolumeClaim": "add the claim",
     "ResourceClaim": "add the claim",
@@ -23,6 +31,8 @@ _HINTS: Final = {
     "DeviceClass": "add it: kubectl get deviceclasses -o yaml",
     "PersistentVolume": "add it: kubectl get persistentvolumes -o yaml",
     "Node": "add it: kubectl get nodes -o yaml",
+    "PriorityClass": "add it: kubectl get priorityclasses -o yaml",
+    "RuntimeClass": "add it: kubectl get runtimeclasses -o yaml",
 }
 
 
@@ -48,11 +58,9 @@ class MissingReference:
         return asdict(self)
 
 
-def missing_references(found: Sequence[Found]) -> tuple[MissingReference, ...]:
-    """Return what is missing, in the order of the first reference. Cost: linear in the input."""
-    there: dict[str, set[str]] = {}
-    for each in found:
-        there.setdefault(each.kind, set()).add(f"{each.namespace}/{each.name}" if each.namespace else each.name)
+def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> tuple[MissingReference, ...]:
+    """Return what is missing, in the order of the first reference. `known` objects exist, too. Cost: linear in the input."""
+    there = _there(found, known)
     missing: dict[tuple[str, str], list[tuple[Found, str]]] = {}
     for each in found:
         for kind, name, field in _references(each):
@@ -63,6 +71,48 @@ def missing_references(found: Sequence[Found]) -> tuple[MissingReference, ...]:
         MissingReference(kind, key, users[0][0].where, users[0][1], len(users), _hint(kind, key, there.get(kind, ())))
         for (kind, key), users in missing.items()
     )
+
+
+def _there(found: Sequence[Found], known: Iterable[Found]) -> dict[str, set[str]]:
+    """Kind → the names that references may have.
+
+    A storage class without an object is only a name, by which claims find volumes that name it, too.
+    """
+    there: dict[str, set[str]] = {"PriorityClass": set(SYSTEM_CLASSES)}
+    for each in itertools.chain(found, known):
+        there.setdefault(each.kind, set()).add(f"{each.namespace}/{each.name}" if each.namespace else each.name)
+        spec, annotations = each.value.get("spec") or {}, each.value["metadata"].get("annotations") or {}
+        if each.kind == "PersistentVolume":
+            there.setdefault("StorageClass", set()).add(str(spec.get("storageClassName") or _DEFAULT_CLASS))
+        elif each.kind == "StorageClass" and any(annotations.get(name) == "true" for name in _IS_DEFAULT):
+            there["StorageClass"].add(_DEFAULT_CLASS)
+    return there
+
+
+def driver_notes(found: Sequence[Found]) -> list[str]:
+    """Return what the scheduler does not know about the CSI drivers of the input, because an object is missing.
+
+    No pod waits for that: without a CSINode it has no attach limit, and without a CSIDriver its capacity is ignored.
+    """
+    classes = {each.name: str(each.value.get("provisioner", "")) for each in found if each.kind == "StorageClass"}
+    named = {name for each in found for kind, name, _ in _references(each) if kind == "StorageClass"}
+    used = {classes[name] for name in sorted(named & classes.keys())}
+    for each in found:
+        if each.kind == "PersistentVolume":
+            used.add(str(((each.value.get("spec") or {}).get("csi") or {}).get("driver", "")))
+    nodes = [(each.value.get("spec") or {}).get("drivers") or () for each in found if each.kind == "CSINode"]
+    listed = {str(driver.get("name")) for drivers in nodes for driver in drivers}
+    drivers = {driver_of(name) or name for name in used - {"", NO_PROVISIONER}}
+    notes = [
+        f"no CSINode lists the driver {each}: its volumes have no attach limit" for each in sorted(drivers - listed)
+    ]
+    known = {each.name for each in found if each.kind == "CSIDriver"}
+    limited = {str(each.value.get("storageClassName")) for each in found if each.kind == "CSIStorageCapacity"}
+    return notes + [
+        f"there is no CSIDriver {classes[name]}: the CSIStorageCapacity objects of StorageClass {name} are ignored"
+        for name in sorted(limited & classes.keys())
+        if classes[name] not in known
+    ]
 
 
 def _is_made(kind: str, key: str, found: Sequence[Found], there: dict[str, set[str]]) -> bool:
@@ -80,7 +130,14 @@ def _is_made(kind: str, key: str, found: Sequence[Found], there: dict[str, set[s
 
 
 def _hint(kind: str, key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(known)[:10_000], n=1, cutoff=0.8)
+    if key == _DEFAULT_CLASS:
+        return "name a class, or give one the annotation storageclass.kubernetes.io/is-default-class"
+    names = list(known)
+    near = difflib.get_close_matches(key, names[:10_000], n=1, cutoff=0.8)
+    _, _, name = key.rpartition("/")
+    elsewhere = [each for each in names if "/" in key and each.endswith(f"/{name}")]
+    if elsewhere:
+        return f"{elsewhere[0]} is in another namespace"
     return f"did you mean {near[0]}?" if near else _HINTS[kind]
 
 
@@ -94,17 +151,18 @@ def _references(found: Found) -> Iterator[tuple[str, str, str]]:
             else:
                 yield from _of_pod(spec, "spec")
         case "Deployment" | "ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet" | "Job":
-            if spec.get("replicas", 1) and not found.value["metadata"].get("ownerReferences"):
+            if _creates_pods(found):
                 made = {(each.get("metadata") or {}).get("name") for each in spec.get("volumeClaimTemplates") or ()}
                 template = (spec.get("template") or {}).get("spec") or {}
                 yield from _of_pod(template, "spec.template.spec", made)
+                yield from _of_template(template, "spec.template.spec")
                 for at, each in enumerate(spec.get("volumeClaimTemplates") or ()):
-                    yield from _of_claim(each.get("spec") or {}, f"spec.volumeClaimTemplates[{at}].spec")
+                    yield from _of_claim(each, f"spec.volumeClaimTemplates[{at}].spec")
         case "PersistentVolumeClaim":
             if spec.get("volumeName"):
                 yield "PersistentVolume", str(spec["volumeName"]), "spec.volumeName"
             else:
-                yield from _of_claim(spec, "spec")
+                yield from _of_claim(found.value, "spec")
         case "ResourceClaim":
             if (found.value.get("status") or {}).get("allocation") is None:
                 yield from _of_devices(spec, "spec")
@@ -123,7 +181,7 @@ def _of_pod(spec: Manifest, path: str, made: Iterable[object] = ()) -> Iterator[
             )
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
         if template:
-            yield from _of_claim(template.get("spec") or {}, f"{path}.volumes[{at}].ephemeral.volumeClaimTemplate.spec")
+            yield from _of_claim(template, f"{path}.volumes[{at}].ephemeral.volumeClaimTemplate.spec")
     for at, entry in enumerate(spec.get("resourceClaims") or ()):
         if entry.get("resourceClaimName"):
             yield "ResourceClaim", str(entry["resourceClaimName"]), f"{path}.resourceClaims[{at}].resourceClaimName"
@@ -132,9 +190,29 @@ def _of_pod(spec: Manifest, path: str, made: Iterable[object] = ()) -> Iterator[
             yield "ResourceClaimTemplate", name, f"{path}.resourceClaims[{at}].resourceClaimTemplateName"
 
 
-def _of_claim(spec: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
-    if spec.get("storageClassName", _NO_CLASS) != _NO_CLASS:
-        yield "StorageClass", str(spec["storageClassName"]), f"{path}.storageClassName"
+def _creates_pods(found: Found) -> bool:
+    """Whether a workload may create pods; one that another workload owns repeats the template of its owner."""
+    spec, status = found.value.get("spec") or {}, found.value.get("status") or {}
+    ended = any(each.get("type") in _ENDED and each.get("status") == "True" for each in status.get("conditions") or ())
+    is_over = found.kind == "Job" and (ended or spec.get("suspend"))
+    return bool(spec.get("replicas", 1)) and not is_over and not found.value["metadata"].get("ownerReferences")
+
+
+def _of_template(spec: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
+    """An API server refuses pods of missing classes; it computes the priority of a class itself."""
+    for kind, field in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
+        if spec.get(field) and (kind != "PriorityClass" or spec.get("priority") is None):
+            yield kind, str(spec[field]), f"{path}.{field}"
+    if spec.get("nodeName"):
+        yield "Node", str(spec["nodeName"]), f"{path}.nodeName"
+
+
+def _of_claim(claim: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
+    """A claim whose class is "" wants a volume without a class; one that says nothing gets the default class."""
+    annotations = (claim.get("metadata") or {}).get("annotations") or {}
+    name = annotations.get(CLASS_ANNOTATION, (claim.get("spec") or {}).get("storageClassName", _DEFAULT_CLASS))
+    if name:
+        yield "StorageClass", str(name), f"{path}.storageClassName"
 
 
 def _of_devices(spec: Manifest, path: str) -> Iterator[tuple[str, str, str]]:

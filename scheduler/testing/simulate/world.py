@@ -8,6 +8,7 @@ from typing import Final
 
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.controllers.controller import Key
+from scheduler.testing.simulate.admission import MissingClass
 from scheduler.testing.simulate.complete import Completed, retie, retie_claims
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 from scheduler.testing.workloads.controllers import RESOURCES
@@ -106,10 +107,14 @@ class World:
         return self._rules.expect_pending
 
     def admit(self, pod: Manifest) -> Manifest:
-        """Return a pod that a controller creates, after admission. Raises InputError."""
+        """Return a pod that a controller creates, after admission. Raises InputError, and Refused as an API server does."""
         metadata = pod["metadata"]
         where = f"Pod {metadata['namespace']}/{metadata['name']}, made by its controller"
-        return self._named(self._admit(Found(pod, where)).value)
+        try:
+            admitted = self._admit(Found(pod, where))
+        except MissingClass as missing:
+            raise Refused(403, "Forbidden", missing.refusal, details={}) from missing
+        return self._named(admitted.value)
 
     def _named(self, pod: Manifest) -> Manifest:
         """With the name of our scheduler for the name of the default one."""

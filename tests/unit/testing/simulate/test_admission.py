@@ -145,7 +145,20 @@ def test_pods_that_stay_as_they_are(tmp_path: Path, fields: dict[str, Any], kept
     ("fields", "said"),
     [
         pytest.param(
-            {"runtimeClassName": "kat"}, "spec.runtimeClassName: no RuntimeClass 'kat' among the objects", id="unknown"
+            {"runtimeClassName": "gvisor"},
+            "spec.runtimeClassName: no RuntimeClass 'gvisor' among the objects",
+            id="an unknown class",
+        ),
+        pytest.param(
+            {"runtimeClassName": "kat"},
+            "spec.runtimeClassName: no RuntimeClass 'kat' among the objects; did you mean kata?",
+            id="a class that is almost there",
+        ),
+        pytest.param(
+            {"priorityClassName": "system-critical"},
+            "spec.priorityClassName: no PriorityClass 'system-critical' among the objects; did you mean"
+            " system-node-critical?",
+            id="a priority class that is almost there",
         ),
         pytest.param(
             {"runtimeClassName": "kata", "nodeSelector": {"runtime": "runc"}},
