@@ -130,3 +130,8 @@ def test_flags_without_a_cluster(capsys: pytest.CaptureFixture[str], flags: list
     """Exit code 2."""
     assert cli.main(["simulate", *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_dump_command_needs_no_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "--print-dump-command"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("kubectl get pods,nodes,")
