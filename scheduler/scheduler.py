@@ -15,7 +15,6 @@ have gone.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,72 +25,31 @@ import structlog
 from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder, Binding, PodWatch
 from scheduler.cache.cluster import Cluster
-from scheduler.config.args import KubestowArgs
-from scheduler.config.errors import ConfigError, ConfigErrors, collecting
-from scheduler.config.plugins import check_common_queue_sort
-from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig, RunOptions
+from scheduler.config.types import RunOptions
 from scheduler.context import Inbox, Shared, UnboundPods
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.controllers.node_name_pods import NodeNamePods
 from scheduler.controllers.stale_volumes import StaleVolumes
-from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.clock import Clock
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import UnforeseenErrors, shortened
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
 from scheduler.failure import FailureHandler, PodStatusUpdater
-from scheduler.framework.handle import Handle, Recorder, Unplugged, Writer
+from scheduler.framework.handle import Handle, Recorder, Writer
 from scheduler.framework.interface import ExplainPlugin
 from scheduler.framework.preemption_state import Preempting
-from scheduler.framework.profile import Profile, build
+from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
 from scheduler.metrics.metrics import Metrics
-from scheduler.plugins import registry
 from scheduler.preemption import PreemptionExecutor
+from scheduler.profiles.build import build_profiles, profile_builder
 from scheduler.profiles.reconciler import ProfileReconciler, ProfileUsers, clearing, pool_sharing, queue_profile
 from scheduler.queue import QueuedPodInfo, SchedulingQueue
 from scheduler.queueing.nominator import Nominator
 from scheduler.waiting_pods import WaitingPodsMap
-
-
-def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[str, Profile]:
-    """Scheduler name → its plugins, made and in order. Raises ConfigErrors.
-
-    Without a handle the plugins are made for inspection only: an empty cluster and no way to write.
-
-    Upstream: pkg/scheduler/profile/profile.go NewMap
-    """
-    handle = handle or Handle(Cluster(device_gates=config.feature_gates), Unplugged(), Unplugged(), SystemClock())
-    build_one = profile_builder(config, handle)
-    profiles: dict[str, Profile] = {}
-    errors: list[ConfigError] = []
-    for profile in config.profiles:
-        with collecting(errors):
-            profiles[profile.scheduler_name] = build_one(profile)
-    if errors:
-        raise ConfigErrors(errors)
-    check_common_queue_sort([(profile, profiles[profile.scheduler_name].resolved) for profile in config.profiles])
-    return profiles
-
-
-def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileConfig], Profile]:
-    """Makes the plugins of one profile of this configuration, or of one in its place. What it makes raises ConfigErrors."""
-    known = registry()
-    names = frozenset(profile.scheduler_name for profile in config.profiles)
-
-    def build_one(profile: ProfileConfig) -> Profile:
-        own = dataclasses.replace(
-            handle,
-            scheduler_name=profile.scheduler_name,
-            scheduler_names=names,
-            ours=profile.args_for(KubestowArgs),
-            feature_gates=config.feature_gates,
-        )
-        return build(profile, known, own, percentage=config.percentage_of_nodes_to_score)
-
-    return build_one
 
 
 class Decisions:

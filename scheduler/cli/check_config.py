@@ -60,7 +60,7 @@ def lines_of(file: str, errors: Sequence[ConfigError]) -> list[str]:
 
 def _profiles(configuration: Configuration, findings: Findings) -> Mapping[str, Profile]:
     """Build the profiles; mistakes that are not in the findings yet are added to them."""
-    from scheduler.scheduler import build_profiles
+    from scheduler.profiles.build import build_profiles
 
     try:
         return build_profiles(configuration)

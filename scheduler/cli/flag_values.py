@@ -7,7 +7,6 @@ import ipaddress
 import math
 from typing import Any
 
-from scheduler.config.document import format_duration, parse_duration_s
 from scheduler.config.types import CIPHER_SUITES, EVERYWHERE
 
 
@@ -22,6 +21,8 @@ def boolean(text: str) -> bool:
 
 def duration(text: str) -> float:
     """Parse a Go duration or plain seconds."""
+    from scheduler.config.document import parse_duration_s
+
     try:
         seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
     except ValueError as error:
@@ -51,6 +52,8 @@ def burst(text: str) -> int:
 
 def positive_duration(text: str) -> str:
     """Return a positive duration in Go's form."""
+    from scheduler.config.document import format_duration
+
     seconds = duration(text)
     if not seconds:
         raise argparse.ArgumentTypeError("must be greater than zero")

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.cli.upstream_flags import why_without_effect
 from scheduler.config.errors import PluginLoadError
-from scheduler.config.fields import suggestion
-from scheduler.config.load import gates_on
 from scheduler.config.types import FEATURE_GATES, GATES_ON, RunOptions, SecureServing
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
     from scheduler.config.types import Configuration
     from scheduler.framework.profile import Profile
+
+
+_IMPORT_GC_THRESHOLD: Final = 100_000
 
 
 class CommandError(Exception):
@@ -39,7 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         whole.print_help()
         return 0
-    _set_environment()
     commands = {
         "run": _run,
         "simulate": _simulate,
@@ -47,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "completion": _completion,
         "version": _version,
     }
+    threshold = gc.get_threshold()
+    if arguments.command in {"run", "simulate", "check-config"}:
+        _prepare_imports()
     try:
         return commands[arguments.command](arguments)
     except CommandError as refused:
@@ -57,15 +62,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        gc.set_threshold(*threshold)
 
 
-def _set_environment() -> None:
-    """Set variables that libraries read when they are imported.
+def _prepare_imports() -> None:
+    """Make the libraries that a command imports load faster, and set variables that they read.
 
     A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its
-    threads would only cost memory and start-up time.
+    threads would only cost memory and time. Imports make many objects and little garbage; the daemon sets a collection
+    threshold of its own. structlog imports rich for tracebacks that the logs do not use, because they show credentials.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(_IMPORT_GC_THRESHOLD)
+    if not {"rich", "structlog"} & sys.modules.keys():
+        sys.modules["rich"] = None  # type: ignore[assignment]
+        importlib.import_module("structlog")
+        del sys.modules["rich"]
     try:
         Path.home()
     except RuntimeError:
@@ -82,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     import structlog
 
+    from scheduler.config.fields import suggestion
     from scheduler.metrics import logs
 
     logs.setup(arguments.logging_format, arguments.v)
@@ -110,6 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> RunOptions:
+    from scheduler.config.load import gates_on
+
     try:
         gates = gates_on(arguments.feature_gates)
     except ValueError as wrong:
@@ -239,7 +255,7 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
     from scheduler.config.errors import ConfigErrors
-    from scheduler.scheduler import build_profiles
+    from scheduler.profiles.build import build_profiles
 
     try:
         return build_profiles(configuration)

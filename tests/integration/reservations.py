@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from unittest import mock
 
-from scheduler import scheduler as decisions
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.framework.interface import BindPlugin, CycleState, ReservePlugin
 from scheduler.framework.profile import Profile, build
 from scheduler.framework.status import Rejection, Skip
+from scheduler.profiles import build as building
 
 OnBinding = Callable[[Cluster, PodInfo, str], None]
 """Called when a Binding is about to leave: the daemon's cache as it is then, the assumed pod, the node."""
@@ -124,5 +124,5 @@ def observed(told: Reservations) -> Iterator[None]:
         post_bind = (*profile.post_bind, _PostBind(told, cluster))
         return replace(profile, reserve=reserve, bind=bind, post_bind=post_bind)
 
-    with mock.patch.object(decisions, "build", recorded):
+    with mock.patch.object(building, "build", recorded):
         yield

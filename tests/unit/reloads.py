@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from scheduler import scheduler as decisions
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import RawArgs
 from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
@@ -18,6 +17,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, StateKey
 from scheduler.framework.status import Code, Groups, Rejection, Wait
 from scheduler.plugins import registry
+from scheduler.profiles import build as building
 from scheduler.profiles.reconciler import ProfileVerdict, RequestedProfile
 from tests.unit.brain import Brain
 
@@ -118,7 +118,7 @@ class Reloaded(Brain):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.diary = Diary()
         known = {**registry(), "Witness": self.diary.make, "LastIn": LastIn, "Odd": Odd}
-        monkeypatch.setattr(decisions, "registry", lambda: known)
+        monkeypatch.setattr(building, "registry", lambda: known)
         plugins = {"multiPoint": PluginSet(enabled=(PluginRef("Witness"),))}
         profiles = tuple(
             KubeSchedulerProfile(name, plugins=plugins, path=f"profiles[{at}]")

@@ -21,7 +21,7 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import default, parse
 from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import Configuration
-from scheduler.scheduler import build_profiles
+from scheduler.profiles.build import build_profiles
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -30,7 +30,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Forbidd
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import surroundings
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import build_profiles
+from scheduler.profiles.build import build_profiles
 from scheduler.testing.builders.core import PodBuilder, node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from scheduler import scheduler as decisions
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import pod_info
 from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.status import Code, Rejection, Wait
 from scheduler.plugins import registry
+from scheduler.profiles import build as building
 from scheduler.waiting_pods import WaitingPodsMap
 from tests.unit.brain import Brain, StepClock, manifest
 from tests.unit.hint_rows import CAME, node
@@ -244,7 +244,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
         plugin.handle = handle
         return plugin
 
-    monkeypatch.setattr(decisions, "registry", lambda: {**registry(), "A": made})
+    monkeypatch.setattr(building, "registry", lambda: {**registry(), "A": made})
     enabled = PluginSet(enabled=(PluginRef("A"),))
     brain = Brain(Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),)))
     plugin.world = brain

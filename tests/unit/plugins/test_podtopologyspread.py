@@ -20,7 +20,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.framework.status import SKIP
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread
-from scheduler.scheduler import build_profiles
+from scheduler.profiles.build import build_profiles
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.ask import Refusals, named, refused
 from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft

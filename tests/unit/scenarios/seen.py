@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler import scheduler as decisions
 from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins import registry
+from scheduler.profiles import build as building
 from tests.unit.brain import Brain
 from tests.unit.toys import Toy
 
@@ -44,7 +44,7 @@ def in_flight(brain: Brain) -> dict[str, int]:
 def with_plugins(monkeypatch: pytest.MonkeyPatch, *toys: Toy) -> Brain:
     """A brain whose configuration enables these toys beside the built-in plugins: they are known from the start."""
     made = {toy.name: partial(_given, toy) for toy in toys}
-    monkeypatch.setattr(decisions, "registry", lambda: {**registry(), **made})
+    monkeypatch.setattr(building, "registry", lambda: {**registry(), **made})
     enabled = PluginSet(enabled=tuple(PluginRef(toy.name) for toy in toys))
     brain = Brain(Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),)))
     for toy in toys:
