@@ -1,0 +1,71 @@
+"""Texts are plain English: the words and the length of sentences that `tests.tools.language` refuses."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tools.language import ROOT, files_of, findings
+
+NOT_READ = (
+    "tests/parity/",
+    "tests/deploy/snapshots/",
+    "requirements/",
+    "tests/tools/language.py",
+    "tests/check/test_language.py",
+)
+"""Recordings, generated files, and the list of refused words."""
+
+NOT_REWRITTEN = (
+    "scheduler/",
+    "tests/",
+    "benchmarks/",
+    "tools/",
+    "docs/",
+    "deploy/",
+    "examples/",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    ".ci/",
+    "Makefile",
+)
+"""Folders whose text is older than the rules. The list only gets shorter."""
+
+
+def test_texts_are_plain_english() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    wanted = [name for name in listed if not name.startswith((*NOT_READ, *NOT_REWRITTEN))]
+
+    assert [str(each) for path in files_of([ROOT / name for name in wanted]) for each in findings(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        pytest.param("a.md", "The plugin returns the node.\n", [], id="plain English"),
+        pytest.param("a.md", "Nobody is told.\n", ["nobody", "told"], id="a person and a verb"),
+        pytest.param("a.md", "Run `who` and `asked`.\n", [], id="code"),
+        pytest.param("a.md", "```\nwho is it\n```\n", [], id="a code block"),
+        pytest.param(
+            "a.md", "word " * 31 + ".\n", ["31 words: word word word word word word word word…"], id="a long sentence"
+        ),
+        pytest.param("a.md", "word " * 20 + "; " + "word " * 20, [], id="two clauses"),
+        pytest.param("a.py", '"""Whoever calls."""\n', ["whoever"], id="a docstring"),
+        pytest.param("a.py", "x = 1  # nobody\n", ["nobody"], id="a comment"),
+        pytest.param("a.py", 'log("somebody", "`asked`")\n', ["somebody"], id="a text in code"),
+        pytest.param("a.py", "def test_nobody_waits(): ...\n", ["nobody"], id="the name of a test"),
+        pytest.param("a.py", "class TinyBrain: ...\n", ["brain"], id="the name of a class"),
+        pytest.param("a.yaml", "# whoever\nkey: value\n", ["whoever"], id="YAML"),
+    ],
+)
+def test_findings(tmp_path: Path, name: str, text: str, found: list[str]) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+
+    assert [each.text for each in findings(path)] == found
