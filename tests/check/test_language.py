@@ -28,7 +28,6 @@ NOT_REWRITTEN = (
     "examples/",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "README.md",
     "SECURITY.md",
     ".ci/",
     "Makefile",

@@ -25,7 +25,7 @@ from scheduler.testing.simulate.run import simulate
 from scheduler.testing.simulate.world import ReadOptions
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/volumes.md", "docs/devices.md")
+PAGES = ("README.md", "docs/preemption.md", "docs/volumes.md", "docs/devices.md")
 SESSION = re.compile(
     r"^```(?:console)?\n\$ (?:\.venv/bin/)?kubestow (simulate [^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -44,9 +44,8 @@ def timeless(text: str) -> str:
 def test_every_page_quotes_something() -> None:
     """Else the pattern has missed it."""
     assert [str(each.id) for each in QUOTED] == [
-        "README.md: simulate examples/preemption.yaml",
         "README.md: simulate examples/volumes.yaml",
-        "README.md: simulate examples/devices.yaml",
+        "docs/preemption.md: simulate examples/preemption.yaml",
         "docs/volumes.md: simulate examples/volumes.yaml",
         "docs/devices.md: simulate examples/devices.yaml",
     ]
