@@ -27,8 +27,6 @@ NOT_REWRITTEN = (
     "deploy/",
     "examples/",
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
     ".ci/",
     "Makefile",
 )
