@@ -101,7 +101,7 @@ class Profile:
     parity: bool
     """Do everything as upstream does, also where we do it better.
 
-    See docs/architecture.md, "Deliberate differences from kube-scheduler".
+    See docs/differences.md.
     """
     ours: KubestowArgs
     """What this profile does otherwise than upstream."""

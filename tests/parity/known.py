@@ -31,7 +31,7 @@ class Reason:
 
     why: str
     where: str
-    """A file, and a section with its row, or words of the deliberate differences of docs/architecture.md."""
+    """A file, and a section with its row, or words of docs/differences.md in quotes."""
     switches: tuple[str, ...] = ()
     """Fields of KubestowArgs. With kube-scheduler's values of all of them the default mode does not differ."""
 

@@ -25,7 +25,7 @@ _VERBS: Final = "tells?|told|asks?|asked|asking|minds|heeds?|heeded|rests|ponder
 _METAPHORS: Final = "seats?|islands?|parcels?|boards|rooms?|shelf|shelves|errands?|dues|sights?|furniture|houses?|brains?|toys?|diary|ledgers?"
 _ORDER: Final = "beforehand|meanwhile|by then|anew|for ever|beside|the like|of its own|of their own|so many|so long|not yet had|as all else"
 _BANNED: Final = re.compile(rf"\b(?:{_PERSONS}|{_VERBS}|{_METAPHORS}|{_ORDER})\b", re.IGNORECASE)
-_CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+", re.DOTALL)
+_CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+|\]\([^)]*\)", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"\n]*"|“[^”]*”')
 _SENTENCE_END: Final = re.compile(r"[.!?:;][*_)]*\s+|\n\s*\n|\n\s*(?=[*\-|#>]|\d+\.)")
 _TEXTS: Final = (".md", ".yaml", ".yml", ".tpl", ".txt", ".sh")
