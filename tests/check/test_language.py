@@ -26,7 +26,6 @@ NOT_REWRITTEN = (
     "docs/",
     "deploy/",
     "examples/",
-    "CHANGELOG.md",
     ".ci/",
     "Makefile",
 )
