@@ -2,7 +2,7 @@
 
 The background half of an attempt: permit → prebind → second look → bind, or everything undone.
 
-One task per pod (docs/architecture.md, "What everything rests on"). A write that was sent is awaited to its
+One task per pod (docs/architecture.md, "Design principles"). A write that was sent is awaited to its
 answer; cancellation acts between writes. Whatever changes cache or queue goes through the inbox. Rules:
 docs/spec/core.md §3.11, §3.12, §2.6.
 """

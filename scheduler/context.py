@@ -1,6 +1,6 @@
 """State that the parts of the scheduler share, and the update queue through which cache and queue change.
 
-The one door through which cache and queue change (docs/architecture.md, "What everything rests on").
+The one door through which cache and queue change (docs/architecture.md, "Design principles").
 
 Watch batches, outcomes of bindings and wake-ups are put here from anywhere on the event loop and applied between
 attempts: by the scheduling loop, or by a binding that is about to leave and must know all there is to know. So an attempt

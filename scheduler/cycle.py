@@ -1,7 +1,7 @@
 """One attempt: prefilter → filter → score → verify → reserve → permit.
 
 A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator
-only so that a long attempt can give the event loop a turn (docs/architecture.md, "What everything rests on"): between
+only so that a long attempt can give the event loop a turn (docs/architecture.md, "Design principles"): between
 `yield`s no cache or queue change is applied, because those wait in the inbox; and devices stay in the use that they
 were in (`AllocationState.still`).
 

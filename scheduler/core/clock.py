@@ -1,6 +1,6 @@
 """Time as a port: decisions never ask the machine what time it is.
 
-Rule: docs/architecture.md, "What everything rests on".
+Rule: docs/architecture.md, "Design principles".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes that nobody waits for: giving back what a pod does not need.
 
-Rule: docs/architecture.md, "What everything rests on".
+Rule: docs/architecture.md, "Design principles".
 
 Tried until the server has answered for good, or for some minutes. What is given up is logged, and after a pause whoever
 waits for the claim sees what there is and tries again: no event would tell it, and at once it would be refused again.

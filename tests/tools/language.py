@@ -27,7 +27,7 @@ _ORDER: Final = "beforehand|meanwhile|by then|anew|for ever|beside|the like|of i
 _BANNED: Final = re.compile(rf"\b(?:{_PERSONS}|{_VERBS}|{_METAPHORS}|{_ORDER})\b", re.IGNORECASE)
 _CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+|\]\([^)]*\)", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"\n]*"|“[^”]*”')
-_SENTENCE_END: Final = re.compile(r"[.!?:;][*_)]*\s+|\n\s*\n|\n\s*(?=[*\-|#>]|\d+\.)")
+_SENTENCE_END: Final = re.compile(r"[.!?:;][*_)]*\s+| \| |\n\s*\n|\n\s*(?=[*\-|#>]|\d+\.)")
 _TEXTS: Final = (".md", ".yaml", ".yml", ".tpl", ".txt", ".sh")
 
 

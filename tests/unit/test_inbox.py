@@ -46,7 +46,7 @@ async def test_wait_returns_at_once_for_news_that_came_before() -> None:
 def test_whoever_must_know_everything_catches_up_but_not_in_the_middle_of_an_attempt() -> None:
     """An attempt that gives the event loop a turn sees no change before its end.
 
-    Rule: docs/architecture.md, "What everything rests on".
+    Rule: docs/architecture.md, "Design principles".
     """
     inbox, seen = Inbox(), []
     inbox.put(lambda: seen.append("news"))
