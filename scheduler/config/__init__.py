@@ -1,5 +1,5 @@
-"""KubeSchedulerConfiguration v1: schema, defaults, and validation that names the place of every error.
+"""KubeSchedulerConfiguration v1: schema, defaults, and validation with the path of every error.
 
-`load.load` reads a file, `types` says what comes out, `plugins.resolve` turns a profile's plugin sets into one
-ordered list per extension point. Knows which names upstream has, not which of them are built.
+`load.load` reads a file into the types of `types`. `plugins.resolve` turns a profile's plugin sets into one ordered
+list per extension point. This package knows upstream's plugin names, but not which plugins are built.
 """

@@ -1,7 +1,7 @@
 """Plugin arguments, typed, with upstream v1.36's defaults (docs/spec/core.md §6.4).
 
-`plugin` is the name under which `pluginConfig` carries them, the kind is `<plugin>Args`. Values are valid by
-construction when they come from `scheduler.config.load`; building one by hand checks nothing.
+`pluginConfig` names them by `plugin`; the kind is `<plugin>Args`. Values from `scheduler.config.load` are valid; the
+constructors check nothing.
 
 Upstream: pkg/scheduler/apis/config/types_pluginargs.go VolumeBindingArgs, DynamicResourcesArgs
 """
@@ -26,7 +26,7 @@ class ShapePoint:
 
 @dataclass(frozen=True, slots=True)
 class ResourceWeight:
-    """How much a resource counts, 1..100."""
+    """Weight of a resource in a score, 1..100."""
 
     name: str
     weight: int = 1
@@ -46,7 +46,10 @@ class ScoringStrategy:
 
 @dataclass(frozen=True, slots=True)
 class DefaultConstraint:
-    """A spread constraint for pods that have none. The selector is deduced for each pod; None is upstream's default."""
+    """A spread constraint for pods without their own.
+
+    Its selector is deduced for each pod. None is upstream's default.
+    """
 
     max_skew: int
     topology_key: str
@@ -59,7 +62,7 @@ class DefaultConstraint:
 
 @dataclass(frozen=True, slots=True)
 class DefaultPreemptionArgs:
-    """How many candidate nodes a preemption looks at: the larger of a share of all nodes and a number."""
+    """How many candidate nodes a preemption checks: the larger of a share of all nodes and a number."""
 
     plugin: ClassVar[str] = "DefaultPreemption"
     min_candidate_nodes_percentage: int = 10
@@ -77,7 +80,7 @@ class InterPodAffinityArgs:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityArgs:
-    """`added_affinity` is a v1.NodeAffinity as the file has it, checked: every pod of the profile gets it as well."""
+    """`added_affinity` is a validated v1.NodeAffinity as the file has it. It applies to every pod of the profile."""
 
     plugin: ClassVar[str] = "NodeAffinity"
     added_affinity: Mapping[str, Any] | None = None
@@ -95,7 +98,7 @@ class NodeResourcesFitArgs:
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesBalancedAllocationArgs:
-    """The resources whose use should be even; each weight is 1."""
+    """The resources whose utilization should be even; each weight is 1."""
 
     plugin: ClassVar[str] = "NodeResourcesBalancedAllocation"
     resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
@@ -103,7 +106,10 @@ class NodeResourcesBalancedAllocationArgs:
 
 @dataclass(frozen=True, slots=True)
 class PodTopologySpreadArgs:
-    """`defaulting_type` System: built-in constraints, and the list is empty. List: the list, which may be empty."""
+    """With `defaulting_type` System the built-in constraints apply and the list is empty.
+
+    With List the list applies; it may be empty.
+    """
 
     plugin: ClassVar[str] = "PodTopologySpread"
     default_constraints: tuple[DefaultConstraint, ...] = ()
@@ -112,7 +118,7 @@ class PodTopologySpreadArgs:
 
 @dataclass(frozen=True, slots=True)
 class VolumeBindingArgs:
-    """Time limit for binding a pod's volumes, 0 = do not wait. `shape` is empty while StorageCapacityScoring is off."""
+    """Time limit for binding a pod's volumes; 0 does not wait. `shape` is empty while StorageCapacityScoring is off."""
 
     plugin: ClassVar[str] = "VolumeBinding"
     bind_timeout_s: float = 600.0
@@ -121,7 +127,7 @@ class VolumeBindingArgs:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResourcesArgs:
-    """Time for one node's device search (0 = no limit), and for devices to become ready before binding."""
+    """Time limit for the device search on one node (0 = none), and for devices to become ready before binding."""
 
     plugin: ClassVar[str] = "DynamicResources"
     filter_timeout_s: float = 10.0
@@ -130,51 +136,64 @@ class DynamicResourcesArgs:
 
 @dataclass(frozen=True, slots=True)
 class KubestowArgs:
-    """What we do otherwise than upstream, per profile; `parity` turns all of it to upstream's behaviour.
+    """Deliberate differences from kube-scheduler, per profile. `parity` turns all of them off.
 
-    Not a plugin: a `pluginConfig` entry of this name is where the v1 schema leaves room.
+    Not a plugin: a `pluginConfig` entry of this name is the place that the v1 schema allows.
     """
 
     plugin: ClassVar[str] = "Kubestow"
     parity: bool = False
     victims: str = "all"
-    """Whom preemption may evict: `all` as upstream, `own` (pods of our scheduler names only), or `ownFirst`."""
+    """Pods that preemption may evict: `all` as upstream, `own` (pods of Kubestow's scheduler names only), or
+    `ownFirst`.
+    """
     preemption_fair_share: str = "on"
-    """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. `none`: priority alone."""
+    """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. `none`: only
+    priority counts.
+    """
     busy_nodes: str = "avoid"
-    """`avoid`: of equal nodes those to which another scheduler bound a pod in the last second come last. `none`: all alike."""
+    """`avoid`: of equal nodes, those to which another scheduler bound a pod in the last second come last. `none`: no
+    such order.
+    """
     storage_capacity_reservation: str = "ledger"
-    """`ledger`: what is being provisioned is taken off a pool's capacity. `none`: capacity as it was published last."""
+    """`ledger`: volumes that are being provisioned reduce a pool's capacity. `none`: only the published capacity
+    counts.
+    """
     storage_pool_sharing: str = "learned"
-    """Which classes of one driver draw from one room: `learned` from what it publishes, `all`, or `none`."""
+    """Classes of one driver that share a pool: `learned` from what the driver publishes, `all`, or `none`."""
     clear_stale_selected_node: str = "own"
-    """`own`: a selected node that we wrote is cleared once that node is gone, or has refused the pod for a minute and nothing
-    else ties the pod to it. `none`: only provisioners clear it."""
+    """`own`: a selected node that Kubestow wrote is cleared once that node is deleted, or has refused the pod for a
+    minute while nothing else ties the pod to it. `none`: only provisioners clear it.
+    """
     require_csi_node_drivers: tuple[str, ...] = ()
-    """CSI drivers that must have registered on a node before pods with their volumes go there."""
+    """CSI drivers that must be registered on a node before pods with their volumes are placed there."""
     volume_write_retries: int = 3
-    """How often a volume or claim that somebody else wrote meanwhile is looked at again and written after all."""
+    """How often a volume or claim that another component changed is read again and written again."""
     bind_poll: str = "events"
-    """`events`: a binding is looked at as soon as its volumes change. `upstream`: once a second."""
+    """`events`: a binding is checked as soon as its volumes change. `upstream`: once a second."""
     treat_binding_as_unbound: bool = False
-    """Refuse a pod whose claim a binding of ours is just completing, instead of letting it wait."""
+    """Refuse a pod whose claim is being bound for another pod, instead of letting it wait."""
     count_attached_twice: bool = False
-    """Count a volume that is attached already as one more to be attached."""
+    """Count a volume that is already attached again."""
     zone_ephemeral: str = "on"
-    """`on`: VolumeZone looks at claims of ephemeral volumes too. `none`: it does not."""
+    """`on`: VolumeZone checks claims of ephemeral volumes. `none`: it does not."""
     pre_bind_live_check: str = "claims"
-    """`claims`: what the watch may not show yet of a claim is read before it is bound. `none`: the watch is believed."""
+    """`claims`: a young claim is read from the API server before it is bound, because the watch may be late. `none`:
+    only the watch counts.
+    """
     device_scoring: str = "pack"
     """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first."""
     device_preemption: str = "on"
-    """`on`: pods may be evicted for their devices. `none`: devices are not given back in a trial."""
+    """`on`: pods may be evicted for their devices. `none`: preemption does not free devices."""
     device_double_check: str = "on"
-    """`on`: devices that another claim got first are given back before the pod is bound. `none`: nobody looks."""
+    """`on`: devices that another claim got first are returned before the pod is bound. `none`: no check."""
     derived_nominations: str = "on"
-    """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption nominate."""
+    """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption
+    nominate.
+    """
 
     def __post_init__(self) -> None:
-        """Whoever reads one switch need not look at `parity` as well. Only `victims` stays as it was written."""
+        """Apply `parity` to all switches but `victims`, so that readers of one switch need not check `parity`."""
         if self.parity:
             for name, value in UPSTREAM.items():
                 object.__setattr__(self, name, value)
@@ -198,7 +217,7 @@ UPSTREAM: Final[Mapping[str, Any]] = {
     "device_double_check": "none",
     "derived_nominations": "none",
 }
-"""The switches that `parity` sets, each to what kube-scheduler does (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
+"""The switches that `parity` sets, with kube-scheduler's values (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
 SPELLED: Final[Mapping[str, str]] = {
     "preemption_fair_share": "preemptionFairShare",
@@ -218,12 +237,12 @@ SPELLED: Final[Mapping[str, str]] = {
     "device_double_check": "deviceDoubleCheck",
     "derived_nominations": "derivedNominations",
 }
-"""Those switches as a file spells them."""
+"""These switches in the spelling of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawArgs:
-    """Arguments of a plugin that is not ours, unread. `path` is where they stand, for the plugin's own errors."""
+    """Unread arguments of a plugin of another package. `path` is their place, for the plugin's own errors."""
 
     value: Any = None
     path: str = field(default="", compare=False)
@@ -242,11 +261,11 @@ KnownArgs: TypeAlias = (
 )
 
 CAPACITY_SHAPE: Final = (ShapePoint(0, 10), ShapePoint(100, 0))
-"""VolumeBinding's shape when StorageCapacityScoring is on and the file gives none: most free space wins."""
+"""VolumeBinding's shape if StorageCapacityScoring is on and the file gives none: the most free space wins."""
 
 
 def default_args(*, capacity_scoring: bool = False) -> dict[str, KnownArgs]:
-    """The arguments of every plugin that has some, by plugin name, as if the file had none."""
+    """Return the default arguments of every plugin that has arguments, by plugin name."""
     kinds: tuple[KnownArgs, ...] = (
         DefaultPreemptionArgs(),
         InterPodAffinityArgs(),

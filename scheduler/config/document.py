@@ -1,12 +1,9 @@
-"""YAML or JSON text to plain values with line numbers, and durations.
+"""Read YAML or JSON into plain values with line numbers, write YAML, and convert durations.
 
-`metav1.Duration`: the text form of Go's time.Duration, to and from seconds. Exact to the nanosecond up to 100 days.
-
-YAML or JSON text ↔ plain values, with the line of every field; strict where YAML invites mistakes.
-
-Refused: duplicate keys, more than one document, aliases that contain themselves, tags. The words that YAML 1.1
-takes for booleans (yes, no, on, off, y, n) are refused unless quoted: half of all readers take them for text.
-A number is what JSON calls a number; `010`, `1_000` and `1:30` are texts. Knows nothing of the schema.
+Refused: duplicate keys, more than one document, aliases that contain themselves, tags. The YAML 1.1 booleans yes, no,
+on, off, y and n are refused unless quoted, because many readers take them for strings. A number is what JSON calls a
+number; `010`, `1_000` and `1:30` are strings. Durations are `metav1.Duration`, Go's text form of time.Duration, exact
+to the nanosecond up to 100 days. Knows nothing of the schema.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _MAX_NS: Final = 2**63 - 1
 
 
 def parse_duration_s(text: str) -> float:
-    """`"1m30s"` → 90.0. Raises ValueError saying what a duration looks like."""
+    """Return the seconds of `"1m30s"`: 90.0. Raises ValueError with an example of a duration."""
     if not _WHOLE.fullmatch(text):
         raise ValueError('must be a duration such as "15s" or "1m30s"')
     body = text.lstrip("+-")
@@ -60,7 +57,7 @@ def parse_duration_s(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """90.0 → `"1m30s"`, as Go prints it."""
+    """Return `"1m30s"` for 90.0, in Go's format."""
     total_ns = round(seconds * 1_000_000_000)
     sign, rest_ns = ("-", -total_ns) if total_ns < 0 else ("", total_ns)
     if rest_ns == 0:
@@ -91,9 +88,10 @@ _WORD: Final = "tag:kubestow.dev,word"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`lines` maps the path of each field and list item to its line, counted from 1.
+    """Plain values of a document. `lines` maps the path of each field and list item to its line, counted from 1.
 
-    `mistakes` has a path and a message for each duplicate key and each refused value; a refused value is read as None.
+    `mistakes` has a path and a message for each duplicate key and each refused value; a refused value is read as
+    None.
     """
 
     value: Any
@@ -102,7 +100,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's core types, and the dangerous words of 1.1 told apart."""
+    """Read YAML 1.2's core types, and recognize the ambiguous words of 1.1."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
@@ -119,7 +117,10 @@ for _tag, _form, _first in (
 
 
 def read_document(text: str) -> Document:
-    """Raises ConfigErrors: a syntax error alone, or every duplicate and refused word. An empty text is None."""
+    """Read a document.
+
+    Raises ConfigErrors for a syntax error, or for all duplicates and refused words. An empty text is None.
+    """
     document = examine_document(text)
     findings = Findings(document.lines)
     for path, message in document.mistakes:
@@ -147,7 +148,7 @@ def examine_document(text: str) -> Document:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what any reader could take for something else than text."""
+    """Quote strings that a reader could take for another type."""
 
 
 for _first_character, _resolvers in _Loader.yaml_implicit_resolvers.items():
@@ -156,13 +157,13 @@ for _first_character, _resolvers in _Loader.yaml_implicit_resolvers.items():
 
 
 def write_document(value: Any) -> str:
-    """Plain values → YAML that `read_document` and YAML 1.1 readers read alike; keys in the order given."""
+    """Return YAML that `read_document` and YAML 1.1 readers read alike. The keys keep their order."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
 def _untabbed(text: str) -> str:
-    """JSON may be indented with tabs, YAML may not. A tab inside a JSON string is always escaped."""
+    """Replace tabs of indentation, which JSON allows and YAML does not. A tab inside a JSON string is always escaped."""
     if "\t" not in text or not text.lstrip().startswith("{"):
         return text
     try:
@@ -173,7 +174,7 @@ def _untabbed(text: str) -> str:
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """What stands behind a `---` at the end of a file."""
+    """Return whether the node is the empty text after a `---` at the end of a file."""
     return isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null" and not node.value
 
 
@@ -193,7 +194,7 @@ class _Walk:
         self._seen = 0
 
     def value(self, node: yaml.Node, path: str) -> Any:
-        """The node as plain value; None where a mistake was noted."""
+        """Return the node as a plain value; None for a mistake, which is recorded."""
         self._seen += 1
         if self._seen > _MAX_NODES:
             raise ConfigErrors([ConfigError("", f"has more than {_MAX_NODES} values")])
@@ -264,7 +265,10 @@ class _Walk:
         return {**merged, **own}
 
     def _merged(self, node: yaml.Node, path: str) -> Iterator[tuple[str, Any]]:
-        """`<<: *defaults` or `<<: [*a, *b]`: what comes first wins, the mapping's own keys over all."""
+        """Yield the merged keys of `<<: *defaults` or `<<: [*a, *b]`.
+
+        Earlier mappings win, and the mapping's own keys win over all.
+        """
         for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             value = self.value(source, path)
             if isinstance(value, dict):

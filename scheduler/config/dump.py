@@ -1,11 +1,9 @@
-"""A configuration as the v1 document that means the same, and the changes between two profiles.
+"""Write a configuration as the v1 document that means the same, and describe the changes between two profiles.
 
-Configuration → the v1 document that means the same, every default spelled out: for /configz and --write-config-to.
-
-Loading the document again gives an equal configuration. With the resolved lists, each profile's plugins are written
-out per point and all defaults disabled, so that the document means the same to every version.
-
-What a profile does otherwise than another, in a line that people read: `score: NodeResourcesFit 1→5, -ImageLocality`.
+`to_document` spells out every default, for /configz and --write-config-to. Loading the document returns an equal
+configuration. With resolved lists, each profile's plugins are listed per point and all defaults are disabled, so that
+the document means the same to every version. `changes` returns one line for people: `score: NodeResourcesFit 1→5,
+-ImageLocality`.
 """
 
 from __future__ import annotations
@@ -40,7 +38,10 @@ from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 
 
 def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved] | None = None) -> dict[str, Any]:
-    """`resolved` maps schedulerName to its lists; without it the plugin sets stay as they were written."""
+    """Return the document.
+
+    `resolved` maps schedulerName to its lists; without it the plugin sets stay as they were written.
+    """
     client, election = configuration.client_connection, configuration.leader_election
     document: dict[str, Any] = {
         "apiVersion": KUBE_SCHEDULER_V1,
@@ -134,7 +135,7 @@ def _args_fields(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, 
 
 
 def _devices(args: DynamicResourcesArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
-    """A time whose gate is off may not be given."""
+    """Omit a time limit whose feature gate is off, because it would be refused."""
     document = {}
     if FILTER_TIMEOUT in feature_gates:
         document["filterTimeout"] = format_duration(args.filter_timeout_s)
@@ -217,7 +218,7 @@ def _extender(extender: Extender) -> dict[str, Any]:
 
 
 def changes(before: tuple[KubeSchedulerProfile, Resolved], after: tuple[KubeSchedulerProfile, Resolved]) -> str:
-    """Points in their order, then arguments, then percentageOfNodesToScore; "" where nothing differs."""
+    """Return the changed points in order, then arguments, then percentageOfNodesToScore; "" if nothing differs."""
     (old, old_lists), (new, new_lists) = before, after
     parts = [
         f"{point}: {', '.join(listed)}"
@@ -241,5 +242,5 @@ def _differences(point: str, old: Sequence[PluginRef], new: Sequence[PluginRef])
             yield f"{name} {was[name]}→{weight}"
     yield from (f"-{name}" for name in was if name not in is_now)
     stayed = [name for name in was if name in is_now]
-    if point != "score" and stayed != [name for name in is_now if name in was]:  # a sum has no order
+    if point != "score" and stayed != [name for name in is_now if name in was]:  # the order does not change a sum
         yield "in another order"

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where: `profiles[0].schedulerName: is required`."""
+"""Mistakes in a configuration, with their paths: `profiles[0].schedulerName: is required`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][\w$-]*")
 
 
 class ConfigError(ValueError):
-    """One mistake. `path` is the field as the file spells it, `line` its line (from 1), 0 when there is none."""
+    """One mistake. `path` is the field as the file spells it. `line` is its line from 1, or 0 if unknown."""
 
     def __init__(self, path: str, message: str, *, line: int = 0) -> None:
         super().__init__(f"{path}: {message}" if path else message)
@@ -22,7 +22,7 @@ class ConfigError(ValueError):
 
 
 class ConfigErrors(ConfigError):
-    """Every mistake that was found, in document order; as text one per line. Never empty."""
+    """All mistakes of a document, in its order. Its text has one line per mistake. Never empty."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
@@ -43,11 +43,11 @@ def collecting(errors: list[ConfigError]) -> Iterator[None]:
 
 
 class PluginLoadError(Exception):
-    """An installed plugin cannot be used, whatever the configuration says. The message names it and where it comes from."""
+    """An installed plugin cannot be used with any configuration. The message names the plugin and its distribution."""
 
 
 class Findings:
-    """Collects mistakes, and fields that are accepted but have no effect, while a document is read."""
+    """Collect mistakes, and fields that are accepted without effect, while a document is read."""
 
     def __init__(self, lines: Mapping[str, int] | None = None) -> None:
         self.errors: list[ConfigError] = []
@@ -55,26 +55,26 @@ class Findings:
         self._lines = lines or {}
 
     def error(self, path: str, message: str) -> None:
-        """Note a mistake and go on."""
+        """Record a mistake."""
         self.errors.append(ConfigError(path, message, line=self._line(path)))
 
     def raise_any(self) -> None:
-        """Raises ConfigErrors if there was a mistake."""
+        """Raise ConfigErrors if there was a mistake."""
         if self.errors:
             raise ConfigErrors(sorted(self.errors, key=lambda error: error.line))
 
     def _line(self, path: str) -> int:
-        """Where the field stands, or the nearest thing around it: a missing field has no line of its own."""
+        """Return the line of the field, or of the nearest enclosing field: a missing field has no line."""
         while path not in self._lines:
             shorter = _LAST_STEP.sub("", path)
-            if shorter == path:  # the root, or a key with brackets of its own
+            if shorter == path:  # the root, or a key with brackets in it
                 return 0
             path = shorter
         return self._lines[path]
 
 
 def below(path: str, step: str | int) -> str:
-    """The path of a field, a list item, or a key that is not a plain word: `a.b`, `a[0]`, `a[example.com/b]`."""
+    """Return the path of a field, a list item, or a key with special characters: `a.b`, `a[0]`, `a[example.com/b]`."""
     if isinstance(step, int) or not _PLAIN_KEY.fullmatch(step):
         return f"{path}[{step}]"
     return f"{path}.{step}" if path else step

@@ -1,12 +1,8 @@
-"""Strict reading of one mapping: each field is read once, with its type; other fields are unknown.
+"""Read one mapping strictly: each field is read once, with its type; all other fields are unknown.
 
-Names that only a configuration has to judge; the rules for all others are in `core.names`.
-
-Strict reading of one mapping: each field is asked for once, with its type; what nobody asked for is unknown.
-
-What a decoder would refuse (a type, a number too large) is told in our words, what kube-scheduler validates in its own.
-A wrong value is noted in the findings and the default stands in, so that one pass finds every mistake.
-null means absent, as upstream.
+A wrong type or range is reported in our words, a failed validation in kube-scheduler's. A wrong value is recorded and
+replaced by its default, so that one pass finds every mistake. null means absent, as upstream. The names that only a
+configuration uses are validated here; `core.names` has the rules for all other names.
 """
 
 from __future__ import annotations
@@ -25,18 +21,21 @@ from scheduler.config.errors import Findings, below
 
 
 def csi_driver(name: str) -> list[str]:
-    """What a CSI driver may be called: a subdomain of at most 63 characters, upper case allowed."""
+    """Return the mistakes of a CSI driver's name: a subdomain of at most 63 characters, upper case allowed."""
     return ["must be no more than 63 characters"] if len(name) > 63 else subdomain(name.lower())
 
 
 def resource_group(group: str) -> list[str]:
-    """The part of extended resources' names before the `/`."""
+    """Return the mistakes in the part of an extended resource's name before the `/`."""
     slash = ["resource group name can't contain '/'"] if "/" in group else []
     return slash + label_key(group)
 
 
 def extended_resource(name: str) -> list[str]:
-    """A label key with a domain outside kubernetes.io, short enough to be written as a quota (`requests.<name>`)."""
+    """Return the mistakes of an extended resource's name.
+
+    It is a label key with a domain outside kubernetes.io, short enough for a quota (`requests.<name>`).
+    """
     if found := label_key(name):
         return found
     is_native = "/" not in name or "kubernetes.io/" in name
@@ -52,7 +51,7 @@ NO_PERCENTAGE: Final = "not in valid range [0-100]"
 
 
 class Fields:
-    """A mapping at `path`. Leaving the `with` block reports the fields that were not read."""
+    """A mapping at `path`. The end of the `with` block reports the fields that were not read."""
 
     def __init__(self, value: Any, path: str, findings: Findings) -> None:
         self.path = path
@@ -76,38 +75,38 @@ class Fields:
                 self.findings.error(below(self.path, name), f"unknown field{suggestion(name, self._asked)}")
 
     def at(self, name: str) -> str:
-        """The path of a field."""
+        """Return the path of a field."""
         return below(self.path, name)
 
     def error(self, name: str, message: str) -> None:
-        """A mistake in a field of this mapping, or deeper: `resources[1].name`."""
+        """Record a mistake in a field of this mapping, or below: `resources[1].name`."""
         self.findings.error(f"{self.path}.{name}" if self.path else name, message)
 
     def invalid(self, name: str, value: Any, why: str) -> None:
-        """A value that is refused, as Kubernetes says it."""
+        """Record a refused value in Kubernetes' words."""
         self.error(name, f"Invalid value: {quoted(value)}: {why}")
 
     def judge(self, name: str, value: str, complaints: Callable[[str], list[str]]) -> None:
-        """Refuse the value for each of what is wrong with it."""
+        """Record each mistake that `complaints` finds in the value."""
         for why in complaints(value):
             self.invalid(name, value, why)
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null. Does not count as reading it."""
+        """Return whether the field is present and not null. This does not count as reading it."""
         return name in self._value
 
     def raw(self, name: str) -> Any:
-        """The plain value, None when absent."""
+        """Return the plain value, None if absent."""
         self._asked.append(name)
         return self._value.get(name)
 
     def no_effect(self, name: str) -> None:
-        """Note a field that is accepted but changes nothing."""
+        """Record a field that is accepted without effect."""
         if self.has(name):
             self.findings.ignored.append(self.at(name))
 
     def text(self, name: str, default: str = "") -> str:
-        """A string; no number or boolean is taken for one."""
+        """Return a string. Numbers and booleans are mistakes."""
         value = self.raw(name)
         if value is None:
             return default
@@ -117,7 +116,7 @@ class Fields:
         return default
 
     def required(self, name: str, complaints: Callable[[str], list[str]] | None = None, *, why: str = "") -> str:
-        """A string that must be there and not be empty; `complaints` says what is wrong with it."""
+        """Return a string that must be present and not empty. `complaints` returns its mistakes."""
         if self._value.get(name, "") == "":
             self.error(name, f"Required value: {why}" if why else "Required value")
         value = self.text(name)
@@ -126,7 +125,7 @@ class Fields:
         return value
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
-        """One of the allowed words; "" counts as absent when there is a default."""
+        """Return one of the allowed words. With a default, "" counts as absent."""
         value = self.text(name, default) or default
         if value in allowed:
             return value
@@ -136,7 +135,7 @@ class Fields:
         return default
 
     def boolean(self, name: str, default: D) -> bool | D:
-        """A boolean: true or false and nothing else."""
+        """Return a boolean: true or false and nothing else."""
         value = self.raw(name)
         if value is None:
             return default
@@ -146,7 +145,7 @@ class Fields:
         return default
 
     def integer(self, name: str, default: D, *, low: int | None = None, high: int = INT32_MAX) -> int | D:
-        """A whole number within bounds, both included; without `low` as far below 0 as Go's integers go."""
+        """Return a whole number within inclusive bounds. Without `low`, the bound is Go's smallest integer."""
         value = self.raw(name)
         if value is None:
             return default
@@ -160,7 +159,7 @@ class Fields:
         return value
 
     def within(self, name: str, default: D, bounds: tuple[int, int], why: str) -> int | D:
-        """An int32; outside of the bounds, both included, it is refused in Kubernetes' words."""
+        """Return an int32. A value outside the inclusive bounds is refused in Kubernetes' words."""
         value = self.integer(name, default)
         if isinstance(value, int) and not bounds[0] <= value <= bounds[1]:
             self.invalid(name, value, why)
@@ -168,7 +167,7 @@ class Fields:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A whole or fractional number."""
+        """Return a whole or fractional number."""
         value = self.raw(name)
         if value is None:
             return default
@@ -178,7 +177,7 @@ class Fields:
         return default
 
     def seconds(self, name: str, default: float) -> float:
-        """A metav1.Duration, in seconds."""
+        """Return a metav1.Duration in seconds."""
         text = self.text(name)
         if not self.has(name) or not isinstance(self._value[name], str):
             return default
@@ -189,7 +188,7 @@ class Fields:
             return default
 
     def data(self, name: str) -> bytes:
-        """Base64 text, decoded. The value is not repeated in the error: it may be a key."""
+        """Return decoded base64 text. The error does not repeat the value, which may be a key."""
         try:
             return base64.b64decode(self.text(name), validate=True)
         except (binascii.Error, ValueError):
@@ -197,7 +196,7 @@ class Fields:
             return b""
 
     def texts(self, name: str, complaints: Callable[[str], list[str]] | None = None) -> tuple[str, ...]:
-        """A list of strings; `complaints` judges each."""
+        """Return a list of strings. `complaints` returns the mistakes of each."""
         kept = []
         for at, item in enumerate(self._list(name)):
             if not isinstance(item, str):
@@ -209,11 +208,11 @@ class Fields:
         return tuple(kept)
 
     def child(self, name: str) -> Fields:
-        """The mapping in a field, an empty one when absent."""
+        """Return the mapping in a field; an empty one if absent."""
         return Fields(self.raw(name), self.at(name), self.findings)
 
     def children(self, name: str) -> list[Fields]:
-        """The mappings in a list."""
+        """Return the mappings in a list."""
         found = []
         for at, item in enumerate(self._list(name)):
             path = below(self.at(name), at)
@@ -233,12 +232,12 @@ class Fields:
 
 
 def quoted(value: Any) -> str:
-    """A value as Kubernetes repeats it: as JSON."""
+    """Return a value as JSON, the form in which Kubernetes repeats it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def shown(value: Any) -> str:
-    """A value as an error message repeats it: short, and as the file would write it."""
+    """Return a value for an error message: short, in the form of the file."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -248,7 +247,7 @@ def shown(value: Any) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """`, did you mean "…"?` if something similar is known, else nothing."""
+    """Return `, did you mean "…"?` if a similar name is known, otherwise ""."""
     close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.75)
     meant = next((k for k in known if close and k.lower() == close[0]), "")
     return f', did you mean "{meant}"?' if meant and meant != name else ""

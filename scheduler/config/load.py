@@ -1,12 +1,9 @@
-"""A configuration file to a Configuration, or every mistake in it with its path; feature gates.
+"""Read a configuration file into a Configuration, or raise all its mistakes with their paths; compute feature gates.
 
-`--feature-gates` → the gates that are on, refused as kube-scheduler v1.36 refuses it (docs/spec/dra.md §6).
-
-A configuration file → Configuration, or every mistake in it with its path.
-
-Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), but: extenders are refused until they
-exist, kube-scheduler's own lease always, and the name `default-scheduler` unless it is allowed. A file without `profiles` gets
-our one default profile, `kubestow`. Does not know which plugins are built: `plugins.resolve` needs the registry.
+Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), with three exceptions: extenders are
+refused, kube-scheduler's own lease is refused, and the name `default-scheduler` needs permission. A file without
+`profiles` gets the default profile `kubestow`. Which plugins are built is unknown here: `plugins.resolve` needs the
+registry. Feature gates are refused as kube-scheduler v1.36 refuses them (docs/spec/dra.md §6).
 """
 
 from __future__ import annotations
@@ -43,13 +40,13 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING_CONDITIONS: (CLAIM_DEVICE_STATUS,),
     TAINT_RULES: (TAINTS,),
 }
-"""What else has to be on; what is locked cannot be missing."""
+"""The gates that a gate requires. Locked gates are always on."""
 
 
 def gates_on(asked: Mapping[str, bool]) -> frozenset[str]:
-    """The gates that are on after these have been set; those that nobody knows change nothing.
+    """Return the gates that are on after these settings; unknown gates have no effect.
 
-    Raises ValueError, with upstream's text, for one that is locked and for one that needs another which is off.
+    Raises ValueError with upstream's text for a locked gate, and for a gate whose required gate is off.
     """
     for name, wanted in asked.items():
         if name in _LOCKED and wanted is not FEATURE_GATES[name]:
@@ -74,7 +71,10 @@ _NO_FLAGS: Final[Mapping[str, Any]] = {}
 def default(
     leader_election: Mapping[str, Any] = _NO_FLAGS, *, feature_gates: AbstractSet[str] = GATES_ON
 ) -> Configuration:
-    """What runs without a file: one profile, `kubestow`, and leader election. The flags as for `parse`."""
+    """Return the configuration without a file: one profile, `kubestow`, and leader election.
+
+    The flags are those of `parse`.
+    """
     findings = Findings()
     election = read_leader_election(Fields(dict(leader_election), "leaderElection", findings))
     findings.raise_any()
@@ -93,7 +93,7 @@ def load(
     feature_gates: AbstractSet[str] = GATES_ON,
     leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
-    """Read a file. Raises ConfigErrors, also when it cannot be read."""
+    """Read a file. Raises ConfigErrors, also if the file cannot be read."""
     return parse(
         read_text(path),
         source=str(path),
@@ -121,12 +121,11 @@ def parse(
     feature_gates: AbstractSet[str] = GATES_ON,
     leader_election: Mapping[str, Any] = _NO_FLAGS,
 ) -> Configuration:
-    """YAML or JSON text. `source` names it where a mistake has no path.
+    """Read YAML or JSON text. `source` names it in mistakes without a path.
 
-    `feature_gates` are all that are on (`gates.gates_on`); those that are not of `FEATURE_GATES` change nothing.
-    `leader_election` holds fields of that section which win over the document's before anything is checked, as
-    upstream's flags do.
-    Raises ConfigErrors with every mistake in document order; a syntax error or a wrong version stands alone.
+    `feature_gates` are all gates that are on (`gates_on`). `leader_election` has fields of that section that override
+    the document before validation, as upstream's flags do. Raises ConfigErrors with every mistake in document order;
+    a syntax error or a wrong version is raised alone.
     """
     configuration, findings = examine(
         text,
@@ -183,7 +182,7 @@ def _with_mistakes(document: Document, errors: Sequence[ConfigError], source: st
 
 
 def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[str]:
-    """The mistakes in a file, one text each; empty when it is good. Plugin names are not looked at.
+    """Return the mistakes in a file, one text each; empty if it is valid. Plugin names are not checked.
 
     Upstream: pkg/scheduler/apis/config/validation/validation.go ValidateKubeSchedulerConfiguration
     """
@@ -210,7 +209,7 @@ def _named(error: ConfigError, source: str) -> ConfigError:
 
 
 def _check_version(value: Any, *, source: str) -> None:
-    """Another version or kind has other fields: its mistakes would only distract."""
+    """Raise ConfigErrors for another version or kind. Its fields differ, so further mistakes would only distract."""
     if not isinstance(value, dict):
         raise ConfigErrors([ConfigError(source, f"must be a {KIND}, got {shown(value)}")])
     errors = []

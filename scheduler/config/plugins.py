@@ -1,7 +1,7 @@
-"""Which plugins run at which point, in which order: the resolution of docs/spec/core.md §6.3, exactly.
+"""Resolve which plugins run at which point, and in which order (docs/spec/core.md §6.3).
 
-Pure: what a plugin implements is told by the caller (`implements`), since only the framework knows the classes.
-The default list is kube-scheduler v1.36's with its feature gates at their defaults.
+Pure functions: the caller passes what each plugin implements (`implements`), because only the framework knows the
+classes. The default list is that of kube-scheduler v1.36 with its default feature gates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduler.config.fields import INT64_MAX, suggestion
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 
 Implements: TypeAlias = Mapping[str, AbstractSet[str]]
-"""Plugin name → the points it implements, in the file's spelling. A name that is missing is not built."""
+"""Plugin name → the points it implements, in the file's spelling. A missing name is not built."""
 
 MULTI_POINT: Final = "multiPoint"
 POINTS: Final = (
@@ -34,7 +34,7 @@ POINTS: Final = (
     "postBind",
 )
 LATER_POINTS: Final = ("placementGenerate", "placementScore")
-"""Points of v1.36's schema for pod groups. Accepted where they enable nothing."""
+"""Points of v1.36's schema for pod groups. They are accepted if they enable nothing."""
 
 DEFAULT_PLUGINS: Final = (
     PluginRef("SchedulingGates"),
@@ -51,7 +51,7 @@ DEFAULT_PLUGINS: Final = (
     PluginRef("VolumeZone"),
     PluginRef("PodTopologySpread", 2),
     PluginRef("InterPodAffinity", 2),
-    # Before DefaultPreemption: freeing an idle claim is tried before evicting a pod.
+    # Freeing an idle claim is tried before evicting a pod.
     PluginRef("DynamicResources", 2),
     PluginRef("DefaultPreemption"),
     PluginRef("NodeResourcesBalancedAllocation", 1),
@@ -65,19 +65,19 @@ KNOWN_NAMES: Final = frozenset(
 """Every plugin of kube-scheduler v1.36, built here or not."""
 
 REMOVED_NAMES: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
-"""Plugins that v1 no longer has."""
+"""Plugins that v1 removed."""
 
 _DONE_ELSEWHERE: Final[Mapping[str, AbstractSet[str]]] = {"NodeResourcesFit": frozenset({"preFilter", "preScore"})}
-"""Points of kube-scheduler's plugins whose work ours do at another one: they may be named, and nothing is called."""
+"""Points of kube-scheduler's plugins whose work ours do at another point. They are accepted, and nothing is called."""
 
 _MAX_NODE_SCORE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """One list per point of POINTS, in order of call; at `score` no weight is 0, elsewhere all are.
+    """One list per point of POINTS, in the order of calls. Weights are 0 except at `score`, where none is 0.
 
-    `absent`: plugins that upstream runs by default here and that are not built, in order.
+    `absent`: plugins that upstream runs by default and that are not built here, in order.
     """
 
     points: Mapping[str, tuple[PluginRef, ...]]
@@ -91,7 +91,7 @@ def resolve(
     default: Sequence[PluginRef] = DEFAULT_PLUGINS,
     path: str = "plugins",
 ) -> Resolved:
-    """A profile's plugin sets → ordered lists. Raises ConfigErrors with every mistake, under `path`."""
+    """Return the ordered lists of a profile's plugin sets. Raises ConfigErrors with every mistake, under `path`."""
     findings = Findings()
     check_sets(plugins, path=path, findings=findings)
     _check_names(plugins, implements=implements, path=path, findings=findings)
@@ -100,7 +100,7 @@ def resolve(
     }
 
     def is_checked(point: str) -> bool:
-        """Without the names that are wrong the number of plugins at a point says nothing."""
+        """Return whether the number of plugins at a point can be checked: not if a name is wrong."""
         return not wrong & {point, MULTI_POINT}
 
     wanted = merge(default, plugins.get(MULTI_POINT, PluginSet()))
@@ -120,7 +120,9 @@ def resolve(
 
 
 def merge(default: Sequence[PluginRef], given: PluginSet) -> tuple[PluginRef, ...]:
-    """Step 1: defaults that are not disabled, each replaced in place if listed again, then what is new, in order.
+    """Return step 1 of the merge: the defaults with the changes of the set.
+
+    Defaults that are not disabled come first, each replaced in place if listed again, then new plugins in order.
 
     Upstream: pkg/scheduler/apis/config/v1/default_plugins.go mergePlugins
     """
@@ -136,7 +138,7 @@ def merge(default: Sequence[PluginRef], given: PluginSet) -> tuple[PluginRef, ..
 def _expand(
     point: str, multi: Sequence[PluginRef], here: PluginSet, *, implements: Implements
 ) -> tuple[PluginRef, ...]:
-    """Step 2: listed at the point and in multiPoint; only in multiPoint; only at the point.
+    """Return step 2: plugins listed at the point and in multiPoint, then only in multiPoint, then only at the point.
 
     A plugin that the point both disables and enables counts as listed only at the point.
     """
@@ -155,7 +157,7 @@ def _expand(
 
 
 def check_sets(plugins: Mapping[str, PluginSet], *, path: str, findings: Findings) -> None:
-    """The mistakes that can be seen without knowing what is built: `*`, doubles and removed names among the enabled."""
+    """Record mistakes that are visible without the registry: `*`, duplicates and removed names among the enabled."""
     for point, given in plugins.items():
         seen: dict[str, int] = {}
         for at, ref in enumerate(given.enabled):
@@ -170,7 +172,7 @@ def check_sets(plugins: Mapping[str, PluginSet], *, path: str, findings: Finding
 
 
 def removed(name: str) -> str:
-    """What is said of a name that v1 no longer has."""
+    """Return the message for a name that v1 removed."""
     return f'Invalid value: "{name}": was invalid in version "v1" (KubeSchedulerConfiguration is version "{KUBE_SCHEDULER_V1}")'
 
 
@@ -196,16 +198,16 @@ def _missing(name: str, implements: Implements) -> str:
 
 
 def check_args_have_plugins(profile: KubeSchedulerProfile, implements: Implements) -> None:
-    """Raises ConfigErrors where pluginConfig names a plugin that is neither upstream's nor registered."""
+    """Raise ConfigErrors if pluginConfig names a plugin that is neither upstream's nor registered."""
     findings = Findings()
-    for at, name in enumerate(profile.args):  # given ones come first, in the file's order
+    for at, name in enumerate(profile.args):  # the given arguments come first, in the file's order
         if name not in implements and name not in KNOWN_NAMES and name != KubestowArgs.plugin:
             findings.error(f"{profile.path}.pluginConfig[{at}].name", _missing(name, implements))
     findings.raise_any()
 
 
 def check_common_queue_sort(resolved: Sequence[tuple[KubeSchedulerProfile, Resolved]]) -> None:
-    """One queue serves all profiles: raises ConfigErrors unless they sort it by the same plugin and arguments."""
+    """Raise ConfigErrors unless all profiles sort the queue by the same plugin and arguments: they share one queue."""
     findings = Findings()
     for profile, lists in resolved[1:]:
         first_profile, first = resolved[0]

@@ -1,10 +1,8 @@
-"""Reads and checks the `args` of one pluginConfig entry (docs/spec/core.md §6.4).
+"""Read and check the `args` of one pluginConfig entry (docs/spec/core.md §6.4).
 
-Checks a v1.NodeAffinity in the arguments of NodeAffinity and hands it on as it is written.
-
-The API server never sees this one: whatever kube-scheduler can parse is allowed (docs/spec/core.md §5.4, §6.4).
-
-Upstream checks NodeResourcesFit only when the plugin is built; here everything is checked at load.
+The v1.NodeAffinity of NodeAffinity's arguments is checked and returned as it is written. The API server never sees
+it, so everything that kube-scheduler can parse is allowed (docs/spec/core.md §5.4, §6.4). Upstream checks the
+arguments of NodeResourcesFit when the plugin is built; here everything is checked at load.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ _NO_INTEGER: Final = "for 'Gt', 'Lt' operators, the value must be an integer"
 
 
 def read_node_affinity(fields: Fields) -> Mapping[str, Any]:
-    """The affinity as plain mapping, without nulls at the top."""
+    """Return the affinity as a plain mapping, without nulls at the top."""
     with fields:
         given = {name: fields.raw(name) for name in (_REQUIRED, _PREFERRED) if fields.has(name)}
         with fields.child(_REQUIRED) as required:
@@ -63,7 +61,7 @@ def read_node_affinity(fields: Fields) -> Mapping[str, Any]:
                 _term(term)
         for wish in fields.children(_PREFERRED):
             with wish:
-                # Upstream takes a negative weight, and then fails pods for their score.
+                # Upstream accepts a negative weight, and then fails pods with their score.
                 wish.within("weight", 0, (0, INT32_MAX), "not in valid range [0, inf)")
                 _term(wish.child("preference"))
         return given
@@ -103,7 +101,7 @@ def _label_requirement(fields: Fields) -> None:
 
 
 def _field_requirement(fields: Fields) -> None:
-    fields.choice("key", "", ("metadata.name",))  # upstream takes any, and finds it on no node
+    fields.choice("key", "", ("metadata.name",))  # upstream accepts any key, and finds it on no node
     values = fields.texts("values")
     if fields.choice("operator", "", _FOR_FIELDS) and len(values) != 1:
         fields.invalid("values", list(values) if fields.has("values") else None, "must have one element")
@@ -117,7 +115,7 @@ ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 def read_args(
     name: str, value: Any, path: str, *, findings: Findings, feature_gates: AbstractSet[str]
 ) -> KnownArgs | None:
-    """The typed arguments of plugin `name`; None if it is not one of those that have arguments of ours.
+    """Return the typed arguments of plugin `name`; None if no arguments are known for it.
 
     Upstream: pkg/scheduler/apis/config/validation/validation_pluginargs.go ValidateVolumeBindingArgs
     """
@@ -166,7 +164,7 @@ def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
 
 
 def _scoring_strategy(fields: Fields, *, given: bool) -> ScoringStrategy:
-    """Only a strategy that is not there at all has a default type."""
+    """Read the strategy. Only a missing strategy has a default type."""
     kind = fields.choice("type", "" if given else ScoringStrategy().type, STRATEGIES)
     resources = _resources(fields, _ratio_weight)
     shape: tuple[ShapePoint, ...] = ()
@@ -197,7 +195,10 @@ def _ratio_weight(resource: ResourceWeight) -> str:
 
 
 def _resources(fields: Fields, weight_problem: Callable[[ResourceWeight], str]) -> tuple[ResourceWeight, ...]:
-    """Weight 0 means 1, an empty list the default, as upstream; which takes names that no resource can have."""
+    """Read resources with weights.
+
+    As upstream, weight 0 means 1, an empty list means the default, and all names are accepted.
+    """
     found = []
     for item in fields.children("resources"):
         with item:
@@ -218,7 +219,7 @@ def _points(fields: Fields) -> list[tuple[Fields, ShapePoint]]:
 
 
 def _shape(fields: Fields, points: Sequence[tuple[Fields, ShapePoint]]) -> tuple[ShapePoint, ...]:
-    """At least one point, utilization 0..100 strictly increasing (told once), score 0..10."""
+    """Check a shape: at least one point, utilization 0..100 strictly increasing (reported once), score 0..10."""
     if not points:
         fields.error("shape", "Required value: at least one point must be specified")
     for (_, before), (item, point) in itertools.pairwise(points):
@@ -247,7 +248,10 @@ def _pod_topology_spread(fields: Fields) -> PodTopologySpreadArgs:
 
 
 def _constraint(fields: Fields) -> DefaultConstraint:
-    """As upstream, any minDomains goes, and counts as 1 below that; it takes policies and label keys that nobody knows, too."""
+    """Read a default constraint.
+
+    As upstream, any minDomains is accepted and counts as at least 1, as are unknown policies and label keys.
+    """
     with fields:
         if fields.raw("labelSelector") is not None:
             why = "constraint must not define a selector, as they deduced for each pod"
@@ -275,7 +279,10 @@ def _policy(fields: Fields, name: str) -> str | None:
 
 
 def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBindingArgs:
-    """docs/spec/volumes.md §6.6. An empty shape is the default where there may be one, and a mistake elsewhere."""
+    """Read VolumeBinding's arguments (docs/spec/volumes.md §6.6).
+
+    An empty shape is the default if a shape is allowed, otherwise a mistake.
+    """
     timeout_s = fields.integer("bindTimeoutSeconds", 600, high=INT64_MAX)
     if timeout_s < 0:
         why = "invalid BindTimeoutSeconds, should not be a negative value"
@@ -291,7 +298,10 @@ def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBi
 
 
 def _dynamic_resources(fields: Fields, feature_gates: AbstractSet[str]) -> DynamicResourcesArgs:
-    """Upstream's words (docs/spec/dra.md §3.1). A time that counts for nothing is a mistake, as there."""
+    """Read DynamicResources' arguments with upstream's texts (docs/spec/dra.md §3.1).
+
+    A time limit without effect is a mistake, as upstream.
+    """
     usual = DynamicResourcesArgs()
     search_s = fields.seconds("filterTimeout", usual.filter_timeout_s)
     if FILTER_TIMEOUT not in feature_gates:
@@ -357,7 +367,7 @@ _GATED: Final[Mapping[str, Callable[[Fields, AbstractSet[str]], KnownArgs]]] = {
     VolumeBindingArgs.plugin: _volume_binding,
     DynamicResourcesArgs.plugin: _dynamic_resources,
 }
-"""Those for which it matters which of kube-scheduler's gates are on."""
+"""Arguments whose validation depends on kube-scheduler's feature gates."""
 _RATIO_FIELD: Final = "requestedToCapacityRatio"
 _READERS: Final[Mapping[str, Callable[[Fields], KnownArgs]]] = {
     DefaultPreemptionArgs.plugin: _default_preemption,

@@ -1,4 +1,7 @@
-"""Reads `profiles` (docs/spec/core.md §6.2): names, plugin sets as written, arguments; and what must be alike in all."""
+"""Read `profiles` (docs/spec/core.md §6.2): names, plugin sets as written, and arguments.
+
+Checks what must be equal in all profiles.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 def read_profiles(
     fields: Fields, *, allow_default_scheduler: bool = False, feature_gates: AbstractSet[str] = GATES_ON
 ) -> tuple[KubeSchedulerProfile, ...]:
-    """Without `profiles`, or with an empty list, one of our own with every default."""
+    """Read the profiles. Without `profiles`, or with an empty list, return one profile with all defaults."""
     items = fields.children("profiles")
     if not items:
         return (KubeSchedulerProfile(OUR_NAME, args=default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)),)
@@ -46,10 +49,10 @@ def read_profiles(
 def read_changes(
     spec: Any, base: KubeSchedulerProfile, *, path: str, feature_gates: AbstractSet[str] = GATES_ON
 ) -> KubeSchedulerProfile:
-    """The profile with what `spec` says in place of what it said: `spec` is written as a profile without a name.
+    """Return the profile with the changes of `spec`, which has the form of a profile without a name.
 
-    An extension point that `spec` names is as `spec` has it, and so are the arguments of a plugin that it names; the rest
-    is as in `base`. Raises ConfigErrors with every mistake, under `path`.
+    An extension point in `spec` replaces that of `base`, and so do the arguments of a plugin; the rest is as in
+    `base`. Raises ConfigErrors with every mistake, under `path`.
     """
     findings = Findings()
     with Fields(spec, path, findings) as fields:
@@ -86,7 +89,7 @@ def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) ->
 
 
 def _plugin_sets(fields: Fields) -> dict[str, PluginSet]:
-    """Of the points that are named, in the order of points; a name with nothing in it counts."""
+    """Read the points that are present, in the order of points; an empty point counts."""
     with fields.child("plugins") as sets:
         plugins = {point: _set(sets, point) for point in (MULTI_POINT, *POINTS)}
         named = {point: found for point, found in plugins.items() if sets.has(point)}
@@ -111,7 +114,7 @@ def _set(fields: Fields, point: str) -> PluginSet:
 
 
 def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[str, KnownArgs | RawArgs]:
-    """What is given, in the file's order."""
+    """Read the arguments, in the file's order."""
     found: dict[str, KnownArgs | RawArgs] = {}
     for item in fields.children("pluginConfig"):
         with item:
@@ -131,7 +134,10 @@ def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[s
 
 
 def _check_queue_sort(profiles: Sequence[KubeSchedulerProfile], findings: Findings) -> None:
-    """One queue serves all profiles. What multiPoint does to its order is seen once the plugins are known."""
+    """Check that all profiles sort the queue alike: they share one queue.
+
+    `plugins` checks the effect of multiPoint later.
+    """
     first = profiles[0]
     canon = first.plugins.get("queueSort", PluginSet())
     _check_one_order(canon, first.path, findings)
@@ -156,7 +162,7 @@ def _check_one_order(queue_sort: PluginSet, path: str, findings: Findings) -> No
 
 
 def _as_upstream(given: PluginSet) -> str:
-    """As Go shows its own structure; an empty list is none."""
+    """Return the set as Go prints its structure; an empty list is nil."""
     enabled = [{"Name": ref.name, "Weight": ref.weight} for ref in given.enabled]
     disabled = [{"Name": name, "Weight": 0} for name in given.disabled]
     return quoted({"Enabled": enabled or None, "Disabled": disabled or None})

@@ -1,4 +1,4 @@
-"""Reads the sections of a configuration that are not profiles: client, leader election, extenders (§6.1, §6.5)."""
+"""Read the sections of a configuration that are not profiles: client, leader election, extenders (§6.1, §6.5)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _JITTER: Final = 1.2
 
 
 def read_client_connection(fields: Fields) -> ClientConnection:
-    """A qps or burst of 0 means the default, as upstream."""
+    """Read the client section. A qps or burst of 0 means the default, as upstream."""
     with fields:
-        for name in ("acceptContentTypes", "contentType"):  # we speak JSON, whatever is asked for
+        for name in ("acceptContentTypes", "contentType"):  # only JSON is used
             fields.text(name)
             fields.no_effect(name)
         default = ClientConnection()
@@ -28,7 +28,10 @@ def read_client_connection(fields: Fields) -> ClientConnection:
 
 
 def read_leader_election(fields: Fields) -> LeaderElection:
-    """On unless told otherwise; empty texts and 0s mean the default, as upstream. Checked in full only when on."""
+    """Read leader election.
+
+    It is on by default. Empty strings and zeros mean the default, as upstream. It is fully checked only when on.
+    """
     with fields:
         default = LeaderElection()
         election = LeaderElection(
@@ -65,13 +68,13 @@ def _check_election(election: LeaderElection, fields: Fields) -> None:
             fields.invalid(name, format_duration(time_s), "must be greater than zero")
     renewal = format_duration(election.renew_deadline_s)
     if election.lease_duration_s <= election.renew_deadline_s:
-        fields.invalid("leaseDuration", renewal, "must be greater than `RenewDeadline`")  # upstream repeats this one
+        fields.invalid("leaseDuration", renewal, "must be greater than `RenewDeadline`")  # upstream repeats this value
     if election.renew_deadline_s <= election.retry_period_s * _JITTER:
         fields.invalid("renewDeadline", renewal, f"must be greater than {_JITTER} times retryPeriod")
 
 
 def read_extenders(fields: Fields) -> tuple[Extender, ...]:
-    """Checks them fully; then says that they are not available, if there are any."""
+    """Check extenders fully, and then refuse them."""
     extenders = []
     managed: set[str] = set()
     for item in fields.children("extenders"):

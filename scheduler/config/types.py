@@ -1,6 +1,6 @@
-"""A configuration as the rest of the program sees it: frozen, typed, defaults filled in, units in the names.
+"""A configuration for the rest of the program: frozen, typed, with defaults, and units in the names.
 
-Rules: docs/spec/core.md §6.1, §6.2, §6.5. `scheduler.config.load` makes these; nothing here checks anything.
+Rules: docs/spec/core.md §6.1, §6.2, §6.5. `scheduler.config.load` creates these values; nothing here checks them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduler.core.feature_gates import DEVICE_GATES_OFF, DEVICE_GATES_ON
 A = TypeVar("A", bound=KnownArgs)
 
 OUR_NAME: Final = "kubestow"
-"""The profile's and the lease's name when the file says nothing."""
+"""The name of profile and lease if the file gives none."""
 
 CAPACITY_SCORING: Final = "StorageCapacityScoring"
 VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
@@ -25,9 +25,9 @@ FEATURE_GATES: Final[Mapping[str, bool]] = {
     **dict.fromkeys(sorted(DEVICE_GATES_ON), True),
     **dict.fromkeys(sorted(DEVICE_GATES_OFF), False),
 }
-"""kube-scheduler's gates that change something here, and whether they are on unless a flag says otherwise."""
+"""kube-scheduler's gates that have an effect here, with their defaults."""
 GATES_ON: Final = frozenset(name for name, is_on in FEATURE_GATES.items() if is_on)
-"""Those that are on without a flag."""
+"""The gates that are on by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """The lease. On where a document says nothing, as upstream (`load`); off in a configuration that is made in code."""
+    """The lease. Documents default to on, as upstream (`load`); configurations made in code default to off."""
 
     leader_elect: bool = False
     lease_duration_s: float = 15.0
@@ -54,7 +54,7 @@ class LeaderElection:
 
 @dataclass(frozen=True, slots=True)
 class PluginRef:
-    """A plugin by name. `weight` matters for scores: 0 means not given."""
+    """A plugin by name. `weight` matters for scores; 0 means not given."""
 
     name: str
     weight: int = 0
@@ -72,9 +72,9 @@ class PluginSet:
 class KubeSchedulerProfile:
     """One schedulerName and its plugins.
 
-    `plugins` holds the sets as written, for the points the file names; `plugins.resolve` makes lists of them.
-    `args` has an entry for every plugin with arguments of ours, given or default, and the raw ones of others.
-    `percentage_of_nodes_to_score` is None when the global one counts; 0 means all nodes.
+    `plugins` holds the sets as written, for the points in the file; `plugins.resolve` turns them into lists. `args`
+    has typed arguments for every built-in plugin with arguments, and raw ones for other plugins.
+    `percentage_of_nodes_to_score` is None if the global value applies; 0 means all nodes.
 
     Upstream: pkg/scheduler/apis/config/types.go KubeSchedulerProfile
     """
@@ -86,14 +86,14 @@ class KubeSchedulerProfile:
     path: str = field(default="profiles[0]", compare=False)
 
     def args_for(self, kind: type[A]) -> A:
-        """The arguments of this type: `profile.args_for(NodeResourcesFitArgs)`."""
+        """Return the arguments of this type: `profile.args_for(NodeResourcesFitArgs)`."""
         found = self.args.get(kind.plugin)
         return found if isinstance(found, kind) else kind()
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedResource:
-    """An extended resource that an extender answers for."""
+    """An extended resource that an extender handles."""
 
     name: str
     ignored_by_scheduler: bool = False
@@ -101,7 +101,7 @@ class ManagedResource:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderTls:
-    """How to trust an extender and be trusted by it. Data fields win over files; keys are not printed."""
+    """TLS settings of an extender. Data fields win over files; keys are not printed."""
 
     insecure: bool = False
     server_name: str = ""
@@ -115,7 +115,7 @@ class ExtenderTls:
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """A scheduler extender's address and abilities; an empty verb means it does not do that.
+    """A scheduler extender's address and verbs; an empty verb means that it does not have that one.
 
     Upstream: pkg/scheduler/apis/config/types.go Extender
     """
@@ -138,8 +138,8 @@ class Extender:
 class Configuration:
     """A whole KubeSchedulerConfiguration.
 
-    `percentage_of_nodes_to_score` None or 0: all nodes. `ignored` names the fields of the file that are accepted
-    and have no effect; say so once.
+    `percentage_of_nodes_to_score` None or 0 means all nodes. `ignored` names the fields of the file that are accepted
+    without effect.
 
     Upstream: pkg/scheduler/apis/config/types.go KubeSchedulerConfiguration
     """
@@ -155,19 +155,19 @@ class Configuration:
     delay_cache_until_active: bool = False
     enable_profiling: bool = True
     feature_gates: frozenset[str] = GATES_ON
-    """Those that are on, of the ones we know; a flag, not part of the document."""
+    """The known gates that are on. They come from a flag, not from the document."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
 
 DEFAULT_PORT: Final = 10259
-"""kube-scheduler's; many charts name it."""
+"""kube-scheduler's port, which many charts use."""
 
 
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 (as upstream: who may see what does not depend on the way taken)
-"""All addresses that this machine has, of both families."""
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 (as upstream: access does not depend on the address)
+"""All addresses of this machine, of both families."""
 
 TLS_VERSIONS: Final = ("VersionTLS12", "VersionTLS13")
-"""In Go's words. What is older is not spoken."""
+"""The supported versions, in Go's spelling. Older versions are not supported."""
 
 CIPHER_SUITES: Final[Mapping[str, str]] = {
     "TLS_AES_128_GCM_SHA256": "",
@@ -186,22 +186,24 @@ CIPHER_SUITES: Final[Mapping[str, str]] = {
         )
     },
 }
-"""Go's name of each cipher suite that kube-scheduler prefers → OpenSSL's; empty for TLS 1.3, whose suites are always on."""
+"""Go's name of each cipher suite that kube-scheduler prefers → OpenSSL's; empty for TLS 1.3, whose suites are always
+on.
+"""
 
 ALWAYS_ALLOWED: Final = tuple(f"/{page}{rest}" for page in ("healthz", "livez", "readyz") for rest in ("", "/*"))
-"""A kubelet asks without saying who it is; kube-scheduler leaves out what is below them."""
+"""Kubelets probe without credentials. kube-scheduler omits the paths below."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecureServing:
-    """HTTPS, where only those get in whom the API server knows and permits (docs/spec/core.md §7.3)."""
+    """HTTPS with the API server's authentication and authorization (docs/spec/core.md §7.3)."""
 
     host: str = EVERYWHERE
     """An IP address."""
     port: int = DEFAULT_PORT
     """0 takes any free one."""
     cert_file: str = ""
-    """With `key_file`, PEM, read again when they change; empty: self-signed, in memory."""
+    """With `key_file`; PEM, read again after a change. Empty: self-signed, in memory."""
     key_file: str = ""
     min_tls: str = TLS_VERSIONS[0]
     cipher_suites: tuple[str, ...] = ()
@@ -209,41 +211,41 @@ class SecureServing:
     shares_port: bool = False
     """Whether SO_REUSEPORT is set, so that another process can listen on the same port."""
     authentication_kubeconfig: str = ""
-    """Of whoever knows tokens and the client CA; empty: as everything else."""
+    """Kubeconfig for TokenReview and the client CA; empty: that of the daemon."""
     authorization_kubeconfig: str = ""
-    """Of whoever knows permissions; empty: as everything else."""
+    """Kubeconfig for SubjectAccessReview; empty: that of the daemon."""
     client_ca_file: str = ""
-    """Whose client certificates count; empty: the cluster's, looked up unless `skips_lookup`."""
+    """CA of client certificates; empty: the cluster's, looked up unless `skips_lookup`."""
     skips_lookup: bool = False
     tolerates_lookup_failure: bool = True
-    """Otherwise the daemon does not start without it."""
+    """If false, the daemon does not start without the lookup."""
     token_ttl_s: float = 10.0
     allowed_ttl_s: float = 10.0
     denied_ttl_s: float = 10.0
     always_allow_paths: tuple[str, ...] = ALWAYS_ALLOWED
-    """For everybody; `*` at the end stands for anything."""
+    """Paths without authentication; a final `*` matches any suffix."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Everything `app` needs to know. Values are checked: the ports are free to take, files come in pairs."""
+    """Everything `app` needs to know. Values are checked: ports can be bound, and files come in pairs."""
 
     config: Configuration = field(default_factory=Configuration)
     kubeconfig: str = ""
     """A path; empty means $KUBECONFIG, the service account in a cluster, or ~/.kube/config."""
     master: str = ""
-    """URL of the API server; overrides the one in the kubeconfig, and alone is enough for plain HTTP."""
+    """URL of the API server; overrides that of the kubeconfig. For plain HTTP it needs no kubeconfig."""
     port: int | None = None
-    """On which the endpoints are open to everybody on this machine, plain HTTP; 0 takes any free port."""
+    """Port for plain HTTP on 127.0.0.1, without authentication; 0 takes any free port."""
     secure: SecureServing | None = None
-    """HTTPS for others; None: none."""
+    """HTTPS; None: none."""
     drain_timeout_s: float = 30.0
-    """How long bindings under way may take after SIGTERM."""
+    """Time for bindings in flight after SIGTERM."""
     max_in_unschedulable_s: float = 300.0
-    """After so long a pod that no event has woken is tried again."""
+    """Time after which a pod that no event has woken is tried again."""
     csi_storage_capacity_api_version: str = "auto"
-    """`v1`, `v1beta1`, `none` (there is room everywhere), or `auto`: the best that the server has."""
+    """`v1`, `v1beta1`, `none` (capacity is unlimited), or `auto`: the newest version that the server has."""
     scheduler_profiles: bool = True
-    """Whether SchedulerProfile objects change profiles while the daemon runs, where the server has such objects."""
+    """Whether SchedulerProfile objects change profiles while the daemon runs, if the server has that kind."""
     is_forced: bool = False
     """Whether to start although another live Lease names one of our scheduler names."""
