@@ -1,8 +1,8 @@
-"""The composition root: every object is made once, here, and started and drained in order.
+"""The composition root: creates every object once, starts the parts in order, and drains them in order.
 
-Start: connect, ask what is served, mirror it, stand for election with a complete picture, decide only while leading.
-Stop: pop nothing more, let bindings and evictions finish within the drain time, then what is to be written on pods, events
-and what plugins give back, give the lease back, close. A daemon belongs to one event loop.
+Start: connect, discover kinds, start informers, stand for election once they are synced, decide only while leading.
+Stop: pop no further pod, let bindings and evictions finish within the drain time, write pending conditions, events
+and plugin writes, release the lease, close. A daemon belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _log = structlog.get_logger(__name__)
 _LAG_EVERY_S: Final = 1.0
 _FLUSH_S: Final = 5.0
 _LOOK_WITHIN_S: Final = 5.0
-"""Wishes that take longer to be read are met later."""
+"""Time limit for reading SchedulerProfiles before the first decision; later ones are applied later."""
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
 GC_THRESHOLD: Final = (20_000, 20, 20)
-"""Cached objects are frozen and hold no cycles: the collector need not look for any every 700 allocations."""
+"""Cached objects are frozen and have no cycles, so the collector need not run every 700 allocations."""
 
 
 class Daemon:
-    """`start`, then `wait`, then `stop`.
+    """One daemon process: `start`, then `wait`, then `stop`.
 
     Upstream: cmd/kube-scheduler/app/server.go Run
     """
@@ -68,7 +68,10 @@ class Daemon:
     def __init__(
         self, options: RunOptions, *, clock: Clock | None = None, take_signals: Callable[[], None] | None = None
     ) -> None:
-        """`take_signals` puts the process's signal handlers in place, whenever a library has put its own there."""
+        """Create a daemon.
+
+        `take_signals` installs the process's signal handlers again after a library has replaced them.
+        """
         self._options = options
         self._take_signals = take_signals or _leave_signals
         self._clock = clock or SystemClock()
@@ -83,10 +86,10 @@ class Daemon:
         self._election: asyncio.Task[None] | None = None
         self.metrics = Metrics()
         self.port = self.secure_port = 0
-        """Where the endpoints listen: plain HTTP on this machine, and HTTPS; 0 when there are none."""
+        """Ports of plain HTTP on 127.0.0.1 and of HTTPS; 0 if not served."""
 
     async def start(self) -> None:
-        """Connect and begin; returns once the endpoints listen and the mirrors run, before they are complete."""
+        """Connect and start. Returns once the endpoints listen and the informers run, before they are synced."""
         gc.set_threshold(*GC_THRESHOLD)
         connection = self._options.config.client_connection
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
@@ -169,13 +172,13 @@ class Daemon:
         self._scheduling = self._spawn("scheduling-loop", self._schedule)
 
     async def wait(self) -> None:
-        """Block until the lease is lost or a part of the daemon cannot run any more; that error is raised."""
+        """Block until the lease is lost or a part cannot run any more; raise that error."""
         assert self._parts is not None
         await self._parts.wait()
 
     @property
     def failure(self) -> BaseException | None:
-        """What `wait` raises; None while the daemon can go on."""
+        """Return the error that `wait` raises; None while the daemon can continue."""
         return self._parts.failure if self._parts is not None else None
 
     async def stop(self, drain_timeout_s: float | None = None) -> None:
@@ -200,13 +203,13 @@ class Daemon:
         gc.set_threshold(*_GC_BEFORE)
 
     def idle(self) -> bool:
-        """Synced, and nothing to do right now."""
+        """Return whether all informers are synced and there is no work."""
         return self._is_synced and self.decisions.is_idle()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _leadership_over(self, transport: HttpTransport) -> Leadership:
-        """With connections of its own, which it replaces when one does not answer."""
+        """Create the leader election with separate connections, which it replaces when one does not answer."""
         election = self._options.config.leader_election
         names = {profile.scheduler_name for profile in self._options.config.profiles}
         own = (election.resource_namespace, election.resource_name) if election.leader_elect else None
@@ -228,16 +231,16 @@ class Daemon:
             )
         finally:
             listening.cancel()
-        if self._leadership.may_write():  # else nothing may be told of what was cancelled
+        if self._leadership.may_write():  # otherwise nothing may be written about cancelled work
             decisions.inbox.apply()
         decisions.queue.close()
         _log.info("drained", bindings_cancelled=bindings, preemptions_cut_short=preemptions)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
-                await asyncio.gather(self._tell_the_rest(), self._give_back_the_rest())
+                await asyncio.gather(self._write_the_rest(), self._give_back_the_rest())
         decisions.patches.give_up()
 
-    async def _tell_the_rest(self) -> None:
+    async def _write_the_rest(self) -> None:
         await self.decisions.patches.drain()
         await self._recorder.flush(_FLUSH_S)
 
@@ -246,7 +249,10 @@ class Daemon:
             await self.decisions.drain_plugins()
 
     async def _listen(self) -> None:
-        """What bindings wait for is told by watches, and the loop that took it in has ended."""
+        """Apply changes until the drain ends.
+
+        Bindings wait for watches, and the scheduling loop, which applied the changes, has ended.
+        """
         inbox = self.decisions.inbox
         while True:
             await inbox.wait()
@@ -255,24 +261,24 @@ class Daemon:
             inbox.apply()
 
     def _stand(self) -> None:
-        """Stand for election: with a complete picture, as upstream, so that whoever leads can decide at once."""
+        """Stand for election once all informers are synced, as upstream, so that a new leader can decide at once."""
         controller = self._options.config.profiles[0].scheduler_name
         campaign = partial(self._leadership.run, self._writer, controller, self._lead)
         self._election = self._spawn("leader-election", campaign)
 
     def _lead(self) -> None:
         self._shell.wake()
-        self.decisions.inbox.put(self._tell_of_broken_pods)
+        self.decisions.inbox.put(self._report_broken_pods)
 
-    def _tell_of_broken_pods(self) -> None:
-        """While standing by nothing could be said about them."""
+    def _report_broken_pods(self) -> None:
+        """Report broken pods: a standby could not write about them."""
         pods = self.mirrors.reflectors.get(POD.name)
         for pod in pods.store if pods is not None else ():
             if isinstance(pod, Broken):
                 self.decisions.intake.report_broken(pod)
 
     async def _step_down(self) -> None:
-        """After everything is written: the next leader begins at once."""
+        """Release the lease after all writes, so that the next leader starts at once."""
         if self._election is not None:
             self._election.cancel()
             await asyncio.gather(self._election, return_exceptions=True)
@@ -293,7 +299,7 @@ class Daemon:
         await self._discovery.run(partial(self._reflect, transport))
 
     def _reflect(self, transport: Transport, spec: KindSpec, served: ServedKind) -> None:
-        """A kind was found on the server: mirror it from now on."""
+        """Start the informer of a kind that the server has."""
         reflector: Reflector[Any] = Reflector(
             spec,
             served,
@@ -324,13 +330,13 @@ class Daemon:
         return self.mirrors.pods_disconnected_s()
 
     def _claims_version(self) -> str:
-        """In which the server has claims for devices, by what it said last."""
+        """Return the API version of device claims that the server reported last."""
         served = self._discovery.served.get(RESOURCE_CLAIM.name)
         return served.version if served is not None else NEWEST
 
     async def _schedule(self) -> None:
         await self.mirrors.complete()
-        if self._options.scheduler_profiles:  # who decides should do so by what is wished for
+        if self._options.scheduler_profiles:  # the first decision should use the requested profiles
             await self._shell.looked_within(_LOOK_WITHIN_S)
         if CAPACITY.name not in self.mirrors.reflectors:
             self._on_capacity(False)
@@ -353,27 +359,28 @@ class Daemon:
 
 
 def _leave_signals() -> None:
-    """Nobody in this process wants them."""
+    """Ignore signals: without a callback no part of the process replaces the handlers."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
 
 
 def _all_the_same(_is_served: bool) -> None:
-    """A kind that is not served any more looks empty, or as it was last, and that is all."""
+    """Keep the last objects of a kind that is no longer served."""
 
 
 async def run_daemon(options: RunOptions) -> int:
-    """Run until SIGTERM or SIGINT (drains; a second one stops at once) or a failure; the process's exit code.
+    """Run until SIGTERM, SIGINT or a failure; return the process's exit code.
 
-    Raises what `Daemon.start` raises: no way to an API server, a port that is taken, a configuration that is wrong.
+    A signal drains; a second signal stops at once. Raises what `Daemon.start` raises: no API server, a used port, a
+    wrong configuration.
     """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
         if asked.is_set():
-            os._exit(_HURRIED)  # nothing is flushed and nothing awaited: that is what a second signal asks for
+            os._exit(_HURRIED)  # a second signal stops without flushing or waiting
         asked.set()
 
     def take_signals() -> None:
@@ -409,7 +416,10 @@ async def run_daemon(options: RunOptions) -> int:
 
 
 async def _unless(stopping: asyncio.Future[Any], step: Coroutine[Any, Any, None]) -> bool:
-    """Run the step to its end; False if it was cancelled because `stopping` came first. Raises what the step raises."""
+    """Run the step to its end; return False if `stopping` came first and cancelled it.
+
+    Raises what the step raises.
+    """
     running = asyncio.ensure_future(step)
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():

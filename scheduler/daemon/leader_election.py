@@ -1,6 +1,6 @@
-"""Whether this daemon acts or stands by: leader election as the composition root needs it (docs/spec/core.md §7.4).
+"""Leader election for the composition root: whether this daemon leads or is a standby (docs/spec/core.md §7.4).
 
-Without election it acts at once and for good. Made and run by `app`; the election itself is in `kube/leader_election.py`.
+Without election it leads at once and permanently. The election itself is in `kube/leader_election.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ OTHERS: Final = "other-schedulers"
 
 
 class Leadership:
-    """`run` in a task of its own; `resign`, once and for good, after that. `may_write` is the fence of every write."""
+    """Leadership of one daemon.
+
+    Start `run` as a task; call `resign` once, at the end. Every write checks `may_write`.
+    """
 
     def __init__(
         self,
@@ -45,10 +48,13 @@ class Leadership:
         others: OtherLeases,
         reconnect: Callable[[], None] = as_it_is,
     ) -> None:
-        """`transport` has connections of its own, so that only the lease waits on them; `reconnect` replaces them."""
+        """Create the leadership.
+
+        `transport` has separate connections, so that only the lease uses them; `reconnect` replaces them.
+        """
         self._others = others
         self._is_alone = False
-        """No other daemon serves our scheduler names, as far as is known."""
+        """Whether no other daemon serves our scheduler names, as far as is known."""
         self._errors = errors or UnforeseenErrors(clock)
         self.lease = settings.resource_name
         self.begun = asyncio.Event()
@@ -76,20 +82,19 @@ class Leadership:
 
     @property
     def is_elected(self) -> bool:
-        """Whether there is an election at all."""
+        """Return whether there is an election."""
         return self._elector is not None
 
     def may_write(self) -> bool:
-        """Whether this daemon leads, right now and by the clock. Cheap: asked before each write and each attempt."""
+        """Return whether this daemon leads now, by the clock. Cheap: called before each write and each attempt."""
         return self._is_alone and not self._is_over and (self._elector is None or self._elector.is_leading())
 
     async def run(self, writer: ApiWriter, controller: str, on_leading: Callable[[], None]) -> None:
-        """Campaign, call `on_leading`, keep the lead. Raises LeaseLost, also if another daemon serves our names.
+        """Campaign, call `on_leading`, and keep the lead.
 
-        Returns only where there is no election.
-
-        After an unforeseen error it may be called again: a lease that is still held is renewed. `controller` is who
-        reports the Event: the first profile's schedulerName, as upstream.
+        Raises LeaseLost, also if another daemon serves our names. Returns only without an election. It may be called
+        again after an unforeseen error: a lease that is still held is renewed. `controller` is the reporter of the
+        Event: the first profile's schedulerName, as upstream.
         """
         elector = self._elector
         if not self._is_checked:
@@ -107,7 +112,9 @@ class Leadership:
     async def _hold_alone(
         self, elector: Elector, writer: ApiWriter, controller: str, on_leading: Callable[[], None]
     ) -> None:
-        """Keep the lead; act once it is known that no other daemon, begun while we stood by, serves our names."""
+        """Keep the lead, and act once no other daemon is known that serves our names and began while this one stood
+        by.
+        """
         holding = asyncio.ensure_future(elector.hold())
         checking = asyncio.ensure_future(self._others.check())
         try:
@@ -115,7 +122,7 @@ class Leadership:
             if not holding.done():
                 await checking
                 self._is_alone = True
-                if not self.begun.is_set():  # else this part was started over
+                if not self.begun.is_set():  # otherwise this part restarted
                     _log.info("leading", lease=self._where, identity=elector.identity)
                     self._announcement = asyncio.ensure_future(self._announce(elector, writer, controller))
                 self.begun.set()
@@ -127,9 +134,10 @@ class Leadership:
             await asyncio.gather(holding, checking, return_exceptions=True)
 
     async def resign(self, *, gives_back: bool = True) -> None:
-        """Let nothing more be written, election or not, and give the lease back if it is still ours.
+        """Refuse further writes, and release the lease if it is still held.
 
-        Not `gives_back` when what was sent may still take effect: the next leader then waits until the lease has run out.
+        Without `gives_back` the lease is kept, because sent writes may still take effect: the next leader then waits
+        until the lease has expired.
         """
         self._is_over = True
         if self._announcement is not None:
@@ -141,15 +149,18 @@ class Leadership:
     # -- what is shown -----------------------------------------------------------------------------------------------
 
     def livez(self) -> dict[str, Check]:
-        """Upstream's watchdog; nothing where there is no election."""
+        """Return upstream's watchdog; nothing without an election."""
         return {} if self._elector is None else {CHECK: self._overdue}
 
     def readyz(self) -> dict[str, Check]:
-        """The watchdog, a lease that may not be had, and another daemon of our names; standing by is fine."""
-        own = {} if self._elector is None else {CHECK: self._unfit}
-        return own | {OTHERS: self._beside_others}
+        """Return the watchdog, a lease that cannot be acquired, and another daemon with our names.
 
-    def _beside_others(self) -> str | None:
+        A standby is ready.
+        """
+        own = {} if self._elector is None else {CHECK: self._unfit}
+        return own | {OTHERS: self._other_daemons}
+
+    def _other_daemons(self) -> str | None:
         return self._others.waits_for or Remark(self._others.remark) or None
 
     def _overdue(self) -> str | None:
@@ -171,7 +182,7 @@ class Leadership:
             event_time=micros(now_s),
             reporting_controller=controller,
             reporting_instance=elector.identity[:128],
-            action="LeaderElection",  # upstream's is of the old form, which has none
+            action="LeaderElection",  # upstream's Event has the old form without an action
             reason="LeaderElection",
             regarding=Reference(
                 metadata.name,

@@ -1,6 +1,6 @@
-"""What profiles need of a cluster, kinds to be mirrored and permissions, and how that grows when they change.
+"""Track the kinds and permissions that profiles need, and extend them when profiles change.
 
-Puts together the shell, the objects it watches and what they change; made by `app`.
+Connects the kopf watch, the SchedulerProfile objects and the profiles that they change; created by `app`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _SELF_CHECK = "self-check"
 
 
 def kinds_read(profiles: Iterable[Profile], options: RunOptions) -> tuple[KindSpec, ...]:
-    """What must be mirrored for these profiles."""
+    """Return the kinds that these profiles read."""
     reads = {kind for profile in profiles for kind in profile.reads}
     kinds = with_capacity(watched(reads), options.csi_storage_capacity_api_version)
     return with_taint_rules(kinds, options.config.feature_gates)
 
 
 def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacRule, ...]:
-    """What the enabled plugins may have to write, and what the endpoints must ask."""
+    """Return the writes of the enabled plugins and the reviews of the endpoints."""
     evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
     binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
     return (
@@ -64,7 +64,7 @@ def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacR
 
 @dataclass(frozen=True, slots=True)
 class KopfConnection:
-    """To the API server, and what a guest in this process must leave alone."""
+    """Connection to the API server for kopf, and the signal handlers that kopf must not keep."""
 
     transport: HttpTransport
     settings: Settings
@@ -73,7 +73,7 @@ class KopfConnection:
 
 
 class ProfileChanges:
-    """One per daemon. Asks for permissions from the start."""
+    """Changes of profiles; one per daemon. Checks permissions from the start."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ProfileChanges:
         spawn: Callable[[str, Run], asyncio.Task[None]],
         reflect: Callable[[KindSpec, ServedKind], None],
     ) -> None:
-        """`spawn` runs a part of the daemon, `reflect` mirrors a kind."""
+        """Create the connections. `spawn` runs a part of the daemon, `reflect` starts an informer."""
         self._options = options
         self._decisions = decisions
         self._mirrors = mirrors
@@ -95,10 +95,10 @@ class ProfileChanges:
         self._late: dict[str, asyncio.Task[None]] = {}
         self._checking = spawn(_SELF_CHECK, check.run)
         decisions.reloading.missing = self._missing
-        decisions.reloading.on_change = self._ask
+        decisions.reloading.on_change = self._check_permissions
 
     def shell(self, way: KopfConnection, clock: Clock, *, metrics: Metrics, may_write: Callable[[], bool]) -> Shell:
-        """What watches the objects that profiles are changed by."""
+        """Return the watch of SchedulerProfile objects."""
         reloading, inbox = self._decisions.reloading, self._decisions.inbox
         objects = ProfileObjects(
             way.transport,
@@ -115,7 +115,10 @@ class ProfileChanges:
         )
 
     def _missing(self, profile: Profile) -> tuple[str, ...]:
-        """Kinds whose picture is not complete; from now on they are mirrored, and then the wishes looked at again."""
+        """Return the kinds that are not synced.
+
+        Their informers start now, and the requested profiles are checked again when they are synced.
+        """
         late = self._mirrors.late(kinds_read([profile], self._options))
         for spec in late:
             if spec.name not in self._late:
@@ -123,12 +126,12 @@ class ProfileChanges:
         return tuple(self._mirrors.why_late(spec) for spec in late)
 
     async def _mirror(self, spec: KindSpec) -> None:
-        async for _ in self._mirrors.more(spec, self._reflect):  # shown, or not yet: then it is told why
+        async for _ in self._mirrors.more(spec, self._reflect):  # synced, or not yet: the callback reports it
             self._decisions.inbox.put(self._decisions.reloading.again)
         await self._mirrors.find(self._reflect)
 
-    def _ask(self) -> None:
-        """Other plugins may need other permissions."""
+    def _check_permissions(self) -> None:
+        """Check permissions again: other plugins may need other permissions."""
         profiles = self._decisions.profiles.values()
         self._check.change(kinds=kinds_read(profiles, self._options), writes=writes_of(profiles, self._options))
         if self._checking.done():

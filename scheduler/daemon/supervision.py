@@ -1,9 +1,9 @@
-"""Run the parts of the daemon: a part that fails unexpectedly starts over, and only a part that cannot run ends the process.
+"""Run the parts of the daemon. A part that fails unexpectedly restarts; only a part that cannot run ends the process.
 
-A part is a coroutine that runs until it is cancelled. Which errors end the process at once is the caller's choice
-(losing the lease); every other one is recorded, and the part is started again after a growing pause. Ten failures of
-one part within a minute are taken as permanent: the last one is raised, so that the supervisor of the process can try
-a new one.
+A part is a coroutine that runs until it is cancelled. The caller chooses the errors that end the process at once
+(such as a lost lease). Every other error is recorded, and the part restarts after a growing pause. Ten failures of
+one part within a minute count as permanent: the last one is raised, so that the supervisor of the process can start a
+new one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Supervisor:
     def __init__(
         self, clock: Clock, chance: random.Random, errors: UnforeseenErrors, *, fatal: tuple[type[Exception], ...] = ()
     ) -> None:
-        """`fatal` are the errors that are raised at once."""
+        """Create a supervisor. `fatal` are the errors that are raised at once."""
         self._clock = clock
         self._chance = chance
         self._errors = errors
@@ -48,12 +48,12 @@ class Supervisor:
         return task
 
     async def wait(self) -> None:
-        """Block until a part cannot run any more; its error is raised."""
+        """Block until a part cannot run any more; raise its error."""
         await asyncio.shield(self._failed)
 
     @property
     def failure(self) -> BaseException | None:
-        """The error of the part that cannot run any more; None while all can."""
+        """Return the error of the part that cannot run any more; None while all can."""
         return self._failed.exception() if self._failed.done() and not self._failed.cancelled() else None
 
     async def stop(self) -> None:

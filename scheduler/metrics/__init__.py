@@ -1,1 +1,1 @@
-"""Metrics and logs. Nothing here knows pods, nodes or the API."""
+"""Metrics and logs. This package does not know pods, nodes or the API."""

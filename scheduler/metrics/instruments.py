@@ -1,8 +1,7 @@
-"""What instruments are made of, and the instruments of requests, profiles, volumes and devices.
+"""Build Prometheus instruments, and the instruments of requests, profiles, volumes and devices.
 
-What instruments are made of: children found by their labels, buckets as upstream makes them.
-
-What requests to the API server cost, with client-go's names, labels and buckets (docs/spec/core.md §7.1).
+Children are cached by their labels. Buckets are upstream's. Requests to the API server have client-go's names, labels
+and buckets (docs/spec/core.md §7.1).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ K = TypeVar("K", bound=tuple[str, ...])
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """One metric as the reference lists it, whether or not it has been observed. `name` is the one that is queried."""
+    """A metric in the reference, whether or not it has been observed. `name` is the name to query."""
 
     name: str
     kind: str
@@ -31,7 +30,7 @@ class Description:
 
 
 class Children(dict[tuple[str, ...], M], Generic[M]):
-    """Label values → child, made at first use: `.labels()` on each observation costs three times as much."""
+    """Label values → child, created at first use. `.labels()` on each observation would cost three times as much."""
 
     def __init__(self, parent: M) -> None:
         super().__init__()
@@ -43,52 +42,52 @@ class Children(dict[tuple[str, ...], M], Generic[M]):
         return child
 
     def show(self, *key: str) -> None:
-        """Let it be there with a zero: what appears with its first increment has no rate for that one."""
+        """Create the child with a zero: a series that appears with its first increment has no rate for it."""
         _ = self[key]
 
 
 class Maker:
-    """Makes instruments in one registry, and remembers what it made."""
+    """Create instruments in one registry and record them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry: Final = registry
         self.made: list[Description] = []
 
     def counter(self, name: str, text: str, *labels: str) -> Children[Counter]:
-        """`name` is without `_total`."""
+        """Create a counter. `name` is without `_total`."""
         self.made.append(Description(f"{name}_total", "counter", text, labels))
         return Children(Counter(name, text, labels, registry=self.registry))
 
     def plain_counter(self, name: str, text: str) -> Counter:
-        """Without labels: it is there from the start."""
+        """Create a counter without labels, which is exported from the start."""
         self.made.append(Description(f"{name}_total", "counter", text))
         return Counter(name, text, registry=self.registry)
 
     def gauge(self, name: str, text: str, *labels: str) -> Children[Gauge]:
-        """One that is set, not read when a scrape comes."""
+        """Create a gauge that is set, not read at a scrape."""
         self.made.append(Description(name, "gauge", text, labels))
         return Children(Gauge(name, text, labels, registry=self.registry))
 
     def plain_gauge(self, name: str, text: str) -> Gauge:
-        """One that is set, without labels."""
+        """Create a gauge without labels that is set."""
         self.made.append(Description(name, "gauge", text))
         return Gauge(name, text, registry=self.registry)
 
     def histogram(self, name: str, text: str, *, buckets: Sequence[float]) -> Histogram:
-        """Without labels."""
+        """Create a histogram without labels."""
         self.made.append(Description(name, "histogram", text, (), tuple(buckets)))
         return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def histograms(
         self, name: str, text: str, labels: Sequence[str], *, buckets: Sequence[float]
     ) -> Children[Histogram]:
-        """One for each combination of label values."""
+        """Create a histogram for each combination of label values."""
         self.made.append(Description(name, "histogram", text, tuple(labels), tuple(buckets)))
         return Children(Histogram(name, text, labels, buckets=buckets, registry=self.registry))
 
 
 def exponential(start: float, factor: float, count: int) -> list[float]:
-    """Upper bounds as upstream makes them: each is the previous one times `factor`."""
+    """Return upper bounds as upstream: each is the previous one times `factor`."""
     bounds = [start]
     while len(bounds) < count:
         bounds.append(bounds[-1] * factor)
@@ -96,7 +95,7 @@ def exponential(start: float, factor: float, count: int) -> list[float]:
 
 
 class Family(Metric):
-    """Somebody else's numbers, as they are when a scrape comes. Its labels are known though it has no samples."""
+    """Values that another part counts, read at a scrape. The labels are known even without samples."""
 
     def __init__(self, kind: str, name: str, text: str, labels: Sequence[str]) -> None:
         super().__init__(name, text, kind)
@@ -104,12 +103,12 @@ class Family(Metric):
         self.description = Description(self._shown_as, kind, text, tuple(labels))
 
     def show(self, labels: Sequence[str], value: float) -> None:
-        """One sample."""
+        """Add a sample."""
         self.add_sample(self._shown_as, dict(zip(self.description.labels, labels)), value)
 
 
 def gauge_family(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
-    """A gauge as it is read when a scrape comes."""
+    """Return a gauge that is read at a scrape."""
     family = Family("gauge", name, text, [label])
     for key, value in values.items():
         family.show([key], value)
@@ -117,7 +116,7 @@ def gauge_family(name: str, text: str, label: str, values: Mapping[str, float]) 
 
 
 def plain_gauge(name: str, text: str, value: float | None) -> Family:
-    """A gauge without labels; None: not known yet."""
+    """Return a gauge without labels; a value of None is unknown and not exported."""
     family = Family("gauge", name, text, [])
     if value is not None:
         family.show([], value)
@@ -125,7 +124,7 @@ def plain_gauge(name: str, text: str, value: float | None) -> Family:
 
 
 def counter_family(name: str, text: str, labels: Sequence[str], values: Mapping[K, float]) -> Family:
-    """A counter that somebody else counts; `name` is without `_total`."""
+    """Return a counter that another part counts; `name` is without `_total`."""
     family = Family("counter", name, text, labels)
     for key, value in values.items():
         family.show(key, value)
@@ -137,7 +136,7 @@ _NO_ANSWER: Final = "<error>"
 
 
 class TrafficInstruments:
-    """One host, four methods, a handful of codes."""
+    """Instruments of requests: one host, four methods, a few status codes."""
 
     def __init__(self, make: Maker) -> None:
         self._requests = make.counter(
@@ -153,7 +152,7 @@ class TrafficInstruments:
         )
 
     def answered(self, method: str, host: str, status: int, seconds: float | None) -> None:
-        """A request was answered, with status 0 if it never was; no `seconds` for one whose answer is a stream."""
+        """Record an answer. Status 0: no answer. Without `seconds` the answer is a stream."""
         self._requests[str(status) if status else _NO_ANSWER, method, host].inc()
         if seconds is not None:
             self._request_s[method, host].observe(seconds)
@@ -163,49 +162,49 @@ RESULTS: Final = ("applied", "refused", "removed")
 
 
 class ShellInstruments:
-    """Implements the `ReloadMetrics` port, and serves the shell itself."""
+    """Instruments of the SchedulerProfile watch and the `ReloadMetrics` port."""
 
     def __init__(self, make: Maker) -> None:
         self._reloads = make.counter(
             "kubestow_profile_reloads",
-            "Changes of profiles by SchedulerProfile objects: applied, refused, or removed (the file counts again).",
+            "Changes of profiles by SchedulerProfile objects: applied, refused, or removed (the file applies again).",
             "result",
         )
         for result in RESULTS:
             self._reloads[result,].inc(0)
         self._generations = make.gauge(
             "kubestow_profile_generation",
-            "Generation of the SchedulerProfile that decides for a profile; 0: what the configuration file says.",
+            "Generation of the SchedulerProfile in force for a profile; 0: that of the configuration file.",
             "profile",
         )
         self._up = make.plain_gauge(
             "kubestow_shell_up",
-            "1 while SchedulerProfile objects are watched; 0: there are none to watch, or they are looked at once a minute.",
+            "1 while SchedulerProfile objects are watched; 0: there is no such kind, or they are listed once a minute.",
         )
         self._restarts = make.plain_counter(
-            "kubestow_shell_restarts", "Times that the shell ended by itself and was started anew."
+            "kubestow_shell_restarts", "Times that the watch of SchedulerProfile objects ended and was restarted."
         )
 
     def reload(self, result: str) -> None:
-        """As the port."""
+        """Implement the port."""
         self._reloads[result,].inc()
 
     def generation(self, profile: str, generation: int) -> None:
-        """As the port."""
+        """Implement the port."""
         self._generations[profile,].set(generation)
 
     def up(self, is_up: bool) -> None:
-        """The shell runs, or does not."""
+        """Record whether the watch runs."""
         self._up.set(is_up)
 
     def restarted(self) -> None:
-        """The shell ended by itself."""
+        """Record that the watch ended by itself."""
         self._restarts.inc()
 
 
 _DEVICE_WAIT_S: Final = exponential(0.1, 2, 14)
 _STEPS: Final = exponential(1, 4, 11)
-"""Up to a million: few searches need more steps than the pod has devices, and those that do are told apart roughly."""
+"""Buckets up to a million. Few searches need more steps than the pod has devices; the rest need only a rough scale."""
 
 
 class DeviceInstruments:
@@ -230,48 +229,48 @@ class DeviceInstruments:
         )
         self._conflicts = make.plain_counter(
             "kubestow_claim_write_conflicts",
-            "Writes to claims for devices that somebody else came before, or whose answer was lost.",
+            "Writes to device claims that conflicted with another client, or whose answer was lost.",
         )
         self._collisions = make.plain_counter(
             "kubestow_device_collisions",
-            "Allocations given up because another claim had got one of the devices.",
+            "Allocations undone because another claim had got one of the devices.",
         )
         self._steps = make.histogram(
             "kubestow_device_search_steps", "Devices tried in the search of one node.", buckets=_STEPS
         )
         evaluations = make.counter(
             "kubestow_device_cel_evaluations",
-            "CEL selectors asked of a kind of device; known: the answer was remembered.",
+            "Evaluations of CEL selectors for a kind of device; known: the result was cached.",
             "known",
         )
         self._asked, self._remembered = evaluations["false",], evaluations["true",]
 
     def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
-        """As the port."""
+        """Implement the port."""
         self._allocations[profile, driver, status].inc()
 
     def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """As the port."""
+        """Implement the port."""
         self._waits_s[profile, driver, status].observe(seconds)
 
     def claim_created(self, status: str) -> None:
-        """As the port."""
+        """Implement the port."""
         self._claims[status,].inc()
 
     def claim_conflict(self) -> None:
-        """As the port."""
+        """Implement the port."""
         self._conflicts.inc()
 
     def collision(self) -> None:
-        """As the port."""
+        """Implement the port."""
         self._collisions.inc()
 
     def searched(self, steps: int) -> None:
-        """As the port."""
+        """Implement the port."""
         self._steps.observe(steps)
 
     def evaluated(self, is_known: bool) -> None:
-        """As the port."""
+        """Implement the port."""
         (self._remembered if is_known else self._asked).inc()
 
 
@@ -284,17 +283,17 @@ class VolumeInstruments:
     def __init__(self, make: Maker) -> None:
         self._stage_errors = make.counter(
             "scheduler_volume_scheduling_stage_error",
-            "Stages of volume scheduling that failed, as opposed to having said no.",
+            "Stages of volume scheduling that failed with an error.",
             "operation",
         )
         make.counter(
             "scheduler_volume_binder_cache_requests",
-            "As upstream: there for dashboards, and never counted.",
+            "As upstream: exists for dashboards, and is never counted.",
             "operation",
         )
         self._conflicts = make.counter(
             "kubestow_volume_write_conflicts",
-            "Writes to volumes and claims that somebody else came before, or whose answer was lost.",
+            "Writes to volumes and claims that conflicted with another client, or whose answer was lost.",
             "resource",
         )
         self._wait_s = make.histograms(
@@ -305,7 +304,7 @@ class VolumeInstruments:
         )
         self._long_waits = make.counter(
             "kubestow_volume_bind_long_waits",
-            "Pods whose volumes were not bound after so many seconds.",
+            "Pods whose volumes were not bound after this time, in seconds.",
             "after",
         )
         for seconds in ("30", "60", "300"):
@@ -316,17 +315,17 @@ class VolumeInstruments:
             self._conflicts.show(resource)
 
     def stage_error(self, operation: str) -> None:
-        """As the port."""
+        """Implement the port."""
         self._stage_errors[operation,].inc()
 
     def write_conflict(self, resource: str) -> None:
-        """As the port."""
+        """Implement the port."""
         self._conflicts[resource,].inc()
 
     def bind_wait(self, kind: str, seconds: float) -> None:
-        """As the port."""
+        """Implement the port."""
         self._wait_s[kind,].observe(seconds)
 
     def long_wait(self, after_s: int) -> None:
-        """As the port."""
+        """Implement the port."""
         self._long_waits[str(after_s),].inc()

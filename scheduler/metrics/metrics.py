@@ -1,10 +1,9 @@
-"""Instruments with kube-scheduler's names, labels and buckets (docs/spec/core.md §7.1), and ours behind `kubestow_`.
+"""Instruments of kube-scheduler (docs/spec/core.md §7.1), and ours with the prefix `kubestow_`.
 
-Decision code calls plain methods with plain values and never sees Prometheus. Children are looked up in dicts: a
-recorded value costs about a microsecond. What others already count (queue lengths, cache sizes, streams) is read
-from callbacks when a scrape comes. No object names in labels.
-
-Everything here may be called from the event loop only, but for `render`.
+Names, labels and buckets are kube-scheduler's. Decision code calls plain methods with plain values. Children are
+looked up in dicts: recording a value costs about a microsecond. Callbacks read what other parts count (queue lengths,
+cache sizes, streams) at a scrape. Labels never contain object names. All functions but `render` must be called on the
+event loop.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from scheduler.metrics.instruments import (
 from scheduler.metrics.scraped import ScrapedSources, families
 
 MANY_ATTEMPTS: Final = 15
-"""From here on pod_scheduling_sli_duration_seconds says `15+`, as upstream."""
+"""From this number on pod_scheduling_sli_duration_seconds has the label `15+`, as upstream."""
 MOST_HINTS: Final = 24
-"""Combinations of plugin, event and answer that have a histogram of their own: there are hundreds, of 23 series each."""
+"""Combinations of plugin, event and hint with a separate histogram. There are hundreds, each with 23 series."""
 
 _BREATH_S: Final = 0.00005
 _PIECE: Final = 100
-"""Series rendered in one go: half a millisecond or so."""
+"""Series that are rendered without a pause: about half a millisecond."""
 _SKIP: Final = "Skip"
 _OTHER: Final = "other"
 _USUAL_REFUSALS: Final = (
@@ -58,7 +57,7 @@ _USUAL_REFUSALS: Final = (
     "NodePorts",
     "UnexpectedAdmissionError",
 )
-"""What a kubelet says to the later of two schedulers that filled a node together."""
+"""Reasons with which a kubelet rejects the later pod of two schedulers that filled a node at the same time."""
 
 _ATTEMPT: Final = exponential(0.001, 2, 15)
 _SLI: Final = exponential(0.01, 2, 20)
@@ -68,7 +67,7 @@ _PLUGIN: Final = exponential(0.00001, 1.5, 20)
 
 @dataclass(eq=False)
 class _Families(Collector):
-    """Families that are there already."""
+    """Families that exist already."""
 
     families: Sequence[Metric] = field(default=())
 
@@ -77,9 +76,9 @@ class _Families(Collector):
 
 
 class Metrics:
-    """All instruments of one daemon, in a registry of its own.
+    """All instruments of one daemon, in a separate registry.
 
-    `process=False` leaves out what Prometheus says about the process, the interpreter and its garbage collector.
+    `process=False` omits Prometheus' metrics of the process, the interpreter and its garbage collector.
 
     Upstream: pkg/scheduler/metrics/metrics.go InitMetrics
     """
@@ -89,7 +88,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._make = make = Maker(self._registry)
         self.sources = ScrapedSources()
-        """Where gauges come from that are read when a scrape comes."""
+        """Sources of the gauges that are read at a scrape."""
         self._sampled = _Families()
         self._fresh = 0
         self._registry.register(self._sampled)
@@ -100,14 +99,14 @@ class Metrics:
             "kubestow_event_loop_lag_seconds", "How late the event loop ran a timer that was due.", buckets=_ATTEMPT
         )
         self.volumes = VolumeInstruments(make)
-        """For VolumeBinding."""
+        """Instruments of VolumeBinding."""
         self.devices = DeviceInstruments(make)
-        """For DynamicResources."""
+        """Instruments of DynamicResources."""
         self.shell = ShellInstruments(make)
-        """For the shell, and for profiles that change."""
+        """Instruments of the SchedulerProfile watch, and of profile changes."""
         self.traffic = TrafficInstruments(make)
-        """For the transport."""
-        build = make.gauge("kubestow_build_info", "Always 1; the labels say what is running.", "version", "python")
+        """Instruments of the transport."""
+        build = make.gauge("kubestow_build_info", "Always 1; the labels are the running versions.", "version", "python")
         build[__version__, platform.python_version()].set(1)
         if process:
             ProcessCollector(registry=self._registry)
@@ -148,18 +147,18 @@ class Metrics:
         )
         self._plugins = make.histograms(
             "scheduler_plugin_execution_duration_seconds",
-            "Time of one plugin at one extension point, for a sample of the attempts; not if it had nothing to say.",
+            "Time of one plugin at one extension point, for a sample of the attempts; not if it skipped the pod.",
             ["plugin", "extension_point", "status"],
             buckets=_PLUGIN,
         )
         self._conflicts = make.counter(
             "kubestow_binding_conflicts",
-            "Bindings given up because another scheduler was faster, by what it had taken.",
+            "Bindings that failed because another scheduler was faster, by the kind of conflict.",
             "kind",
         )
         self._rejections = make.counter(
             "kubestow_admission_rejections",
-            "Pods that a kubelet refused after they had been bound.",
+            "Pods that a kubelet rejected after they had been bound.",
             "reason",
             "profile",
         )
@@ -179,7 +178,7 @@ class Metrics:
             "scheduler_preemption_victims", "Pods evicted by one preemption.", buckets=exponential(1, 2, 7)
         )
         self._preemptions = make.counter(
-            "scheduler_preemption_goroutines_execution", "Preemptions carried out, by how they ended.", "result"
+            "scheduler_preemption_goroutines_execution", "Preemptions that were carried out, by result.", "result"
         )
         self._preemption_s = make.histograms(
             "scheduler_preemption_goroutines_duration_seconds",
@@ -193,7 +192,7 @@ class Metrics:
         )
         self._lost_preemptions = make.plain_counter(
             "kubestow_preemptions_lost",
-            "Times that room made for a pod on a node had been taken by another pod, from the second on.",
+            "Times that another pod took the capacity freed for a pod on a node, from the second time on.",
         )
 
     def _make_queue_instruments(self, make: Maker) -> None:
@@ -222,98 +221,101 @@ class Metrics:
     # -- what decisions report -----------------------------------------------------------------------------------------
 
     def attempt(self, result: str, profile: str, seconds: float) -> None:
-        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
+        """Record the end of an attempt: `scheduled`, `unschedulable` or `error`."""
         self._attempts[result, profile].inc()
         self._attempt_s[result, profile].observe(seconds)
 
     def algorithm(self, seconds: float) -> None:
-        """Choosing a node took this long, whatever came of it."""
+        """Record the time of choosing a node, with or without success."""
         self._algorithm_s.observe(seconds)
 
     def point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """An extension point was run; `status` is the text of its status code."""
+        """Record a run of an extension point; `status` is the text of its status code."""
         self._points[point, status, profile].observe(seconds)
 
     def plugin(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """One plugin was run. Call it for about a tenth of the attempts, as upstream does.
+        """Record a run of one plugin. Callers sample about a tenth of the attempts, as upstream.
 
-        Those that had nothing to say about the pod are left out: half of all series, and no time to speak of.
+        Plugins that skipped the pod are not recorded: they would be half of all series, with no measurable time.
         """
         if status != _SKIP:
             self._plugins[plugin, point, status].observe(seconds)
 
     def evaluation(self, plugin: str, point: str, profile: str) -> None:
-        """A plugin was asked at PreFilter, Filter, PreScore or Score."""
+        """Record a call at PreFilter, Filter, PreScore or Score."""
         key = (plugin, point, profile)
         self._evaluations[key] = self._evaluations.get(key, 0) + 1
 
     def scheduled(self, attempts: int, sli_seconds: float) -> None:
-        """A pod is bound, after so many attempts and so long since it first came into the queue."""
+        """Record a bound pod with its attempts and its time since it first entered the queue."""
         self._pod_attempts.observe(attempts)
         label = str(attempts) if attempts < MANY_ATTEMPTS else f"{MANY_ATTEMPTS}+"
         self._sli_s[label,].observe(sli_seconds)
 
     def after_flush(self) -> None:
-        """A pod was bound that only the periodic flush had woken."""
+        """Record a bound pod that only the periodic flush had woken."""
         self._after_flush.inc()
 
     def binding_conflict(self, kind: str) -> None:
-        """Somebody else was faster: `node`, it takes the pod no more; `pod`, it has been bound elsewhere."""
+        """Record a lost race: `node`, the node no longer fits; `pod`, the pod is bound elsewhere."""
         self._conflicts[kind,].inc()
 
     def admission_rejection(self, reason: str, profile: str) -> None:
-        """A kubelet refused a pod that we had bound."""
+        """Record that a kubelet rejected a pod that this scheduler bound."""
         self._rejections[reason, profile].inc()
 
     def preemption_attempt(self) -> None:
-        """A preemption plugin was asked for a way out."""
+        """Record a call of a preemption plugin."""
         self._preemption_attempts.inc()
 
     def preempted(self, victims: int, *, others: int) -> None:
-        """A node was chosen; so many pods leave it, `others` of them other schedulers'."""
+        """Record a chosen node and its number of victims; `others` of them belong to other schedulers."""
         self._victims.observe(victims)
         self._other_victims.inc(others)
 
     def preemption_done(self, result: str, seconds: float) -> None:
-        """The evictions of one preemption ended, `success` or `error`."""
+        """Record the end of one preemption's evictions: `success` or `error`."""
         self._preemptions[result,].inc()
         self._preemption_s[result,].observe(seconds)
 
     def preemption_lost(self) -> None:
-        """The room made for a pod on a node was taken by another, not for the first time."""
+        """Record that another pod took the capacity freed on a node, from the second time on."""
         self._lost_preemptions.inc()
 
     def permit_wait(self, result: str, seconds: float) -> None:
-        """A pod that was held at Permit was let go with this status."""
+        """Record the time of a pod at Permit and the status with which it ended."""
         self._permit_wait_s[result,].observe(seconds)
 
     def incoming(self, queue: str, event: str) -> None:
-        """A pod entered `active`, `backoff` or `unschedulable` because of this event."""
+        """Record that a pod entered `active`, `backoff` or `unschedulable` because of this event."""
         self._incoming[queue, event].inc()
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """So many more (or fewer) waiting pods were turned down by this plugin."""
+        """Add `delta` to the waiting pods that this plugin refused."""
         self._unschedulable[plugin, profile].inc(delta)
 
     def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
-        """A queueing hint was asked and answered."""
+        """Record a queueing hint."""
         key = plugin, event, hint
         if key not in self._hints and len(self._hints) >= MOST_HINTS:
             key = _OTHER, _OTHER, hint
         self._hints[key].observe(seconds)
 
     def event_handled(self, event: str, seconds: float) -> None:
-        """A cluster event was applied."""
+        """Record an applied cluster event."""
         self._events[event,].observe(seconds)
 
     def loop_lag(self, seconds: float) -> None:
-        """The event loop ran a due timer this late."""
+        """Record how late the event loop ran a due timer."""
         self._loop_lag.observe(seconds)
 
     # -- what a scrape shows -------------------------------------------------------------------------------------------
 
     def expect(self, profiles: Iterable[str]) -> None:
-        """Show zeros of what matters when it first happens: a counter that appears with a one has no rate for that one."""
+        """Create zeros for the counters of these profiles.
+
+        A counter that starts with one has no rate for its first increment.
+        """
         for profile in profiles:
             for result in ("scheduled", "unschedulable", "error"):
                 self._attempts.show(result, profile)
@@ -325,20 +327,21 @@ class Metrics:
             self._preemptions.show(result)
 
     def described(self) -> list[Description]:
-        """Every instrument, whether or not it has been observed, by name; not what is said of the process."""
+        """Return every instrument by name, observed or not, without those of the process."""
         read = (family.description for family in self._read())
         return sorted((*self._make.made, *read), key=lambda each: each.name)
 
     def sample(self) -> None:
-        """Read the callbacks. On the event loop, before `render` runs in its thread."""
+        """Read the callbacks. Call on the event loop, before `render` runs in its thread."""
         self._sampled.families = self._read()
         self._fresh += 1
 
     def render(self) -> bytes:
-        """The text that Prometheus scrapes. Takes tens of milliseconds: run it in a thread, after `sample`.
+        """Return the text that Prometheus scrapes.
 
-        Piece by piece, with a breath between them: a thread that computes lets the loop in only every 5 ms by itself.
-        Without a `sample` of its own it takes one itself, which only a single-threaded caller should rely on.
+        It takes tens of milliseconds: call it in a thread, after `sample`. It pauses between pieces, because a busy
+        thread lets the event loop run only every 5 ms. Without a previous `sample` it takes one itself, which only a
+        single-threaded caller may rely on.
         """
         if not self._fresh:
             self.sample()
@@ -349,7 +352,7 @@ class Metrics:
                 piece = Metric(family.name, family.documentation, family.type)
                 piece.samples = family.samples[at : at + _PIECE]
                 lines = generate_latest(_Families([piece]))
-                text.append(lines.split(b"\n", 2)[2] if at else lines)  # help and type are said once
+                text.append(lines.split(b"\n", 2)[2] if at else lines)  # help and type appear once
                 time.sleep(_BREATH_S)  # noqa: TID251 (in a thread)
         return b"".join(text)
 
@@ -358,7 +361,7 @@ class Metrics:
             *families(self.sources),
             counter_family(
                 "scheduler_plugin_evaluation",
-                "Attempts in which a plugin was asked.",
+                "Attempts in which a plugin was called.",
                 ("plugin", "extension_point", "profile"),
                 self._evaluations,
             ),

@@ -1,6 +1,6 @@
-"""What others count, read when a scrape comes: queue lengths, cache sizes, streams, what is in flight.
+"""Values that other parts count, read at a scrape: queue lengths, cache sizes, streams, work in flight.
 
-Each callback is asked once per scrape, on the event loop: it must be quick, however large the cluster is.
+Each callback is called once per scrape, on the event loop. It must be fast for any cluster size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ages: TypeAlias = Mapping[str, float]
 
 
 class ReflectorCounts(Protocol):
-    """What the mirror of one kind counts about itself; counts only grow; `objects` and durations do not."""
+    """Counters of the reflector of one kind. They only grow, except `objects` and durations."""
 
     @property
     def objects(self) -> int: ...
@@ -40,7 +40,7 @@ class ReflectorCounts(Protocol):
 
 
 class MissingPermission(Protocol):
-    """Something that the daemon's check of itself found missing."""
+    """A missing permission or kind that the self-check found."""
 
     @property
     def check(self) -> str: ...
@@ -50,7 +50,7 @@ class MissingPermission(Protocol):
 
 @dataclass(slots=True)
 class ScrapedSources:
-    """Callbacks, set once by whoever knows the parts; those not set give nothing."""
+    """Callbacks. Each part sets its own once; a callback that is not set returns nothing."""
 
     pending: Callable[[], Counts] = dict
     """Pods by part of the queue."""
@@ -62,12 +62,12 @@ class ScrapedSources:
     bindings_in_flight: Callable[[], int | None] = lambda: None
     """Running binding tasks."""
     assumed_oldest_s: Callable[[], Ages] = dict
-    """By state: `binding`, and `bound` for those that the watch has yet to show."""
+    """By state: `binding`, and `bound` for pods that the watch has not confirmed."""
     reflectors: Callable[[], Mapping[str, ReflectorCounts]] = dict
     synced: Callable[[], Counts] = dict
-    """1 or 0 by kind, for the kinds that have to be mirrored."""
+    """1 or 0 by kind, for the kinds that must be synced."""
     missing: Callable[[], Iterable[MissingPermission] | None] = lambda: None
-    """What the check of permissions and kinds found; None where nobody checks."""
+    """Missing permissions and kinds; None without a self-check."""
     recorder: Callable[[], Counts] = dict
     """Events about pods by outcome: `sent`, `failed`, `dropped`."""
     recorder_queued: Callable[[], int | None] = lambda: None
@@ -76,26 +76,26 @@ class ScrapedSources:
     unforeseen_errors: Callable[[], Counts] = dict
     """By part of the daemon."""
     may_write: Callable[[], bool] | None = None
-    """Whether this process decides right now."""
+    """Whether this process leads now."""
     lease: str = ""
-    """Empty where there is no election."""
+    """Name of the lease; "" without leader election."""
     bytes_in_flight: Callable[[], Counts] = dict
     """By storage class."""
     in_flight_oldest_s: Callable[[], Ages] = dict
     in_flight_expired: Callable[[], Counts] = dict
-    """Both by state of the volume: `flying`, `settling`, `stranded`."""
+    """By state of the volume: `flying`, `settling`, `stranded`."""
     ledger_drift: Callable[[], int | None] = lambda: None
     capacity_version: Callable[[], str | None] = lambda: None
-    """Of capacity objects; None if not known."""
+    """API version of capacity objects; None if unknown."""
     device_kinds: Callable[[], Counts] = dict
-    """1 or 0 by kind, for the kinds that devices are allocated by."""
+    """1 or 0 by kind, for the kinds that device allocation needs."""
     devices_in_use: Callable[[], Counts] = dict
     """`whole` and `shared`."""
     compiled_selector_bytes: Callable[[], int | None] = lambda: None
 
 
 def families(sources: ScrapedSources) -> list[Family]:
-    """All of them."""
+    """Return all families."""
     return [
         *_of_pods(sources),
         *_of_leadership(sources),
@@ -111,8 +111,7 @@ def families(sources: ScrapedSources) -> list[Family]:
         ),
         gauge_family(
             "kubestow_watch_synced",
-            "1 where the picture of a kind is complete and followed, 0 where it is not. Not of kinds that the server does "
-            "not serve.",
+            "1 if the informer of a kind is synced, otherwise 0. Without kinds that the server does not serve.",
             "kind",
             sources.synced(),
         ),
@@ -128,17 +127,17 @@ def _of_pods(sources: ScrapedSources) -> list[Family]:
             "scheduler_inflight_events", "Events kept for pods being tried.", "event", sources.inflight_events()
         ),
         gauge_family("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", "type", sources.cache()),
-        gauge_family("scheduler_goroutines", "Running tasks, by what they do.", "operation", bindings),
+        gauge_family("scheduler_goroutines", "Running tasks, by operation.", "operation", bindings),
         gauge_family(
             "kubestow_assumed_oldest_seconds",
-            "How long a pod has been on its way, the longest: binding, from being taken off the queue; "
-            "bound, from the server's answer until the watch shows it. 0: there is none.",
+            "Longest time of an assumed pod: binding, since it left the queue; bound, since the server's answer, until the "
+            "watch shows it. 0: there is none.",
             "state",
             sources.assumed_oldest_s(),
         ),
         counter_family(
             "kubestow_cache_healed",
-            "Times that an event contradicted the cache, which was put right.",
+            "Times that an event contradicted the cache, which was corrected.",
             (),
             {} if healed is None else {(): healed},
         ),
@@ -148,7 +147,7 @@ def _of_pods(sources: ScrapedSources) -> list[Family]:
 def _of_leadership(sources: ScrapedSources) -> list[Family]:
     leads = None if sources.may_write is None else int(sources.may_write())
     return [
-        plain_gauge("kubestow_leading", "1 while this process decides and may write, 0 while it stands by.", leads),
+        plain_gauge("kubestow_leading", "1 while this process leads and may write, 0 while it is a standby.", leads),
         gauge_family(
             "leader_election_master_status",
             "1 while this process holds the lease.",
@@ -163,7 +162,7 @@ def _findings(missing: Iterable[MissingPermission] | None) -> Family:
     family = Family(
         "gauge",
         "kubestow_self_check_findings",
-        "What the check of permissions and served kinds found missing; needed: without it no pod is bound.",
+        "Missing permissions and kinds that the self-check found; needed: without it no pod is bound.",
         ["check", "needed"],
     )
     if missing is not None:
@@ -179,33 +178,32 @@ def _of_volumes(sources: ScrapedSources) -> list[Family]:
     return [
         gauge_family(
             "kubestow_volume_bytes_in_flight",
-            "Bytes that are taken off published capacity, because volumes of that size are being made; of a volume that "
-            "does not come, for ten minutes.",
+            "Bytes subtracted from published capacity for volumes that are being provisioned, at most ten minutes each.",
             "storage_class",
             sources.bytes_in_flight(),
         ),
         gauge_family(
             "kubestow_volume_in_flight_oldest_seconds",
-            "How long a volume has been in flight, the longest: flying, without a volume; settling, made and not seen "
-            "in published capacity; stranded, its claim lost its node and its sibling cannot leave it. 0: there is none.",
+            "Longest time of a claim in flight: flying, without a volume; settling, with a volume that is not part of the "
+            "published capacity; stranded, without its node while another volume ties its pod. 0: there is none.",
             "state",
             sources.in_flight_oldest_s(),
         ),
         counter_family(
             "kubestow_volume_in_flight_expired",
-            "Volumes that are taken off published capacity no more because it took too long: flying and stranded, no volume "
-            "came in ten minutes; settling, the driver did not write its capacity in two.",
+            "Volumes that no longer reduce published capacity after a time limit: flying and stranded, no volume in ten "
+            "minutes; settling, no new capacity object in two minutes.",
             ("state",),
             {(state,): count for state, count in sources.in_flight_expired().items()},
         ),
         plain_gauge(
             "kubestow_volume_ledger_drift_bytes",
-            "How far what is taken off published capacity is from what is in flight: anything but 0 is a bug.",
+            "Difference between the bytes subtracted from published capacity and the bytes in flight: anything but 0 is a bug.",
             sources.ledger_drift(),
         ),
         gauge_family(
             "scheduler_volume_capacity_api_info",
-            "Always 1; the label says in which version CSIStorageCapacity is read.",
+            "Always 1; the label is the version in which CSIStorageCapacity is read.",
             "version",
             {} if version is None else {version: 1},
         ),
@@ -216,19 +214,19 @@ def _of_devices(sources: ScrapedSources) -> list[Family]:
     return [
         gauge_family(
             "kubestow_device_kind_served",
-            "1 where the API server has a kind that devices are allocated by, 0 where it has not.",
+            "1 if the API server has a kind that device allocation needs, otherwise 0.",
             "kind",
             sources.device_kinds(),
         ),
         gauge_family(
             "kubestow_devices_in_use",
-            "Devices that claims have, whoever allocated them: whole ones, and those of which parts are taken.",
+            "Allocated devices, by all schedulers: whole ones, and shared ones.",
             "kind",
             sources.devices_in_use(),
         ),
         plain_gauge(
             "kubestow_device_cel_compiled_bytes",
-            "Memory that compiled CEL selectors take. At 64 MiB the one that was used longest ago is dropped.",
+            "Memory of compiled CEL selectors. At 64 MiB the least recently used one is dropped.",
             sources.compiled_selector_bytes(),
         ),
     ]
@@ -238,7 +236,7 @@ def _of_traffic(sources: ScrapedSources) -> list[Family]:
     return [
         counter_family(
             "kubestow_recorder_events",
-            "Events about pods, by what became of them.",
+            "Events about pods, by outcome.",
             ("outcome",),
             {(outcome,): count for outcome, count in sources.recorder().items()},
         ),
@@ -260,17 +258,17 @@ def _of_reflectors(kinds: Mapping[str, ReflectorCounts]) -> list[Family]:
     errors = {(kind,): stats.decode_errors for kind, stats in kinds.items()}
     failures = {(kind,): stats.failures_total for kind, stats in kinds.items()}
     return [
-        gauge_family("kubestow_watch_objects", "Mirrored objects.", "kind", {k: s.objects for k, s in kinds.items()}),
+        gauge_family("kubestow_watch_objects", "Objects in the informer's store.", "kind", {k: s.objects for k, s in kinds.items()}),
         gauge_family(
             "kubestow_watch_silent_seconds",
-            "Since the server last sent a byte; bookmarks come once a minute. Not of kinds that it does not serve.",
+            "Time since the server last sent a byte; bookmarks come once a minute. Without kinds that it does not serve.",
             "kind",
             {k: s.silent_s for k, s in kinds.items() if not s.absent},
         ),
         gauge_family(
             "kubestow_watch_down_seconds",
-            "Since the last complete list, or the end of the last watch; 0 while a watch is open. Not of kinds that the "
-            "server does not serve.",
+            "Time since the last complete list, or the end of the last watch; 0 while a watch is open. Without kinds that "
+            "the server does not serve.",
             "kind",
             {k: s.down_s for k, s in kinds.items() if not s.absent},
         ),
@@ -278,9 +276,9 @@ def _of_reflectors(kinds: Mapping[str, ReflectorCounts]) -> list[Family]:
             "kubestow_watch_failures", "Lists and watches that failed, and watches that were cut.", ("kind",), failures
         ),
         counter_family("kubestow_watch_events", "Watch events received.", ("kind", "type"), events),
-        counter_family("kubestow_watch_relists", "Fresh lists, by cause.", ("kind", "cause"), relists),
+        counter_family("kubestow_watch_relists", "Relists, by cause.", ("kind", "cause"), relists),
         counter_family(
-            "kubestow_watch_synthesised_deletes", "Objects that a fresh list no longer had.", ("kind",), deletes
+            "kubestow_watch_synthesised_deletes", "Objects that a relist no longer had.", ("kind",), deletes
         ),
         counter_family("kubestow_watch_decode_errors", "Objects that could not be read.", ("kind",), errors),
     ]

@@ -1,6 +1,6 @@
-"""Configuration → profiles: the plugins of each scheduler name.
+"""Build the plugins of each scheduler name from a configuration.
 
-Apart from `scheduler.scheduler`, so that `kubestow check-config` does not load the queue and the binding cycle.
+Separate from `scheduler.scheduler`, so that `kubestow check-config` does not load the queue and the binding cycle.
 """
 
 from __future__ import annotations

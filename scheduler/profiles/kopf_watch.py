@@ -1,9 +1,9 @@
-"""kopf, and all that there is of it: it watches our own API objects while everything else goes on without it.
+"""Watch SchedulerProfile objects with kopf. This is the only module that imports kopf.
 
-Loaded only where the server has such objects, for that costs a second and some 40 MB; asked again once a minute. When a part of
-it ends, whatever the reason, it is started anew after a pause, and the objects are looked at once a minute meanwhile: no
-pod waits for the shell. It writes nothing, neither to objects nor Events; it has no say in signals and logging.
-Rules: docs/adr/0006.
+kopf is loaded only if the server has the kind, because it costs a second and about 40 MB; that is checked once a
+minute. If a part of kopf ends, it restarts after a pause. Until then the objects are listed once a minute. No pod
+waits for kopf. It writes nothing, neither objects nor Events, and does not change signal handlers or logging. Rules:
+docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 ASK_EVERY_S: Final = 60.0
-"""Whether the server has our kind by now."""
+"""Interval of checks whether the server has the kind."""
 PAUSE_S: Final = 1.0
-"""Before it is started anew, doubling up to a minute; a shell that ran for so long begins with the first again."""
+"""Pause before a restart, doubling up to a minute. A watch that ran for a minute starts with the first pause again."""
 LONGEST_PAUSE_S: Final = 60.0
 UNREAD_S: Final = 10.0
-"""Before a server is asked again that did not let us read, or did not answer: then after one second, doubling up to this."""
+"""Longest pause after a server that refused or did not answer: one second, doubling up to this."""
 _STOP_S: Final = 10.0
 _IDENTITY: Final = "kubestow"
 _PREFIX: Final = "kubestow.dev"
 _UNTOLD: Final = "credentials retriever"
-"""A task that kopf keeps to itself; without it whoever is refused waits for ever."""
+"""Name of a task that kopf does not return. Without it, a refused client waits forever."""
 
 
 class Shell:
-    """One per daemon. `run` never fails; cancelled, it takes its tasks with it."""
+    """The watch; one per daemon. `run` never fails; cancelling it also ends its tasks."""
 
     def __init__(
         self,
@@ -55,7 +55,10 @@ class Shell:
         metrics: ShellInstruments,
         reclaim_signals: Callable[[], None],
     ) -> None:
-        """`reclaim_signals` puts the process's own handlers back: kopf takes SIGTERM and SIGINT whenever it starts."""
+        """Create the watch.
+
+        `reclaim_signals` restores the process's handlers, because kopf takes SIGTERM and SIGINT at each start.
+        """
         self._transport = transport
         self._shared_session = shared_session
         self._objects = objects
@@ -64,23 +67,23 @@ class Shell:
         self._reclaim_signals = reclaim_signals
         self._pause_s = PAUSE_S
         self._why = ""
-        """Why it does not run; "" while it does, and where there is nothing to watch."""
+        """Why the watch does not run; "" while it does, and if there is nothing to watch."""
 
     async def looked_within(self, limit_s: float) -> None:
-        """Wait until it is known what is wished for, or that nobody can tell; but no longer than this."""
+        """Wait at most this long until the objects were read or cannot be read."""
         await self._objects.looked_within(limit_s)
 
     def wake(self) -> None:
-        """This process leads from now on: what is known is to be told."""
+        """Write pending statuses: this process leads from now on."""
         self._objects.wake()
 
     def remark(self) -> str:
-        """What is wrong, in a line; "" if nothing is. Readiness does not depend on it."""
+        """Return the problem in one line; "" if there is none. Readiness does not depend on it."""
         down = self._why and f"the shell is down, changes are noticed once a minute: {self._why}"
         return "; ".join(filter(None, (down, self._objects.remark())))
 
     async def run(self) -> None:
-        """Watch as long as there is something to be watched."""
+        """Watch while the server has the kind."""
         following: asyncio.Task[None] | None = None
         unanswered_s = PAUSE_S
         try:
@@ -98,7 +101,7 @@ class Shell:
                     continue
                 following = following or asyncio.ensure_future(self._objects.follow())
                 await self._objects.looked.wait()
-                if self._objects.unread:  # what we may not list kopf may not either, and it would end of that
+                if self._objects.unread:  # kopf could not list either, and would end
                     await self._clock.sleep(UNREAD_S)
                     continue
                 await self._watch_and_rest()
@@ -108,13 +111,13 @@ class Shell:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def _is_served(self) -> bool | None:
-        """None: nobody answers."""
+        """Return whether the server has the kind; None without an answer."""
         try:
             found = await discover(self._transport, [SCHEDULER_PROFILE])
         except Unanswered:
             return None
         except Exception:  # noqa: BLE001 (whatever it is, scheduling goes on without)
-            _log.exception("the shell cannot ask what is served")
+            _log.exception("API discovery for SchedulerProfile objects failed")
             return None
         return found[SCHEDULER_PROFILE.name] is not None
 
@@ -124,16 +127,16 @@ class Shell:
         self._metrics.restarted()
         if self._clock.now() - began > LONGEST_PAUSE_S:
             self._pause_s = PAUSE_S
-        _log.warning("the shell ended, it is started anew", why=self._why, in_s=self._pause_s)
+        _log.warning("the watch of SchedulerProfile objects ended and restarts", why=self._why, in_s=self._pause_s)
         await self._clock.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     async def _watch(self) -> str:
-        """Until a part of it ends; why it did."""
+        """Run kopf until one of its parts ends; return the reason."""
         stop, shared_session, settings = asyncio.Event(), self._shared_session(), None
         tasks: Collection[asyncio.Task[Any]] = ()
         try:
-            kopf = await asyncio.to_thread(_kopf)  # the loop goes on, if in small steps
+            kopf = await asyncio.to_thread(_kopf)  # the event loop continues in small steps
             settings = _settings(kopf)
             spawning = asyncio.ensure_future(self._spawn(kopf, settings, shared_session=shared_session, stop=stop))
             try:
@@ -155,7 +158,7 @@ class Shell:
             await _closed(shared_session)
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
-        """Once one of them has, or none of them will tell of changes (a watch may fall silent, or the kind has gone)."""
+        """Return the reason once a task has ended, or once no task reports changes (a silent watch, a deleted kind)."""
         deaf = asyncio.ensure_future(self._objects.deaf.wait())
         try:
             done, _ = await asyncio.wait({*tasks, deaf}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +169,7 @@ class Shell:
     async def _spawn(
         self, kopf: ModuleType, settings: object, *, shared_session: SharedSession, stop: asyncio.Event
     ) -> Collection[asyncio.Task[Any]]:
-        """In a task of its own: what kopf notes of itself in the context is of no concern to others."""
+        """Start kopf in a separate task, because kopf stores data in the context."""
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
@@ -188,12 +191,12 @@ class Shell:
             registry=registry,
             settings=settings,
             vault=None,
-            identity=_IDENTITY,  # else it asks for the user's name, and in a container there may be none
+            identity=_IDENTITY,  # otherwise kopf reads the user's name, which may not exist in a container
             standalone=True,
             clusterwide=True,
             stop_flag=stop,
         )
-        self._reclaim_signals()  # before the loop can deliver one
+        self._reclaim_signals()  # before the loop can deliver a signal
         return [*tasks, *(task for task in asyncio.all_tasks() - before if task.get_name() == _UNTOLD)]
 
 
@@ -205,7 +208,7 @@ _KIND: Final = (
 
 
 def _kopf() -> ModuleType:
-    """Loaded. It is silent unless libraries are asked to say everything: how it ends is said here, once."""
+    """Import kopf with its logging off. The reason of its end is logged here, once."""
     import kopf
 
     if not logging.getLogger().isEnabledFor(logging.DEBUG):
@@ -214,7 +217,7 @@ def _kopf() -> ModuleType:
 
 
 def _settings(kopf: ModuleType) -> Any:
-    """No peering, no Events, no look at other kinds; and nothing that ends the process."""
+    """Return settings without peering, Events and other kinds, and without anything that ends the process."""
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = None
     settings.peering.standalone = True
@@ -227,9 +230,7 @@ def _settings(kopf: ModuleType) -> Any:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = (0.5, 1, 2, 4)
-    settings.persistence.finalizer = (
-        f"{_PREFIX}/kopf"  # there are none, and no annotations either: only events are heard
-    )
+    settings.persistence.finalizer = f"{_PREFIX}/kopf"  # kopf stores nothing, because all handlers are for events
     settings.persistence.progress_storage = kopf.StatusProgressStorage(name=_PREFIX)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=_PREFIX)
     settings.execution.max_workers = 1
@@ -244,9 +245,9 @@ def _ending(task: asyncio.Task[Any]) -> str:
 
 
 def _strays(settings: object) -> Collection[asyncio.Task[Any]]:
-    """What its parts begin beside themselves and leave behind when they are cancelled, as questions to discovery.
+    """Return tasks that kopf's parts start and leave behind when they are cancelled, such as discovery requests.
 
-    Known by the settings that they were given: another daemon in this process may have a shell of its own.
+    They are recognized by their settings: another daemon in this process may run kopf, too.
     """
     frames = [(task, getattr(task.get_coro(), "cr_frame", None)) for task in asyncio.all_tasks()]
     return [task for task, frame in frames if frame and settings and frame.f_locals.get("settings") is settings]
@@ -260,7 +261,7 @@ async def _closed(shared_session: SharedSession) -> None:
 
 
 async def _stopped(tasks: Collection[asyncio.Task[Any]], stop: asyncio.Event) -> None:
-    """All of them end; those that do not are left behind after some seconds, and said."""
+    """End all tasks. Tasks that do not end within some seconds are abandoned and logged."""
     stop.set()
     for task in tasks:
         task.cancel()
@@ -271,6 +272,6 @@ async def _stopped(tasks: Collection[asyncio.Task[Any]], stop: asyncio.Event) ->
         _log.warning("parts of the shell do not end", parts=sorted(task.get_name() for task in left))
     for task in tasks:
         if task.done() and not task.cancelled():
-            task.exception()  # has been told, or is of no use any more
+            task.exception()  # the error was reported, or is irrelevant now
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)  # what was told to stop by the flag
+        await asyncio.sleep(0)  # tasks that end when the flag is set

@@ -1,8 +1,8 @@
-"""The SchedulerProfile objects of a cluster: what they wish for, and what is told in their status.
+"""The SchedulerProfile objects of a cluster: the requested profiles, and the status of each.
 
-Changes come from the shell as it sees them. Beside that all objects are listed once a minute, and whenever the shell began
-anew: it cannot tell what was deleted while it did not look, and it may be down. Every replica takes wishes in, so that
-whoever takes over decides by the same rules; only the one that leads writes. Objects of other schedulers are left alone.
+Changes come from the kopf watch. All objects are also listed once a minute and after each start of kopf, because kopf
+cannot report deletions that it missed, and may be down. Every replica reads the objects, so that a new leader decides
+by the same rules. Only the leader writes. Objects of other schedulers are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 LOOK_EVERY_S: Final = 60.0
 CONDITION: Final = "InForce"
 _AGAIN_S: Final = 1.0
-"""After a conflict or a failure, doubling to `LOOK_EVERY_S`."""
+"""Pause after a conflict or a failure, doubling to `LOOK_EVERY_S`."""
 _MESSAGE_MAX: Final = 4096
 _CHANGES_MAX: Final = 1024
 
@@ -44,7 +44,7 @@ _LIST: Final = msgspec.json.Decoder(_List)
 
 
 class ProfileObjects:
-    """Those with the name of a profile of ours."""
+    """The objects named as a profile of this scheduler."""
 
     def __init__(
         self,
@@ -56,7 +56,10 @@ class ProfileObjects:
         wish: Callable[[Mapping[str, RequestedProfile]], None],
         verdicts: Callable[[], Mapping[str, ProfileVerdict]],
     ) -> None:
-        """`wish` is given all wishes when one of them has changed; what became of them is in `verdicts` later."""
+        """Create the set.
+
+        `wish` is called with all requested profiles when one has changed; `verdicts` has the results later.
+        """
         self._transport = transport
         self._writer = writer
         self._clock = clock
@@ -65,39 +68,39 @@ class ProfileObjects:
         self._verdicts = verdicts
         self._objects: dict[str, Object] = {}
         self._gone: dict[str, int] = {}
-        """Uids of objects that were seen to go, with the version then: what is listed may be older."""
+        """Uids of objects that were deleted, with the version at that time: a list may be older."""
         self._wished: Mapping[str, RequestedProfile] = {}
         self._news = asyncio.Event()
         self._is_due = True
         self._untold = ""
         self._heard: dict[str, int] = {}
-        """By uid, the newest version that was told of since the last `listen`."""
+        """The newest version that was reported since the last `listen`, by uid."""
         self._listed: dict[str, int] = {}
         self.deaf = asyncio.Event()
-        """Set once an object has been in two lists and no event told of it, or once the kind is not served any more."""
+        """Set once an object was in two lists without an event, or once the kind is no longer served."""
         self.why_deaf = ""
         self.unread = ""
         """Why the objects could not be listed the last time; "" if they were."""
         self.looked = asyncio.Event()
-        """Set after the first look, whatever came of it; one that only has to be repeated is none."""
+        """Set after the first list, whether it succeeded or failed; a list that is only repeated does not count."""
 
     def wake(self) -> None:
-        """A verdict may be new, or who leads."""
+        """Write statuses again: a result or the leader may have changed."""
         self._news.set()
 
     def listen(self) -> None:
-        """From now on changes are told, beginning with what there is. What has gone unseen is looked for soon."""
+        """Begin to record reported changes, and list the objects soon, to find missed ones."""
         self._heard, self._listed = {}, {}
         self.deaf.clear()
         self._is_due = True
         self._news.set()
 
     async def looked_within(self, limit_s: float) -> None:
-        """Wait for the first look, but no longer."""
+        """Wait at most this long for the first list."""
         await done_within(self._clock, self.looked.wait(), limit_s)
 
     def remark(self) -> str:
-        """What is wrong, in a line; "" if nothing is."""
+        """Return the problem in one line; "" if there is none."""
         return "; ".join(
             filter(None, (self.unread and f"SchedulerProfiles cannot be read: {self.unread}", self._untold))
         )
@@ -105,7 +108,7 @@ class ProfileObjects:
     # -- what is seen ----------------------------------------------------------------------------------------------------
 
     def seen(self, type_: str | None, obj: Object) -> None:
-        """One event of a watch, or (None) one object of a list that somebody else made."""
+        """Take one event of a watch, or one object of another component's list (None)."""
         name = obj["metadata"]["name"]
         if name not in self._names:
             return
@@ -115,11 +118,11 @@ class ProfileObjects:
         else:
             self._put(name, obj)
         self._is_due |= type_ is None
-        self._tell_wishes()
+        self._report_wishes()
         self._news.set()
 
     def _put(self, name: str, obj: Object) -> None:
-        """Unless something newer is known."""
+        """Store the object unless a newer one is known."""
         known, uid = self._objects.get(name), obj["metadata"].get("uid")
         if uid in self._gone or (known is not None and _version(obj) < _version(known)):
             return
@@ -132,9 +135,10 @@ class ProfileObjects:
             del self._objects[name]
 
     def _take_list(self, listed: _List, newest: int) -> None:
-        """All there was at the version of the list: what is older and not in it has gone.
+        """Take a complete list: objects that are older than the list and not in it are deleted.
 
-        `newest` was known when it was asked for. A list is never older, unless the server's state was put back.
+        `newest` was the newest known version when the list was requested. A list is never older, unless the server
+        was restored.
         """
         version = int(listed.metadata.get("resourceVersion") or 0)
         if 0 < version < newest:
@@ -148,14 +152,14 @@ class ProfileObjects:
         self._gone = {uid: at for uid, at in self._gone.items() if at > version}
         before, self._listed = self._listed, {item["metadata"]["uid"]: _version(item) for item in there.values()}
         if any(before.get(uid) == at and self._heard.get(uid, 0) < at for uid, at in self._listed.items()):
-            self._is_deaf("changes were not told")
-        self._tell_wishes()
+            self._is_deaf("changes were not reported")
+        self._report_wishes()
 
     def _is_deaf(self, why: str) -> None:
         self.why_deaf = why
         self.deaf.set()
 
-    def _tell_wishes(self) -> None:
+    def _report_wishes(self) -> None:
         wishes = {name: _wish(obj) for name, obj in self._objects.items()}
         if wishes != self._wished:
             self._wished = wishes
@@ -164,7 +168,7 @@ class ProfileObjects:
     # -- following -------------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """List what there is, tell what became of it; never ends, and no failure ends it."""
+        """List the objects and write statuses. Never returns and never raises."""
         pause_s, look_at = _AGAIN_S, 0.0
         while True:
             self._news.clear()
@@ -172,7 +176,7 @@ class ProfileObjects:
                 if self._is_due or self._clock.now() >= look_at:
                     await self._list()
                     look_at = self._clock.now() + LOOK_EVERY_S
-                failed = not await self._tell_all() or bool(self.unread)
+                failed = not await self._write_statuses() or bool(self.unread)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs a minute, not all changes to come)
                 failed = True
                 if self._untold != repr(error):
@@ -188,11 +192,12 @@ class ProfileObjects:
         newest = max(map(_version, self._objects.values()), default=0)
         try:
             listed = apijson.decode(_LIST, await self._transport.get(PROFILES))
-        except NotFound:  # the kind has gone, and with it all objects
+        except NotFound:  # the kind is deleted, and with it all objects
             self.unread = ""
             self._objects.clear()
-            self._tell_wishes()
-            # kopf ends of it only if it had a watch: one that starts just then finds no kind and waits for ever.
+            self._report_wishes()
+            # Without an existing watch kopf does not end here: it would wait forever for a kind that it does not
+            # find.
             self._is_deaf("the kind is not served any more")
         except ApiError as error:
             self.unread, is_look = error.message, not isinstance(error, (Unavailable, Ambiguous))
@@ -208,8 +213,8 @@ class ProfileObjects:
 
     # -- telling ---------------------------------------------------------------------------------------------------------
 
-    async def _tell_all(self) -> bool:
-        """Write each status that does not say what is the case. False if that failed for one."""
+    async def _write_statuses(self) -> bool:
+        """Write each status that is out of date. Returns False if a write failed."""
         untold = ""
         for name, verdict in self._verdicts().items():
             obj = self._objects.get(name)
@@ -222,7 +227,7 @@ class ProfileObjects:
                 self._put(name, await settle(self._writer.tell_profile(obj, status)))
             except Fenced:
                 continue
-            except (Conflict, NotFound):  # it is another one by now: to be looked at
+            except (Conflict, NotFound):  # the object has changed and is read again
                 untold = untold or " "
             except (ApiError, msgspec.DecodeError, ValueError) as error:
                 untold = f"the status of SchedulerProfile {name} cannot be written: {error}"
@@ -232,7 +237,7 @@ class ProfileObjects:
         return not untold
 
     def _status(self, verdict: ProfileVerdict, now: Object) -> Object | None:
-        """The fields that are ours as they should be; None if they are."""
+        """Return our fields of the status; None if they are up to date."""
         conditions = [c for c in now.get("conditions") or [] if isinstance(c, dict)]
         before = next((c for c in conditions if c.get("type") == CONDITION), {})
         state = "True" if verdict.reason == IN_FORCE else "False"
@@ -260,6 +265,6 @@ def _wish(obj: Object) -> RequestedProfile:
 
 
 def _version(obj: Object) -> int:
-    """Versions of one kind can be compared."""
+    """Return the version as a number: versions of one kind can be compared."""
     text = str(obj["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0

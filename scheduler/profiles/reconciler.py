@@ -1,8 +1,8 @@
-"""Profiles that change while the daemon runs: built beside those in force, and put in their place between two attempts.
+"""Change profiles while the daemon runs.
 
-What is wished for comes from outside (`profileobjects`) through the inbox, so no attempt is ever under way here. A wish
-that cannot be met leaves what is in force as it is, and says why. What began with the plugins that were in force ends with
-them: attempts and bindings hold the runner that they began with (docs/adr/0011).
+New profiles are built next to those in force, and replace them between two attempts. The requested profiles come from
+`objects` through the inbox, so no attempt is running here. A request that cannot be met changes nothing and has a
+reason. Attempts and bindings keep the runner with which they began (docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ INVALID: Final = "Invalid"
 FAILED: Final = "Failed"
 WAITING: Final = "WaitingForKinds"
 PATH: Final = "spec"
-"""Where a wish stands in its object: what is wrong with it is told below."""
+"""Path of the request in its object, in front of the path of each mistake."""
 _MISTAKES_TOLD: Final = 10
 _MISTAKE_MAX: Final = 400
-"""Characters: what is said goes to the log, to /readyz and into a status, and a spec may have a megabyte of mistakes."""
+"""Characters of a message for the log, /readyz and a status; a spec may have a megabyte of mistakes."""
 
 Build: TypeAlias = Callable[[ProfileConfig], Profile]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedProfile:
-    """What one object asks for; a profile without its name. Another uid or generation is another wish."""
+    """The request of one object: a profile without its name. Another uid or generation is another request."""
 
     uid: str
     generation: int
@@ -50,20 +50,20 @@ class RequestedProfile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileVerdict:
-    """What became of a wish."""
+    """The result of a request."""
 
     wish: RequestedProfile
     reason: str
     message: str
     in_force: int = 0
-    """The generation of this object that decides; 0: what decides is not of this object."""
+    """The generation of this object that is in force; 0 if none."""
     changes: str = ""
-    """What decides, as compared with the configuration file."""
+    """The changes against the configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What decides for one scheduler name. `wish` is None where it is what the file says."""
+    """The profile in force for one scheduler name. `wish` is None if it is that of the file."""
 
     config: ProfileConfig
     profile: Profile
@@ -72,39 +72,39 @@ class _Held:
 
 @dataclass(slots=True)
 class ProfileUsers:
-    """Whom the profiles in force are given to. `profiles` and `runners` are read by everybody, and changed here alone."""
+    """The users of the profiles in force. Every part reads `profiles` and `runners`; only this module changes them."""
 
     profiles: dict[str, Profile]
     runners: dict[str, Runner]
     runner: Callable[[Profile], Runner]
     adopt: Callable[[Mapping[str, QueueProfile]], None]
-    """Of the queue."""
+    """Sets the profiles of the queue."""
     clears: Callable[[tuple[str, ...]], None]
-    """Told which profiles take back the nodes that they have selected for volumes."""
+    """Sets the profiles that clear stale node selections of volumes."""
     shares_pools: Callable[[str], None]
-    """Told which storage classes share rooms: `storagePoolSharing`."""
+    """Sets how storage classes share pools: `storagePoolSharing`."""
 
 
 class ReloadMetrics(Protocol):
-    """What is counted."""
+    """Counters of reloads."""
 
     def reload(self, result: str) -> None:
-        """`applied`, `refused` or `removed`."""
+        """Count `applied`, `refused` or `removed`."""
 
     def generation(self, profile: str, generation: int) -> None:
-        """What decides for the profile; 0: what the file says."""
+        """Set the generation in force for the profile; 0: the file's."""
 
 
 def _nothing_missing(_profile: Profile) -> tuple[str, ...]:
     return ()
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     pass
 
 
 class ProfileReconciler:
-    """The profiles in force. Single owner: the scheduling loop, through the inbox."""
+    """The profiles in force. Only the scheduling loop changes them, through the inbox."""
 
     def __init__(
         self,
@@ -119,7 +119,10 @@ class ProfileReconciler:
         self._parts = parts
         self._metrics = metrics
         self.missing: Callable[[Profile], tuple[str, ...]] = _nothing_missing
-        """Which kinds that it reads are not mirrored yet; whoever is asked sees to it, and calls `again` then."""
+        """Returns the kinds that a profile reads and that are not synced.
+
+        The callee starts their informers and calls `again`.
+        """
         self._file = {
             profile.scheduler_name: _Held(profile, parts.profiles[profile.scheduler_name])
             for profile in config.profiles
@@ -128,24 +131,24 @@ class ProfileReconciler:
         self._wishes: Mapping[str, RequestedProfile] = {}
         self._refused: dict[str, ProfileVerdict] = {}
         self.verdicts: Mapping[str, ProfileVerdict] = {}
-        """By scheduler name, for each wish."""
-        self.on_verdict: Callable[[], None] = _nobody
-        """Called when the verdicts may have changed."""
-        self.on_change: Callable[[], None] = _nobody
-        """Called when other plugins decide."""
+        """The results by scheduler name."""
+        self.on_verdict: Callable[[], None] = _do_nothing
+        """Called when results may have changed."""
+        self.on_change: Callable[[], None] = _do_nothing
+        """Called when the plugins have changed."""
         for name in self._file:
             metrics.generation(name, 0)
 
     @property
     def configuration(self) -> Configuration:
-        """As it is in force."""
+        """Return the configuration in force."""
         return dataclasses.replace(
             self._config,
             profiles=tuple(self._held[profile.scheduler_name].config for profile in self._config.profiles),
         )
 
     def remarks(self) -> Iterable[str]:
-        """What was wished for and does not decide."""
+        """Return a line for each request that is not in force."""
         for name, verdict in self.verdicts.items():
             if verdict.reason != IN_FORCE:
                 yield f"SchedulerProfile {name} is not in force: {verdict.message}"
@@ -156,12 +159,15 @@ class ProfileReconciler:
     # -- wishes ----------------------------------------------------------------------------------------------------------
 
     def reconcile(self, wishes: Mapping[str, RequestedProfile]) -> None:
-        """These are all the objects there are. Those of other schedulers are left alone. To be put into the inbox."""
+        """Apply these requests, which are all that exist.
+
+        Those of other schedulers are ignored. Call through the inbox.
+        """
         self._wishes = {name: wish for name, wish in wishes.items() if name in self._file}
         self.again()
 
     def again(self) -> None:
-        """What could not be met before may be met now. To be put into the inbox."""
+        """Try requests again that could not be met. Call through the inbox."""
         before, self._refused = self._refused, {}
         candidates: dict[str, _Held] = {}
         for name, file in self._file.items():
@@ -182,7 +188,7 @@ class ProfileReconciler:
         self.on_verdict()
 
     def _met(self, name: str, wish: RequestedProfile) -> _Held | None:
-        """What would decide. None if the wish cannot be met; then it is said why."""
+        """Return the new profile; None if the request cannot be met, and then the reason is recorded."""
         try:
             config = read_changes(
                 wish.spec, self._file[name].config, path=PATH, feature_gates=self._config.feature_gates
@@ -193,7 +199,7 @@ class ProfileReconciler:
         except ConfigErrors as wrong:
             self._refuse(name, wish, INVALID, _mistakes(wrong))
             return None
-        except Exception as error:  # noqa: BLE001 (a plugin that cannot be made must not cost the others their profile)
+        except Exception as error:  # noqa: BLE001 (a plugin that cannot be made must not affect other profiles)
             _log.exception("profile could not be made", profile=name)
             self._refuse(name, wish, FAILED, f"the plugins could not be made: {cut(repr(error), _MISTAKE_MAX)}")
             return None
@@ -203,7 +209,7 @@ class ProfileReconciler:
         return _Held(config, profile, wish)
 
     def _keep_sorting_alike(self, candidates: dict[str, _Held]) -> None:
-        """One queue serves all profiles: one that wants it sorted otherwise than the others stays as it is."""
+        """Refuse requests that sort the queue differently than the rest: all profiles share one queue."""
         after = self._held | candidates
         try:
             check_common_queue_sort([(held.config, held.profile.resolved) for held in after.values()])
@@ -234,22 +240,22 @@ class ProfileReconciler:
                 changed = {}
         self._held.update(candidates)
         for name, held in candidates.items():
-            self._tell(name, held)
+            self._record(name, held)
         if changed:
             self._parts.clears(clearing(self.configuration))
             self._parts.shares_pools(pool_sharing(self.configuration))
             self.on_change()
 
     def _hand_over(self, changed: Mapping[str, Profile]) -> None:
-        """All at once, for one queue serves them. If it fails nothing has changed."""
+        """Replace all changed profiles at once, because they share one queue. A failure changes nothing."""
         parts = self._parts
         runners = {name: parts.runner(profile) for name, profile in changed.items()}
         parts.adopt({name: queue_profile(profile) for name, profile in changed.items()})
         parts.profiles.update(changed)
         parts.runners.update(runners)
 
-    def _tell(self, name: str, held: _Held) -> None:
-        """That this is in force from now on."""
+    def _record(self, name: str, held: _Held) -> None:
+        """Record that the profile is in force."""
         self._metrics.reload("removed" if held.wish is None else "applied")
         self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
         if held.wish is None:
@@ -276,12 +282,12 @@ class ProfileReconciler:
 
 
 def queue_profile(profile: Profile) -> QueueProfile:
-    """What the queue needs of it."""
+    """Return the part of the profile that the queue needs."""
     return QueueProfile(profile.pre_enqueue, profile.queue_sort.sort_key, profile.hints)
 
 
 def clearing(config: Configuration) -> tuple[str, ...]:
-    """Profiles that take back what they have selected and nobody can provide any more."""
+    """Return the profiles that clear stale node selections."""
     return tuple(
         profile.scheduler_name
         for profile in config.profiles
@@ -300,12 +306,12 @@ def pool_sharing(config: Configuration) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """No longer than that many characters."""
+    """Return the text, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _mistakes(wrong: ConfigErrors) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first mistakes, and the number of the rest."""
     told = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_TOLD])
     more = len(wrong.errors) - _MISTAKES_TOLD
     return f"{told}; and {more} more mistakes" if more > 0 else told

@@ -58,7 +58,7 @@ class Bench:
         await self.objects._list()
 
     async def tell(self) -> bool:
-        return await self.objects._tell_all()
+        return await self.objects._write_statuses()
 
     def told(self) -> list[Object]:
         return [asked.body["status"] for asked in self.transport.asked if asked.method == "PATCH"]
