@@ -1,8 +1,6 @@
-"""Services, the controllers that own pods, and PodDisruptionBudgets as they are decoded.
+"""Services, controllers that own pods, and PodDisruptionBudgets as they are decoded.
 
-Services and the controllers that own pods, as decoded: only what they select (docs/spec/core.md §5.8).
-
-Disruption budgets as decoded, and what a pod says of its own end (docs/spec/core.md §3.10).
+Of Services and controllers only the selectors matter (docs/spec/core.md §5.8). Budgets: docs/spec/core.md §3.10.
 """
 
 from __future__ import annotations
@@ -31,19 +29,15 @@ class Service(Frozen, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
 
 class ReplicationController(Frozen, frozen=True):
-    """A ReplicationController."""
-
     metadata: Metadata
     spec: PlainSelector = PlainSelector()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
 
@@ -54,26 +48,20 @@ class SetSelector(Frozen, frozen=True):
 
 
 class ReplicaSet(Frozen, frozen=True):
-    """A ReplicaSet."""
-
     metadata: Metadata
     spec: SetSelector = SetSelector()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
 
 class StatefulSet(Frozen, frozen=True):
-    """A StatefulSet."""
-
     metadata: Metadata
     spec: SetSelector = SetSelector()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
 
@@ -82,7 +70,7 @@ PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 class BudgetSpec(Frozen, frozen=True):
-    """Whom it protects; None and an empty selector protect nobody, as the scheduler reads them."""
+    """The protected pods. None and an empty selector protect no pod, as the scheduler reads them."""
 
     selector: LabelSelector | None = None
 
@@ -92,24 +80,21 @@ class BudgetStatus(Frozen, frozen=True):
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, Any] = {}
-    """By pod name: evictions that the API server has let pass already."""
+    """By pod name: evictions that the API server has already allowed."""
 
 
 class PodDisruptionBudget(Frozen, frozen=True):
-    """How many of some pods may be gone at once."""
-
     metadata: Metadata
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
 
 def preempted_by(scheduler_name: str, generation: int) -> PodCondition:
-    """What a victim is told before it is deleted."""
+    """Return the condition that a victim gets before it is deleted."""
     return PodCondition(
         type=DISRUPTION_TARGET,
         status="True",
@@ -120,7 +105,7 @@ def preempted_by(scheduler_name: str, generation: int) -> PodCondition:
 
 
 def is_leaving_for_a_preemptor(pod: Pod) -> bool:
-    """Whether the pod is being deleted because a scheduler preempted it."""
+    """Return whether the pod is being deleted because a scheduler preempted it."""
     if pod.metadata.deletion_timestamp is None:
         return False
     condition = pod.condition(DISRUPTION_TARGET)
@@ -129,7 +114,7 @@ def is_leaving_for_a_preemptor(pod: Pod) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def started_at(start_time: str | None) -> float:
-    """`status.startTime` in seconds since the epoch. A pod that has not started starts later than every other."""
+    """Return `status.startTime` in seconds since the epoch. A pod that has not started counts as the latest."""
     if not start_time:
         return math.inf
     try:

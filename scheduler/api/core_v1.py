@@ -1,14 +1,8 @@
 """Pods, nodes and namespaces as they are decoded: the fields that scheduling reads (docs/spec/core.md §A, §4.4, §5).
 
-Namespaces, as decoded: only their labels matter, to the namespaceSelectors of pod affinity terms.
-
-Failed pods, as decoded: who, where and why, and nothing else, because a cluster may keep thousands of them.
-
-Equal parts of bound pods as one object: the pods of a cluster are few templates, written many times.
-
-What a template gives its pods (labels, containers, affinity, owner) and what running pods report alike (conditions,
-states) is kept once: three quarters of what a decoded pod takes. Only parts that are never changed after decoding are
-shared, so nobody can tell.
+Of failed pods only identity, node and reason are decoded, because a cluster may keep thousands of them. Equal parts
+of bound pods (labels, containers, affinity, owner, conditions) are stored once, because the pods of a cluster come
+from few templates: that saves three quarters of their memory. Shared parts never change after decoding.
 """
 
 from __future__ import annotations
@@ -27,17 +21,17 @@ from scheduler.core.caching import Interner
 
 ResourceMap: TypeAlias = dict[str, Quantity]
 BoundedResourceMap: TypeAlias = Annotated[ResourceMap, msgspec.Meta(max_length=1_000)]
-"""Of a node, which costs a column for each resource."""
+"""Resources of a node; each costs a column."""
 
 
 class ResourceRequirements(Frozen, frozen=True):
-    """Requests; limits are never looked at (the API server has defaulted requests from them)."""
+    """Requests. Limits are not read, because the API server has defaulted requests from them."""
 
     requests: ResourceMap = {}
 
 
 class ContainerPort(Frozen, frozen=True):
-    """A port a container asks of its node when `host_port` > 0."""
+    """A port of a container. It is a host port if `host_port` > 0."""
 
     container_port: Int32 = 0
     host_port: Int32 = 0
@@ -46,7 +40,7 @@ class ContainerPort(Frozen, frozen=True):
 
 
 class ContainerRestartRule(Frozen, frozen=True):
-    """What is done when the container exits in a certain way."""
+    """The action when the container exits in a certain way."""
 
     action: str = ""
 
@@ -72,7 +66,7 @@ class Toleration(Frozen, frozen=True):
 
 
 class NodeSelectorRequirement(Frozen, frozen=True):
-    """One expression over a node's labels or fields; a broken one makes its term match nothing, as upstream."""
+    """One expression over a node's labels or fields. A broken one makes its term match nothing, as upstream."""
 
     key: str = ""
     operator: str = ""
@@ -80,20 +74,20 @@ class NodeSelectorRequirement(Frozen, frozen=True):
 
 
 class NodeSelectorTerm(Frozen, frozen=True):
-    """All must hold; an empty term matches nothing."""
+    """All expressions must match; an empty term matches nothing."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Frozen, frozen=True):
-    """Any term may hold."""
+    """Any term may match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Frozen, frozen=True):
-    """A wish with a weight of 1–100."""
+    """A preference with a weight of 1–100."""
 
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
@@ -109,7 +103,7 @@ class NodeAffinity(Frozen, frozen=True):
 
 
 class PodAffinityTerm(Frozen, frozen=True):
-    """Which pods, over which topology."""
+    """Pods, over a topology."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -118,7 +112,7 @@ class PodAffinityTerm(Frozen, frozen=True):
 
 
 class WeightedPodAffinityTerm(Frozen, frozen=True):
-    """A wish about other pods."""
+    """A preference with a weight of 1–100."""
 
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
@@ -157,7 +151,7 @@ class TopologySpreadConstraint(Frozen, frozen=True):
 
 
 class SchedulingGate(Frozen, frozen=True):
-    """A reason not to try yet."""
+    """A reason to wait before the first attempt."""
 
     name: str = ""
 
@@ -182,7 +176,7 @@ class InlineCSI(Frozen, frozen=True):
 
 
 class Volume(Frozen, frozen=True):
-    """A pod volume. Inline sources are kept as they came (their keys matter to volume plugins); None where absent."""
+    """A pod volume. Inline sources are kept as they came, because volume plugins read their keys; None if absent."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
@@ -215,8 +209,6 @@ class SchedulingGroup(Frozen, frozen=True):
 
 
 class PodSpec(Frozen, frozen=True):
-    """What the pod asks for."""
-
     node_name: str = ""
     scheduler_name: str = ""
     priority: Int32 | None = None
@@ -248,7 +240,7 @@ class PodCondition(Frozen, frozen=True):
 
 
 class ContainerStatus(Frozen, frozen=True):
-    """What in-place resize reports: allocated, and actuated in `resources`."""
+    """What in-place resize reports: allocated resources, and actual ones in `resources`."""
 
     name: str = ""
     allocated_resources: ResourceMap | None = None
@@ -263,7 +255,7 @@ class PodResourceClaimStatus(Frozen, frozen=True):
 
 
 class ContainerExtendedResourceRequest(Frozen, frozen=True):
-    """From which request of the claim a container gets an extended resource."""
+    """The request of the claim that provides a container's extended resource."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -271,15 +263,13 @@ class ContainerExtendedResourceRequest(Frozen, frozen=True):
 
 
 class ExtendedResourceClaimStatus(Frozen, frozen=True):
-    """`status.extendedResourceClaimStatus`: the claim that a scheduler made for the pod's extended resources."""
+    """`status.extendedResourceClaimStatus`: the claim that a scheduler created for the pod's extended resources."""
 
     resource_claim_name: str = ""
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
 
 
 class PodStatus(Frozen, frozen=True):
-    """What has happened to the pod."""
-
     phase: str = ""
     reason: str = ""
     start_time: str | None = None
@@ -294,15 +284,12 @@ class PodStatus(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """A pod as the API server has it."""
-
     metadata: Metadata
     spec: PodSpec
     status: PodStatus = PodStatus()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
     @property
@@ -312,11 +299,11 @@ class Pod(Frozen, frozen=True):
 
     @property
     def is_terminal(self) -> bool:
-        """Finished: holds no place any more."""
+        """Whether the pod has finished and uses no resources."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     def condition(self, type_: str) -> PodCondition | None:
-        """The condition of this type, if there is one."""
+        """Return the condition of this type, or None."""
         return next((c for c in self.status.conditions if c.type == type_), None)
 
 
@@ -329,48 +316,44 @@ class Taint(Frozen, frozen=True):
 
 
 class NodeSpec(Frozen, frozen=True):
-    """What administrators set."""
-
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeCondition(Frozen, frozen=True):
-    """Only type and status: timestamps change with every heartbeat and mean nothing to us."""
+    """Type and status. Timestamps change with every heartbeat and are not read."""
 
     type: str = ""
     status: str = ""
 
 
 class ContainerImage(Frozen, frozen=True):
-    """An image the node has pulled. `names` is null for one that lost its names to a newer build."""
+    """An image on the node. `names` is null for an image whose names moved to a newer build."""
 
     names: tuple[str, ...] | None = ()
     size_bytes: int = 0
 
 
 _NAMES_MAX: Final = 10_000
-"""Image names of one node that count; a kubelet reports 50 images by default."""
+"""Image names per node that count; a kubelet reports 50 images by default."""
 _images: Final[Interner[ContainerImage, ContainerImage]] = Interner(50_000)
-"""Images seen so far are forgotten at this number; those in use are known again after every node's next heartbeat."""
+"""Images that nodes share. The least recently seen are dropped; nodes report them again with the next heartbeat."""
 
 
 class NodeStatus(Frozen, frozen=True):
-    """What the kubelet reports."""
-
     allocatable: BoundedResourceMap = {}
     conditions: tuple[NodeCondition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     declared_features: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
 
     def __post_init__(self) -> None:
-        """Equal images of all nodes become one object: fifty a node are else nine tenths of its memory."""
+        """Share equal images of all nodes: fifty per node would be nine tenths of its memory."""
         if self.images:
             force_setattr(self, "images", tuple(_counting(self.images)))
 
 
 def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
-    """Images until one would exceed the number of names that count, each as the one object that all nodes share."""
+    """Yield images up to the number of names that count, each as the shared object."""
     left = _NAMES_MAX
     for image in images:
         left -= len(image.names or ()) or 1
@@ -380,31 +363,25 @@ def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
 
 
 class Node(Frozen, frozen=True):
-    """A node as the API server has it."""
-
     metadata: AnnotatedMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
     @property
     def key(self) -> str:
-        """The node's name."""
         return self.metadata.name
 
 
 class Namespace(Frozen, frozen=True):
-    """A namespace as the API server has it."""
-
     metadata: Metadata
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
 
 class Identity(Frozen, frozen=True):
-    """The part of `metadata` that tells one object from another."""
+    """The part of `metadata` that identifies an object."""
 
     name: str = ""
     namespace: str = ""
@@ -413,18 +390,17 @@ class Identity(Frozen, frozen=True):
 
     @property
     def key(self) -> Key:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 class FailedSpec(Frozen, frozen=True):
-    """Where it was bound."""
+    """The node of the pod."""
 
     node_name: str = ""
 
 
 class FailedStatus(Frozen, frozen=True):
-    """`OutOfcpu` and the like when the kubelet refused it; whatever ended it otherwise."""
+    """The reason, such as `OutOfcpu` if the kubelet rejected the pod."""
 
     reason: str = ""
 
@@ -438,7 +414,6 @@ class FailedPod(Frozen, frozen=True):
 
     @property
     def key(self) -> Key:
-        """`namespace/name`."""
         return self.metadata.key
 
 
@@ -456,9 +431,9 @@ _encode: Final = msgspec.msgpack.Encoder(enc_hook=lambda quantity: str(quantity.
 
 
 def share(pod: Pod) -> None:
-    """Replace the parts of a pod that equal those of pods seen before by theirs. For a pod that nobody else has yet.
+    """Replace the parts of a pod by equal parts of earlier pods. Call it before the pod is shared.
 
-    Pods without a node are left alone: they are few, and the next event replaces them. Costs some 5 µs.
+    Pods without a node are not changed: they are few, and the next event replaces them. Costs about 5 µs.
     """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     if not spec.node_name:
@@ -495,6 +470,6 @@ def share(pod: Pod) -> None:
 
 
 def one(part: T) -> T:
-    """What equals this and was seen before, from now on this if nothing was."""
+    """Return the equal part that was seen first."""
     known: Interner[Any, T] = _known
     return known.share(part, part)

@@ -1,13 +1,8 @@
 """Translate in-tree volumes to CSI: driver, handle, access modes, topology.
 
-What CSI makes of volumes that are written in the old way: driver, handle, access modes, topology.
-
-Rules: docs/spec/volumes.md §A, those of csi-translation-lib v0.36. Pure functions over decoded objects; a translation
-costs some µs and is not kept. Whether a plugin has been migrated on a node is told by the node's CSINode (§3.6, §9.1).
-
-Zones and regions: the labels that say them, and what CSI drivers call them (docs/spec/volumes.md §0.3, §9.2, §A).
-
-Disks that a pod names itself and that not everybody can mount at once (docs/spec/volumes.md §9.3).
+Rules: docs/spec/volumes.md §A, those of csi-translation-lib v0.36; zones and regions §0.3, §9.2; inline disks §9.3.
+Pure functions over decoded objects. A translation costs a few µs and is not cached. Whether a plugin is migrated on a
+node follows from the node's CSINode (§3.6, §9.1).
 """
 
 from __future__ import annotations
@@ -28,18 +23,18 @@ Source = dict[str, Any]
 
 
 class TranslationError(Exception):
-    """The volume cannot be translated. The message is upstream's, or names the field that cannot be read."""
+    """The volume cannot be translated. The message is upstream's, or names the unreadable field."""
 
 
 class InTree(NamedTuple):
-    """A kind of volume that CSI drivers stand in for."""
+    """An in-tree volume type that a CSI driver replaces."""
 
     plugin: str
     driver: str
     field: str
-    """Of a volume's spec and of a pod's volume alike."""
+    """The field name, in a volume's spec and in a pod's volume."""
     wire: str
-    """The field as a manifest has it."""
+    """The field name in a manifest."""
     handle: str
     """The field of the source that becomes the handle, or most of it."""
 
@@ -62,9 +57,9 @@ VSPHERE: Final = InTree(
 
 KINDS: Final = (AWS_EBS, GCE_PD, AZURE_DISK, AZURE_FILE, CINDER, PORTWORX, VSPHERE)
 TRANSLATABLE: Final = frozenset(kind.plugin for kind in KINDS)
-"""Plugins for which there is a translation."""
+"""Plugins with a translation."""
 MIGRATABLE: Final = frozenset(kind.plugin for kind in (AWS_EBS, GCE_PD, AZURE_DISK, CINDER, PORTWORX))
-"""Plugins that count as migrated where a CSINode says so (§3.6), or is there at all (§9.1)."""
+"""Plugins that count as migrated if a CSINode says so (§3.6), or if it exists (§9.1)."""
 
 _DRIVERS: Final = {kind.plugin: kind.driver for kind in KINDS}
 _TOPOLOGY_KEYS: Final = {
@@ -104,22 +99,22 @@ class _Sources(Protocol):
 
 
 def kind_of(volume: PersistentVolume) -> InTree | None:
-    """Which in-tree kind the volume is of; None for every other, CSI among them."""
+    """Return the in-tree type of the volume; None for all other volumes, including CSI."""
     return _found(volume.spec)[0]
 
 
 def kind_of_inline(volume: Volume) -> InTree | None:
-    """The same for a volume that a pod has written out."""
+    """Return the in-tree type of an inline volume."""
     return _found(volume)[0]
 
 
 def driver_of(plugin: str) -> str:
-    """The CSI driver that stands in for this in-tree plugin, or provisioner; "" if none does."""
+    """Return the CSI driver that replaces this in-tree plugin or provisioner; "" if there is none."""
     return _DRIVERS.get(plugin, "")
 
 
 def translate_volume(volume: PersistentVolume) -> PersistentVolume:
-    """The volume as its CSI driver has it; `volume` itself is left alone. Raises TranslationError.
+    """Return the translated volume as a copy. Raises TranslationError.
 
     Upstream: staging/src/k8s.io/csi-translation-lib/translate.go TranslateInTreePVToCSI
     """
@@ -146,7 +141,7 @@ def translate_volume(volume: PersistentVolume) -> PersistentVolume:
 
 
 def translate_inline(volume: Volume, namespace: str) -> CSISource:
-    """Driver and handle of a volume that a pod in `namespace` has written out. Raises TranslationError.
+    """Return driver and handle of an inline volume of a pod in `namespace`. Raises TranslationError.
 
     Upstream: staging/src/k8s.io/csi-translation-lib/translate.go TranslateInTreeInlineVolumeToCSI
     """
@@ -180,7 +175,7 @@ def _volume_handle(kind: InTree, source: Source, volume: PersistentVolume) -> st
 
 
 def _plain_handle(kind: InTree, source: Source) -> str:
-    """Of the kinds whose handle hangs on the source alone."""
+    """Return the handle of a type whose handle depends on the source alone."""
     handle = _text(kind, source, kind.handle)
     if kind is AWS_EBS:
         return _ebs_handle(handle)
@@ -192,7 +187,7 @@ def _plain_handle(kind: InTree, source: Source) -> str:
 
 
 def _ebs_handle(written: str) -> str:
-    """`aws://{zone}/{id}` and `aws:///{id}` → id; anything that does not begin so is an id already."""
+    """Return the id of `aws://{zone}/{id}` and `aws:///{id}`; other texts are ids already."""
     if not written.startswith(_AWS):
         return written
     failed = "failed to translate Kubernetes ID to EBS Volume ID"
@@ -207,7 +202,7 @@ def _ebs_handle(written: str) -> str:
 
 
 def _url_problem(written: str) -> str:
-    """Why Go would not take it for a URL, in its words; "" if it would."""
+    """Return why Go cannot parse the URL, in Go's words; "" if it can."""
     if _CONTROL.search(written):
         return "net/url: invalid control character in URL"
     wrong = _BAD_ESCAPE.search(written)
@@ -242,7 +237,10 @@ def _zonal(zone: str, disk: str) -> str:
 
 
 def _gce_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
-    """In-tree disks were never checked: what CSI would refuse to attach becomes what was done with them."""
+    """Return access modes that CSI accepts.
+
+    In-tree disks were never checked, so unsupported combinations follow actual use.
+    """
     asked = {"ReadWriteOnce" if mode == "ReadWriteMany" else mode for mode in modes}
     if "ReadOnlyMany" in asked and "ReadWriteOnce" not in asked:
         return ("ReadOnlyMany",)
@@ -268,7 +266,7 @@ def _share(group: str, source: Source, name: str, namespace: str) -> str:
 
 
 def _text(kind: InTree, source: Source, field: str) -> str:
-    """A field of a source, "" if it is not there."""
+    """Return a field of a source, "" if it is absent."""
     value = source.get(field)
     if value is None:
         return ""
@@ -286,26 +284,26 @@ REGION: Final = "topology.kubernetes.io/region"
 BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 SEPARATOR: Final = "__"
-"""Between the zones of a volume that has several."""
+"""Separates the zones of a volume with several."""
 TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _VSPHERE_ZONE: Final = "topology.csi.vmware.com/zone"
 _VSPHERE_REGION: Final = "topology.csi.vmware.com/region"
 
 
 class Confined(NamedTuple):
-    """A label of a volume that says where it can be used: the node must have one of these values."""
+    """A label of a volume that restricts nodes: the node must have one of these values."""
 
     key: str
     values: frozenset[str]
 
     @property
     def key_today(self) -> str:
-        """What a node has in the key's stead if it lacks the key itself; the same for a key of today."""
+        """The current key for a beta key, which a node may have instead; the same for a current key."""
         return {BETA_ZONE: ZONE, BETA_REGION: REGION}.get(self.key, self.key)
 
 
 def confined(labels: Mapping[str, str]) -> tuple[Confined, ...]:
-    """Where a volume with these labels can be used (§9.2). One with an empty piece says nothing."""
+    """Return the restrictions of these labels (§9.2). A label with an empty part restricts nothing."""
     out = []
     for key in TOPOLOGY_LABELS:
         if key in labels:
@@ -316,7 +314,7 @@ def confined(labels: Mapping[str, str]) -> tuple[Confined, ...]:
 
 
 def zone_label(labels: Mapping[str, str]) -> str:
-    """The beta label unless it is empty, else the other; "" without either.
+    """Return the beta label unless it is empty, otherwise the current label; "" without either.
 
     Upstream: pkg/scheduler/framework/plugins/volumezone/volume_zone.go translateToGALabel
     """
@@ -326,7 +324,10 @@ def zone_label(labels: Mapping[str, str]) -> str:
 def rewritten(
     affinity: VolumeNodeAffinity | None, labels: Mapping[str, str], driver_key: str
 ) -> VolumeNodeAffinity | None:
-    """A volume's affinity in its driver's words: the zones it names, or else those of the volume's own label."""
+    """Return the affinity with the driver's key.
+
+    Its values are the zones that the affinity names, otherwise those of the volume's label.
+    """
     zone, region = _family(affinity, labels)
     if _values(affinity, zone):
         affinity = _renamed(affinity, zone, driver_key)
@@ -336,7 +337,7 @@ def rewritten(
 
 
 def rewritten_for_vsphere(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> VolumeNodeAffinity | None:
-    """The same for zone and region each; a label is one value, whatever is in it."""
+    """Return the affinity with vSphere's keys for zone and region. A label is one value, with any content."""
     zone, region = _family(affinity, labels)
     for key, driver_key in ((zone, _VSPHERE_ZONE), (region, _VSPHERE_REGION)):
         if _values(affinity, key):
@@ -347,7 +348,7 @@ def rewritten_for_vsphere(affinity: VolumeNodeAffinity | None, labels: Mapping[s
 
 
 def _family(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> tuple[str, str]:
-    """The zone and region keys that this volume speaks in."""
+    """Return the zone and region keys that this volume uses."""
     named = {r.key for term in _terms(affinity) for r in term.match_expressions}
     for known in (named, labels):
         if ZONE in known:
@@ -363,7 +364,7 @@ def _terms(affinity: VolumeNodeAffinity | None) -> tuple[NodeSelectorTerm, ...]:
 
 
 def _values(affinity: VolumeNodeAffinity | None, key: str) -> bool:
-    """Whether any term gives values for this key, whatever the operator."""
+    """Return whether any term gives values for this key, with any operator."""
     return any(r.key == key and r.values for term in _terms(affinity) for r in term.match_expressions)
 
 
@@ -378,7 +379,7 @@ def _renamed(affinity: VolumeNodeAffinity | None, old: str, new: str) -> VolumeN
 
 
 def _with_values(affinity: VolumeNodeAffinity | None, key: str, values: Iterable[str]) -> VolumeNodeAffinity | None:
-    """One more expression in every term, in one that is made if there is none; as it was if no value is left."""
+    """Return the affinity with one more expression in every term; unchanged if no value is left."""
     wanted = tuple(sorted({value.strip() for value in values} - {""}))
     if not wanted:
         return affinity
@@ -400,21 +401,21 @@ _NONE: Final = (None, None, None, None)
 
 
 class InlineDisk(NamedTuple):
-    """One way to tell a disk. An RBD image has one per monitor: two of the same image are one disk if they share any."""
+    """An identity of a disk. An RBD image has one per monitor: volumes with a common one are the same disk."""
 
     id: DiskId
     is_read_only: bool
-    """Readers do not hinder each other. Of EBS volumes nobody is one."""
+    """Read-only users do not conflict. EBS volumes are never read-only."""
 
 
 def inline_disks(pod: Pod) -> tuple[InlineDisk, ...]:
-    """In the order of the volumes; a disk that two volumes name comes twice. Namespaces do not matter to disks."""
+    """Return the disks in the order of the volumes, with duplicates. Namespaces do not matter."""
     found = [volume for volume in pod.spec.volumes if _sources(volume) != _NONE]
     return tuple(disk for volume in found for disk in _disks(volume)) if found else ()
 
 
 def do_conflict(wanted: tuple[InlineDisk, ...], held: tuple[InlineDisk, ...]) -> bool:
-    """Whether a pod with some of these cannot be where a pod with the others is.
+    """Return whether pods with these disks cannot share a node.
 
     Upstream: pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go isVolumeConflict
     """

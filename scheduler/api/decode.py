@@ -1,8 +1,8 @@
 """Decode bytes to frozen objects, one object at a time.
 
-A broken object becomes a `Broken` that names the object and the field; it never stops the others (ADR 0005). A bound
-pod takes part of its node, whatever is wrong with it, and any tenant can bind a pod: of such a pod everything is read
-that can be read. Parameters of drivers are kept as the bytes that they were.
+A broken object becomes a `Broken` that names the object and the field; it never affects other objects (ADR 0005). A
+bound pod uses its node in any case, and any tenant can bind a pod, so all readable fields of such a pod are read.
+Parameters of drivers are kept as their original bytes.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _READ_BY_FIELD: Final = frozenset(
         ContainerStatus,
     )
 )
-"""Of other structs no field is left out: half a selector or term selects more than the whole one."""
+"""Fields of other structs are never ignored: half a selector or term selects more than the whole one."""
 _MOST_PARTS: Final = 1_000
-"""Longer lists and maps are left out whole: one object must not hold the event loop."""
+"""Longer lists and maps are ignored completely, so that one object cannot block the event loop."""
 _MOST_REQUESTS: Final = 2_000
-"""Of a pod, all containers together."""
+"""Resource requests of a pod, all containers together."""
 _NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _MOST_NAMED: Final = 10
 _LONGEST_WHY_OF_FIELD: Final = 200
@@ -70,14 +70,14 @@ class PartlyReadPod(Pod, frozen=True):
 
     @property
     def why(self) -> str:
-        """The fields that were left out, and why, in at most some 2000 characters."""
+        """Return the ignored fields with their reasons, in at most about 2000 characters."""
         named = "; ".join(self.unread[:_MOST_NAMED])
         more = len(self.unread) - _MOST_NAMED
         return f"{named}; and {more} more" if more > 0 else named
 
 
 def partly_read(raw: Any, hook: Hook) -> PartlyReadPod | None:
-    """Return the pod with what can be read of the decoded JSON `raw`; None if it is not bound or has no identity."""
+    """Return the readable part of the decoded pod `raw`; None if it is not bound or has no identity."""
     if not isinstance(raw, dict):
         return None
     metadata, spec = raw.get("metadata"), raw.get("spec")
@@ -92,7 +92,7 @@ def partly_read(raw: Any, hook: Hook) -> PartlyReadPod | None:
 
 
 def within_limits(pod: Pod) -> Pod:
-    """Return the pod; a bound one with more than 2,000 requests of resources with those of `_NATIVE` ones alone.
+    """Return the pod. A bound one with more than 2,000 resource requests keeps only those of `_NATIVE`.
 
     Raises ValueError for a pending one. Costs O(containers).
     """
@@ -138,14 +138,14 @@ def _is_name(value: object) -> bool:
 
 
 class _Reader:
-    """`read` returns `_LEFT_OUT` for what is left out."""
+    """Read values leniently. `read` returns `_LEFT_OUT` for an unreadable value."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self.unread: list[str] = []
 
     def struct(self, raw: Any, wanted: Any, path: str) -> Any:
-        """Return the struct with those fields that can be read."""
+        """Return the struct with its readable fields."""
         if not isinstance(raw, dict):
             self._leave_out(path, "Expected `object`")
             return wanted()
@@ -158,7 +158,7 @@ class _Reader:
         return wanted(**read)
 
     def read(self, raw: Any, wanted: Any, path: str) -> Any:
-        """Return the value, or those of its parts that can be read."""
+        """Return the value, or its readable parts."""
         try:
             return msgspec.convert(raw, wanted, dec_hook=self._hook)
         except (ValueError, RecursionError) as error:
@@ -201,7 +201,7 @@ def _without_none(wanted: Any) -> Any:
 
 
 _CONFIGS: Final = (("spec", "config"), ("spec", "devices", "config"), ("status", "allocation", "devices", "config"))
-"""Where a device class or a claim has `opaque` configurations."""
+"""Paths of `opaque` configurations in a device class or a claim."""
 
 
 class _Opaque(Frozen, frozen=True):
@@ -217,7 +217,7 @@ _configs: Final = msgspec.json.Decoder(tuple[_Config | None, ...])
 
 
 def with_raw_parameters(plain: Any, raw: bytes | msgspec.Raw) -> Any:
-    """Change `plain`, which was decoded from `raw`, so that its parameters are the bytes of `raw`. Return it."""
+    """Replace the parameters in `plain`, which was decoded from `raw`, by their bytes in `raw`. Return `plain`."""
     for path in _CONFIGS:
         opaque = list(_opaque(plain, path))
         if not opaque:
@@ -234,7 +234,7 @@ def with_raw_parameters(plain: Any, raw: bytes | msgspec.Raw) -> Any:
 
 
 def as_raw(manifest: Any) -> Any:
-    """Return `manifest` with the parameters encoded. The manifest itself stays as it is."""
+    """Return a copy of `manifest` with encoded parameters."""
     for path in _CONFIGS:
         if any(not isinstance(config["parameters"], msgspec.Raw) for _, config in _opaque(manifest, path)):
             manifest = _replaced(manifest, path)
@@ -242,7 +242,7 @@ def as_raw(manifest: Any) -> Any:
 
 
 def _opaque(plain: Any, path: tuple[str, ...]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each `opaque` that has parameters, and its index."""
+    """Yield each `opaque` with parameters, and its index."""
     for step in path:
         plain = plain.get(step) if isinstance(plain, dict) else None
     for at, config in enumerate(plain if isinstance(plain, (list, tuple)) else ()):
@@ -277,9 +277,9 @@ T = TypeVar("T")
 
 
 class Broken(Frozen, frozen=True):
-    """An object of a watched kind that could not be read. Stands where the object would stand.
+    """An object of a watched kind that cannot be read, in its place.
 
-    `node_name` is where a pod is bound of which not even the name, uid and node can be read as texts: it is not counted.
+    `node_name` is the node of a bound pod whose name, uid and node are not even texts; it is not counted.
     """
 
     kind: str
@@ -288,15 +288,14 @@ class Broken(Frozen, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     allocation: AllocationResult | None = None
-    """The devices that a claim could be seen to have; without results if it is allocated no more, None if that cannot be told."""
+    """The devices that a claim still shows: without results if it is not allocated, None if unknown."""
 
     def __post_init__(self) -> None:
-        """The text may quote the object, which may be large."""
+        """Shorten the text, which may quote a large object."""
         msgspec.structs.force_setattr(self, "why", shortened(self.why))
 
     @property
     def key(self) -> str:
-        """As the object's own key."""
         return self.metadata.key
 
 
@@ -343,17 +342,19 @@ _SHARE: Final[Mapping[type, Callable[[Any], None]]] = {Pod: share}
 _PARTLY: Final[Mapping[type, Callable[[Any, Callable[[type, Any], Any]], Any]]] = {Pod: partly_read}
 _WITHIN_LIMITS: Final[Mapping[type, Callable[[Any], Any]]] = {Pod: within_limits}
 _LARGE_BYTES: Final = 20_000
-"""No smaller object is beyond a limit that concerns several fields together."""
+"""Smaller objects cannot exceed a limit over several fields."""
 _STRIPPED_BYTES_MAX: Final = 256_000
-"""In a larger object a null where none may be counts as unreadable, for to look for nulls costs more than to decode."""
+"""In larger objects a null in a wrong place makes the object unreadable, because a search for nulls costs more than
+decoding.
+"""
 _READ_LEVELS: Final = 200
 _LONGEST_WHY: Final = 1_000
 
 
 class Older(NamedTuple):
-    """How an API version has a kind that is read into another form.
+    """An older API version of a kind.
 
-    `current` brings it there, or returns a `Broken` for what the newest form cannot express.
+    `current` converts it to the newest form, or returns a `Broken` for content that the newest form cannot express.
     """
 
     typ: type[Any]
@@ -364,7 +365,7 @@ _AS_IT_IS: Final[Mapping[str, Older]] = {}
 
 
 class ObjectDecoder(Generic[T]):
-    """Decodes one kind. `decode` costs some 10–15 µs for a pod of 5 KB. `older` is by API version."""
+    """Decode one kind. `decode` costs about 10–15 µs for a pod of 5 KB. `older` is by API version."""
 
     def __init__(self, kind: str, typ: type[T], older: Mapping[str, Older] = _AS_IT_IS) -> None:
         self.kind = kind
@@ -380,9 +381,10 @@ class ObjectDecoder(Generic[T]):
         self._older = {version: (ObjectDecoder(kind, form.typ), form.current) for version, form in older.items()}
 
     def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> T | Broken:
-        """The object, or a `Broken` naming it and the field (`$.spec.containers[0].resources.requests[...]`).
+        """Return the object, or a `Broken` with its name and the field.
 
-        `version` is the API version that it was read in; "" for the newest.
+        The field is a path: `$.spec.containers[0].resources.requests[...]`. `version` is the API version of the
+        bytes; "" for the newest.
         """
         try:
             return self._decode(raw, version)
@@ -422,7 +424,10 @@ class ObjectDecoder(Generic[T]):
             return self.outline(raw, str(first)) if partly is None else partly
 
     def _plain(self, raw: bytes | msgspec.Raw) -> Any:
-        """Nothing that is read lies as deep as Python's own recursion goes; what is skipped may."""
+        """Decode to plain values.
+
+        Deep nesting occurs only in fields that are skipped; it may exceed Python's recursion limit.
+        """
         try:
             plain = with_raw_parameters(apijson.decode(self._lenient, raw), raw)
             return plain if len(raw) > _STRIPPED_BYTES_MAX else _strip_nulls(plain)
@@ -431,7 +436,7 @@ class ObjectDecoder(Generic[T]):
             return _strip_nulls(with_raw_parameters(plain, raw))
 
     def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
-        """What can still be told of an unreadable object: its name, uid and node where they are readable."""
+        """Return the readable identity of an unreadable object: name, uid and node."""
         why = why[:_LONGEST_WHY]
         try:
             seen = apijson.decode(self._outline, raw)
@@ -469,7 +474,7 @@ class ObjectDecoder(Generic[T]):
         )
 
     def _named(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
-        """Only the identity, and that only as texts."""
+        """Return only the identity, as texts."""
         try:
             metadata = apijson.decode(self._named_only, raw).metadata
         except (msgspec.DecodeError, ValueError):
@@ -477,12 +482,12 @@ class ObjectDecoder(Generic[T]):
         return Broken(kind=self.kind, metadata=Metadata(**msgspec.structs.asdict(metadata)), why=why)
 
     def _allocation(self, raw: bytes | msgspec.Raw) -> AllocationResult | None:
-        """All versions of the API have it in the same place."""
+        """Return the allocation, which has the same place in all versions of the API."""
         if self.kind != "ResourceClaim":
             return None
         try:
             found: Any = apijson.decode(self._lenient, raw)
-        except (msgspec.DecodeError, ValueError):  # a number that no float can hold, in what is skipped otherwise
+        except (msgspec.DecodeError, ValueError):  # a number beyond floats, in a part that is otherwise skipped
             return None
         status = found.get("status")
         if status is None or (isinstance(status, dict) and status.get("allocation") is None):
@@ -495,7 +500,7 @@ class ObjectDecoder(Generic[T]):
 
 
 def _device(result: dict[str, Any]) -> DeviceRequestAllocationResult | None:
-    """Of one that cannot be read the whole device: how much of it is in use is not known."""
+    """Return the device; if the share is unreadable, the whole device counts as used."""
     try:
         return msgspec.convert(_strip_nulls(result), DeviceRequestAllocationResult, dec_hook=_hook)
     except (msgspec.ValidationError, ValueError):
@@ -511,7 +516,7 @@ def _text(value: object) -> str:
 
 
 def _strip_nulls(value: Any) -> Any:
-    """Change `value`, which nobody else has: no member of an object is null any more."""
+    """Remove null members from `value` in place. The caller must own it."""
     left = [value]
     while left:
         each = left.pop()
@@ -528,7 +533,10 @@ _CONTAINERS: Final = frozenset((dict, list))
 
 
 def from_manifest(typ: type[T], manifest: Any) -> T:
-    """A plain dict → frozen object; raises msgspec.ValidationError naming the field. For builders and tests."""
+    """Convert a plain dict to a frozen object.
+
+    Raises msgspec.ValidationError with the field. For builders and tests.
+    """
     try:
         return msgspec.convert(as_raw(manifest), typ, dec_hook=_hook)
     except (msgspec.ValidationError, ValueError):
@@ -537,10 +545,10 @@ def from_manifest(typ: type[T], manifest: Any) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[T]):
-    """One change of one object: `old is None` added, `new is None` deleted, both: updated.
+    """One change of one object: added if `old` is None, deleted if `new` is None, otherwise updated.
 
-    An unreadable object appears as `Broken` in its place. A name that comes back with another uid arrives as
-    a deletion followed by an addition.
+    An unreadable object appears as `Broken`. A name that returns with another uid arrives as a deletion and an
+    addition.
     """
 
     old: T | Broken | None

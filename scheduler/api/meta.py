@@ -1,11 +1,8 @@
 """Metadata of API objects, names and timestamps.
 
-The frozen base of every cached object and the metadata they share (ADR 0005).
-
-Structs hold only the fields that Kubestow reads; unknown fields are skipped, because servers are newer than we are.
-`gc=False` is safe: decoded JSON cannot contain a cycle, and it keeps fifty thousand pods out of the collector's way.
-
-What may be a name, and in which words Kubernetes says that something is none: each rule gives its complaints.
+`Frozen` is the base of every cached object (ADR 0005). Structs have only the fields that Kubestow reads; unknown
+fields are skipped, because servers may be newer. `gc=False` is safe, because decoded JSON has no cycles, and keeps
+fifty thousand pods out of the garbage collector. The rules for names return complaints in Kubernetes' words.
 """
 
 from __future__ import annotations
@@ -20,9 +17,12 @@ Labels: TypeAlias = dict[str, str]
 Key: TypeAlias = str
 """`namespace/name`, or `name` for cluster-scoped kinds."""
 Values: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
-"""Of a selector. More are unreadable: 100,000 values in one pod would hold the event loop for a tenth of a second."""
+"""Values of a selector.
+
+Longer lists are unreadable: 100,000 values in one pod would block the event loop for a tenth of a second.
+"""
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""As the API has it: an object with any other number cannot be read."""
+"""The API's range: an object with another number is unreadable."""
 
 
 class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
@@ -30,8 +30,6 @@ class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_default
 
 
 class OwnerReference(Frozen, frozen=True):
-    """Who made this object."""
-
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -42,7 +40,7 @@ class OwnerReference(Frozen, frozen=True):
 class Metadata(Frozen, frozen=True):
     """`metadata`. `resource_version` is opaque: equal or not.
 
-    Without annotations: an object may hold 256 KiB of them, and of most kinds none is read.
+    Annotations are not read: an object may have 256 KiB of them.
     """
 
     name: str = ""
@@ -57,7 +55,6 @@ class Metadata(Frozen, frozen=True):
 
     @property
     def key(self) -> Key:
-        """`namespace/name`, or the bare name of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -68,12 +65,12 @@ class AnnotatedMetadata(Metadata, frozen=True):
 
 
 def seconds(wall_s: float) -> str:
-    """metav1.Time: `2026-01-02T03:04:05Z`."""
+    """Return a metav1.Time: `2026-01-02T03:04:05Z`."""
     return datetime.fromtimestamp(int(wall_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micros(wall_s: float) -> str:
-    """metav1.MicroTime: `2026-01-02T03:04:05.000006Z`."""
+    """Return a metav1.MicroTime: `2026-01-02T03:04:05.000006Z`."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -116,13 +113,13 @@ _LONGEST_NAME: Final = 253
 
 
 def subdomain(value: str) -> list[str]:
-    """The name of most objects: `gpu.example.com`."""
+    """Check the name of most objects: `gpu.example.com`."""
     found = _longer(value, _LONGEST_NAME, "characters")
     return found if NAME.fullmatch(value) else [*found, NAME_RULE]
 
 
 def dns_label(value: str) -> list[str]:
-    """A part of such a name: `gpu-0`."""
+    """Check a part of such a name: `gpu-0`."""
     found = _longer(value, _LONGEST_LABEL, "characters")
     if _LABEL.fullmatch(value):
         return found
@@ -130,13 +127,13 @@ def dns_label(value: str) -> list[str]:
 
 
 def dns_1035_label(value: str) -> list[str]:
-    """The older rule, which wants a letter first: the name of a Service."""
+    """Check the older rule that requires a first letter: the name of a Service."""
     found = _longer(value, _LONGEST_LABEL, "characters")
     return found if _LABEL_1035.fullmatch(value) else [*found, _LABEL_1035_RULE]
 
 
 def label_key(value: str) -> list[str]:
-    """`example.com/My_Name`, with or without the domain; also called a qualified name."""
+    """Check a qualified name: `example.com/My_Name`, with or without the domain."""
     prefix, slash, name = value.partition("/")
     if "/" in name:
         return [
@@ -154,13 +151,13 @@ def label_key(value: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """Empty, or as the name part of a key."""
+    """Check a label value: empty, or like the name part of a key."""
     found = _longer(value, _LONGEST_LABEL, "bytes")
     return found if not value or _KEY.fullmatch(value) else [*found, _VALUE_RULE]
 
 
 def c_identifier(value: str) -> list[str]:
-    """`my_name`: attributes and capacities of devices."""
+    """Check a C identifier such as `my_name`: attributes and capacities of devices."""
     return [] if _IDENTIFIER.fullmatch(value) else [_IDENTIFIER_RULE]
 
 
@@ -172,5 +169,5 @@ def _prefix(value: str) -> list[str]:
 
 
 def _longer(value: str, most: int, unit: str) -> list[str]:
-    """Counted in bytes whatever the unit is called: the rules for labels have it right, the older ones do not."""
+    """Check the length in bytes, whatever the unit is called. The texts for labels say bytes, the older ones do not."""
     return [f"must be no more than {most} {unit}"] if len(value.encode(errors="surrogatepass")) > most else []

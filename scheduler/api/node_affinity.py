@@ -1,4 +1,4 @@
-"""Rules between one pod and one node that need nothing else: tolerations and node affinity.
+"""Rules between one pod and one node: tolerations and node affinity.
 
 Sources: docs/spec/core.md §A.6 (tolerations), §5.4 (node affinity).
 """
@@ -24,7 +24,7 @@ from scheduler.api.selectors import integer, requirement_matches
 HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NODE_NAME_FIELD: Final = "metadata.name"
-"""The only field that a term can ask for."""
+"""The only field that a term can use."""
 
 _NAME: Final = r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE: Final = re.compile(rf"(?:{_NAME})?")
@@ -32,7 +32,7 @@ _LABEL_KEY: Final = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?({_NAME}
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """§A.6. The alpha operators Lt and Gt never match."""
+    """Return whether the toleration accepts the taint (§A.6). The alpha operators Lt and Gt never match."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -43,7 +43,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether any toleration accepts the taint.
+    """Return whether any toleration accepts the taint.
 
     Upstream: staging/src/k8s.io/component-helpers/scheduling/corev1/helpers.go TolerationsTolerateTaint
     """
@@ -51,7 +51,7 @@ def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def untolerated(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
-    """The first NoSchedule or NoExecute taint that is not tolerated."""
+    """Return the first NoSchedule or NoExecute taint that is not tolerated."""
     for taint in taints:
         if taint.effect in HARD_EFFECTS and not tolerated(tolerations, taint):
             return taint
@@ -59,7 +59,10 @@ def untolerated(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) ->
 
 
 def term_matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
-    """All expressions hold; an empty or broken term matches nothing; the only field is `metadata.name`."""
+    """Return whether all expressions match.
+
+    An empty or broken term matches nothing; the only field is `metadata.name`.
+    """
     if is_empty(term) or term_problem(term):
         return False
     fields = {NODE_NAME_FIELD: name}
@@ -69,13 +72,16 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -
 
 
 def is_empty(term: NodeSelectorTerm) -> bool:
-    """Without any expression: matches nothing."""
+    """Return whether the term has no expression: it matches nothing."""
     return not term.match_expressions and not term.match_fields
 
 
 @functools.lru_cache(maxsize=4096)
 def term_problem(term: NodeSelectorTerm) -> str:
-    """Why the term cannot be parsed, "" if it can. A required term with a problem matches nothing, as upstream's."""
+    """Return why the term cannot be parsed; "" if it can.
+
+    A required term with a problem matches nothing, as upstream.
+    """
     for at, requirement in enumerate(term.match_expressions):
         problem = _expression_problem(requirement)
         if problem:
@@ -89,7 +95,7 @@ def term_problem(term: NodeSelectorTerm) -> str:
 
 
 def selector_problem(selector: NodeSelector) -> str:
-    """The first term's problem, "" if all can be parsed."""
+    """Return the first term's problem; "" if all can be parsed."""
     return next((problem for term in selector.node_selector_terms if (problem := term_problem(term))), "")
 
 
@@ -114,7 +120,7 @@ def _expression_problem(requirement: NodeSelectorRequirement) -> str:
 
 
 def selector_matches(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
-    """Any term holds; no terms match nothing.
+    """Return whether any term matches; without terms nothing does.
 
     Upstream: staging/src/k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go NodeSelector
     """
@@ -122,7 +128,7 @@ def selector_matches(selector: NodeSelector, name: str, labels: Mapping[str, str
 
 
 def required_affinity_matches(pod: Pod, name: str, labels: Mapping[str, str]) -> bool:
-    """NodeSelector and required node affinity together.
+    """Return whether nodeSelector and required node affinity match.
 
     Upstream: staging/src/k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go RequiredNodeAffinity
     """
@@ -133,5 +139,5 @@ def required_affinity_matches(pod: Pod, name: str, labels: Mapping[str, str]) ->
 
 
 def required_node_affinity(affinity: Affinity | None) -> NodeSelector | None:
-    """The hard part of node affinity, None when there is none."""
+    """Return required node affinity; None if there is none."""
     return affinity.node_affinity.required if affinity and affinity.node_affinity else None

@@ -1,6 +1,6 @@
-"""What scheduling derives from a pod, once: requests, ports, shape (docs/spec/core.md §A.1–§A.4).
+"""Derive from a pod what scheduling needs, once: requests, ports, shape (docs/spec/core.md §A.1–§A.4).
 
-The sums are memoised by the pod's own resource fields, so the second pod of a Deployment costs a look-up.
+The sums are cached by the pod's resource fields, so the second pod of a Deployment costs one look-up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANY_IP: Final = "0.0.0.0"  # noqa: S104 (an address to compare, not one to bind)
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A port claimed on a node; `ip` is `0.0.0.0` when the pod named none."""
+    """A host port on a node; `ip` is `0.0.0.0` if the pod names none."""
 
     protocol: str
     port: int
@@ -42,7 +42,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodInfo:
-    """A pod and what follows from it. Compared by identity; the mappings are shared and never changed.
+    """A pod and the values derived from it. Compared by identity; the mappings are shared and never change.
 
     Upstream: pkg/scheduler/framework/types.go PodInfo
     """
@@ -50,49 +50,50 @@ class PodInfo:
     pod: Pod
     requests: Requests
     non_zero_milli_cpu: int
-    """What the scoring strategies count: containers without a request count 100m and 200Mi (§A.2)."""
+    """Requests for scoring: containers without a request count 100m and 200Mi (§A.2)."""
     non_zero_memory_bytes: int
     host_ports: tuple[HostPort, ...]
     placement_shape: bytes
-    """Equal for pods with equal nodeSelector and affinity; empty when there is neither."""
+    """Equal for pods with equal nodeSelector and affinity; empty without both."""
     spread_shape: bytes = b""
-    """Equal for pods with equal topologySpreadConstraints; empty when there are none."""
+    """Equal for pods with equal topologySpreadConstraints; empty without any."""
     claims: tuple[ClaimUse, ...] = ()
-    """Its volumes that are claims, in order."""
+    """Volumes of claims, in order."""
     disks: tuple[Volume, ...] = ()
-    """Those written out in the pod that CSI drivers stand in for (docs/spec/volumes.md §A)."""
+    """Inline volumes that CSI drivers replace (docs/spec/volumes.md §A)."""
     exclusive_disks: tuple[InlineDisk, ...] = ()
-    """Those written out in the pod that keep others from its node (docs/spec/volumes.md §9.3)."""
+    """Inline disks that conflict with other pods on a node (docs/spec/volumes.md §9.3)."""
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.pod.metadata.key
 
     @property
     def uid(self) -> str:
-        """The API server's id of this very pod."""
         return self.pod.metadata.uid
 
     @property
     def node_name(self) -> str:
-        """Where the pod is bound or assumed; empty while it is not."""
+        """The node to which the pod is bound or assumed; "" if none."""
         return self.pod.spec.node_name
 
     @property
     def priority(self) -> int:
-        """§A.5."""
+        """The pod's priority (§A.5)."""
         return self.pod.spec.priority or 0
 
 
 _encode = msgspec.json.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
 _sums: Final[Interner[bytes, tuple[Requests, int, int]]] = Interner(20_000)
 _AMOUNT_MAX: Final = 2**53
-"""No amount counts for more, requested or allocatable: the int64 columns must hold the sum of a node's pods. None is below 0."""
+"""Largest amount that counts, requested or allocatable: int64 columns must hold the sum of a node's pods.
+
+None is below 0.
+"""
 
 
 def pod_info(pod: Pod) -> PodInfo:
-    """Derive everything for one pod. A shape seen before costs some 3 µs."""
+    """Return the derived values of a pod. A known shape costs about 3 µs."""
     spec = pod.spec
     requests, milli_cpu, memory_bytes = _requests(pod)
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
@@ -106,7 +107,7 @@ def pod_info(pod: Pod) -> PodInfo:
 
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:
-    """The same pod as if bound to `node_name`: what an assumption puts into the cache."""
+    """Return the same pod as if bound to `node_name`, as an assumption stores it."""
     spec = msgspec.structs.replace(info.pod.spec, node_name=node_name)
     pod = msgspec.structs.replace(info.pod, spec=spec)
     return PodInfo(
@@ -124,7 +125,7 @@ def placed(info: PodInfo, node_name: str) -> PodInfo:
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Host ports of regular containers and sidecars (§A.4)."""
+    """Return the host ports of regular containers and sidecars (§A.4)."""
     sidecars = (c for c in pod.spec.init_containers if c.restart_policy == "Always")
     return tuple(
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP)
@@ -141,7 +142,7 @@ def _is_disk(volume: Volume) -> bool:
 
 
 def requests_of(pod: Pod) -> Requests:
-    """The pod's effective requests, in-place resize and pod-level resources included (§A.1).
+    """Return the pod's effective requests, with in-place resize and pod-level resources (§A.1).
 
     Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodRequests
     """
@@ -149,7 +150,7 @@ def requests_of(pod: Pod) -> Requests:
 
 
 def containers_alone(info: PodInfo) -> PodInfo:
-    """The pod as if it had not asked for anything as a whole: what its containers ask for counts instead."""
+    """Return the pod without its pod-level requests: those of its containers count instead."""
     spec = msgspec.structs.replace(info.pod.spec, resources=ResourceRequirements())
     requests, milli_cpu, memory_bytes = _requests(msgspec.structs.replace(info.pod, spec=spec))
     return replace(info, requests=requests, non_zero_milli_cpu=milli_cpu, non_zero_memory_bytes=memory_bytes)
@@ -182,8 +183,8 @@ def _requests(pod: Pod) -> tuple[Requests, int, int]:
 
 def _compute(pod: Pod) -> tuple[Requests, int, int]:
     requests = _effective(pod, {})
-    # A container without a request counts the default; of a pod that requests anything as a whole only where nothing of
-    # the pod names that resource (§A.2).
+    # A container without a request counts the default. With pod-level requests it does so only if no part of the pod
+    # names that resource (§A.2).
     is_whole = bool(_pod_level(pod.spec.resources.requests))
     defaults = {name: amount for name, amount in _DEFAULTS.items() if not (is_whole and name in requests)}
     non_zero = _rounded(_effective(pod, defaults))
@@ -191,12 +192,12 @@ def _compute(pod: Pod) -> tuple[Requests, int, int]:
 
 
 def _exact(requests: ResourceMap) -> Requests:
-    """In billionths: parts are added up before they are rounded."""
+    """Return amounts in billionths: parts are added before they are rounded."""
     return {name: amount.nano for name, amount in requests.items()}
 
 
 def _rounded(exact: Requests) -> Requests:
-    """Up, to milli-CPU and whole units, and bounded. What does not fit into int64 is nothing, as upstream."""
+    """Round up to milli-CPU and whole units, and bound. An amount beyond int64 is zero, as upstream."""
     return _bounded({name: _in_units(name, amount) for name, amount in exact.items()})
 
 
@@ -236,7 +237,7 @@ def _effective(pod: Pod, defaults: Requests) -> Requests:
 
 
 def _of_container(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Requests:
-    """In-place resize: what is asked, given and in effect, the greatest of each resource."""
+    """Return the greatest of requested, allocated and actual amounts during in-place resize, per resource."""
     wanted = _exact(container.resources.requests)
     if status is None or status.resources is None:
         return wanted
@@ -256,7 +257,7 @@ def _resize_is_infeasible(pod: Pod) -> bool:
 def _aggregate(
     containers: Iterable[Container], init_containers: Iterable[Container], of: Callable[[Container], Requests]
 ) -> Requests:
-    """Containers together, but never less than the largest moment of start-up; sidecars run through both."""
+    """Return the sum of containers, but at least the largest moment of start-up. Sidecars count in both."""
     total: Requests = {}
     for container in containers:
         _add(total, of(container))
@@ -268,7 +269,7 @@ def _aggregate(
             _add(total, amount)
             _add(sidecars, amount)
             continue
-        for name, value in amount.items():  # of all else the sidecars hold no more now than in the end
+        for name, value in amount.items():  # of other resources the sidecars hold no more now than in the end
             largest[name] = max(largest.get(name, 0), sidecars.get(name, 0) + value)
     return _greater(total, largest)
 
@@ -283,5 +284,5 @@ def _greater(left: Requests, right: Requests) -> Requests:
 
 
 def allocatable(resources: ResourceMap) -> Requests:
-    """`status.allocatable` in the same units, a fresh dict."""
+    """Return `status.allocatable` in the same units, as a new dict."""
     return _bounded({name: amount.milli if name == CPU else amount.value for name, amount in resources.items()})

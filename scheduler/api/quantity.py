@@ -1,10 +1,8 @@
 """Kubernetes quantities as exact integers, and kinds of resource names.
 
-Kubernetes quantities as exact integers.
-
-A quantity is parsed once, where an object is decoded; short spellings are interned, since a cluster uses few distinct ones.
-The texts that are read and the rounding are upstream's (docs/spec/core.md §A.1). Any text takes linear time, and no
-number is built that is longer than what is compared.
+A quantity is parsed once, when an object is decoded; short spellings are interned, because a cluster uses few
+distinct ones. Accepted texts and rounding are upstream's (docs/spec/core.md §A.1). Any text takes linear time, and
+numbers stay as short as comparisons need.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ _MILLI_IN_NANO: Final = 10**6
 _FINEST: Final = -9
 _LARGEST_DIGITS: Final = 91
 _LARGEST_NANO: Final = 10 ** (_LARGEST_DIGITS + 9)
-"""Amounts of 10^91 and more are all equal to each other."""
+"""Amounts of 10^91 and more are equal to each other."""
 _FRACTION_DIGITS: Final = 72
-"""Beyond these only matters whether there are any: a nano of the largest binary suffix ends before."""
+"""Only whether there are further digits matters beyond these: a nano of the largest binary suffix has fewer."""
 _LARGEST_EXPONENT: Final = 9_999
 _INT64_DIGITS: Final = 19
 _SHORT_DIGITS: Final = 18
@@ -38,9 +36,9 @@ _SHOWN_LENGTH: Final = 100
 
 
 class Form(NamedTuple):
-    """`unscaled * 10**exponent`, which is at most 9999.
+    """The number `unscaled * 10**exponent`; the exponent is at most 9999.
 
-    `is_small`: upstream keeps it in 64 bits, and calls only such numbers integers.
+    `is_small`: upstream stores it in 64 bits, and only such numbers are integers for it.
     """
 
     unscaled: int
@@ -49,12 +47,11 @@ class Form(NamedTuple):
 
 
 class Quantity:
-    """One amount, in the units the scheduler asks for. Equal amounts are equal, whatever their spelling.
+    """One amount in the units of the scheduler. Equal amounts are equal in any spelling.
 
-    `value` is whole units, `milli` thousandths; both rounded away from zero, and 0 if they do not fit into int64: so
-    upstream counts them. `nano` is exact, for comparing: as upstream reads a quantity, no finer than nano, no greater
-    than int64 with a binary suffix, and 10^91 where it is greater. `form` is upstream's own number, which only
-    selectors can see.
+    `value` is whole units, `milli` thousandths; both are rounded away from zero, and 0 if they exceed int64, as
+    upstream counts. `nano` is exact, for comparisons: no finer than nano, at most int64 with a binary suffix, and
+    10^91 above, as upstream reads. `form` is upstream's number, which only CEL selectors see.
     """
 
     __slots__ = ("form", "milli", "nano", "value")
@@ -140,7 +137,7 @@ def _refused(text: str) -> ValueError:
 
 
 def _power(text: str, suffix: str) -> int:
-    """The power of ten that a suffix or an exponent stands for, which upstream keeps in 32 bits."""
+    """Return the power of ten of a suffix or an exponent, which upstream stores in 32 bits."""
     power = _DECIMAL.get(suffix)
     if power is not None:
         return power
@@ -158,7 +155,7 @@ def _int32(number: int) -> int:
 
 
 def _short_decimal(whole: str, fraction: str, power: int) -> Form | None:
-    """How upstream keeps a number that it reads the short way; None if it does not."""
+    """Return the form of a number that upstream parses in the short way; None if it does not."""
     exponent = _int32(power - len(fraction))
     is_short = len(whole) + len(fraction) <= _SHORT_DIGITS and exponent >= _FINEST
     return Form(int(whole + fraction), min(exponent, _LARGEST_EXPONENT), is_small=True) if is_short else None
@@ -177,7 +174,7 @@ def _nano(digits: str, power: int, bits: int) -> int:
     if len(digits) + power > _LARGEST_DIGITS:
         return _LARGEST_NANO
     kept = len(digits) + power + _FRACTION_DIGITS
-    if kept < len(digits):  # one more digit stands for the others, as long as one of them counts
+    if kept < len(digits):  # one more digit represents the rest, if any of it is not zero
         rest = digits[max(kept, 0) :].strip("0")
         digits, power = digits[: max(kept, 0)] + ("1" if rest else "0"), -_FRACTION_DIGITS - 1
     amount, shift = int(digits) << bits, power - _FINEST
@@ -190,11 +187,11 @@ def _power_of_ten(exponent: int) -> int:
 
 
 UNREADABLE: Final = Quantity(_LARGEST_NANO * 10**10)
-"""Stands for an amount that cannot be read: more than any sum of amounts that can."""
+"""An unreadable amount: greater than any sum of readable amounts."""
 
 
 def from_nano(nano: int) -> Quantity:
-    """The quantity of that many billionths."""
+    """Return the quantity of this many billionths."""
     return Quantity(nano)
 
 
@@ -204,15 +201,15 @@ _DECIMAL_UNITS: Final = tuple((suffix, 10 ** (power - _FINEST)) for suffix, powe
 
 
 def text(quantity: Quantity) -> str:
-    """The quantity as an API server spells it: a whole number of the largest unit that leaves nothing over.
+    """Return the quantity in the spelling of an API server: a whole number of the largest unit without a remainder.
 
-    1024 and its powers go before 1000 and its own: how the quantity was spelled once is not known any more.
+    Powers of 1024 come before powers of 1000, because the original spelling is not stored.
     """
     nano = quantity.nano
     if not nano:
         return "0"
     whole, rest = divmod(nano, _NANO)
-    if not rest and abs(whole) <= _MAX:  # beyond, a binary number is cut off
+    if not rest and abs(whole) <= _MAX:  # a larger binary number is cut off
         for suffix, unit in _BINARY_UNITS:
             if not whole % unit:
                 return f"{whole // unit}{suffix}"
@@ -229,15 +226,18 @@ _QUOTA_PREFIX: Final = "requests."
 
 
 def is_extended(name: str) -> bool:
-    """`example.com/gpu`: has a domain that is not Kubernetes' own."""
+    """Return whether a name is extended: `example.com/gpu` has a domain that is not Kubernetes' own."""
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith(_QUOTA_PREFIX)
 
 
 def is_scalar(name: str) -> bool:
-    """Counted like an extended resource: those, huge pages, volume attachments and `kubernetes.io/…`."""
+    """Return whether the resource counts like an extended one.
+
+    Those are extended resources, huge pages, volume attachments and `kubernetes.io/…`.
+    """
     return is_extended(name) or name.startswith(_SCALAR_PREFIXES) or _NATIVE_DOMAIN in name
 
 
 def domain(name: str) -> str:
-    """What stands before the slash; the name itself without one."""
+    """Return the part before the slash; the whole name without one."""
     return name.split("/", 1)[0]

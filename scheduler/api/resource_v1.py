@@ -1,12 +1,7 @@
 """ResourceSlices, ResourceClaims, DeviceClasses and DeviceTaintRules as they are decoded from resource.k8s.io/v1.
 
-ResourceSlices, their devices, and DeviceTaintRules as decoded from resource.k8s.io/v1 (docs/spec/dra.md §0.4).
-
-Older versions of the group are brought into this form where they are read (docs/spec/dra.md §6).
-
-ResourceClaims and DeviceClasses as decoded from resource.k8s.io/v1, and what can be said of one alone.
-
-Source: docs/spec/dra.md §0.4, §2.
+Sources: docs/spec/dra.md §0.4, §2. Older versions of the group are converted when they are read (docs/spec/dra.md
+§6).
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ from scheduler.core import api_json as apijson
 
 
 class DeviceId(NamedTuple):
-    """What a device is known by everywhere."""
+    """The identity of a device."""
 
     driver: str
     pool: str
@@ -33,7 +28,7 @@ class DeviceId(NamedTuple):
 
 
 class DeviceAttribute(Frozen, frozen=True):
-    """One of these; the API server sees to that."""
+    """One value; the API server ensures that there is exactly one."""
 
     bool_: bool | None = msgspec.field(name="bool", default=None)
     int_: int | None = msgspec.field(name="int", default=None)
@@ -54,7 +49,7 @@ class CapacityRange(Frozen, frozen=True):
 
 
 class CapacityRequestPolicy(Frozen, frozen=True):
-    """Which amounts of a shared capacity may be taken."""
+    """The amounts of a shared capacity that may be consumed."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -62,7 +57,7 @@ class CapacityRequestPolicy(Frozen, frozen=True):
 
 
 class DeviceCapacity(Frozen, frozen=True):
-    """How much of something a device has."""
+    """The amount of a capacity."""
 
     value: Quantity
     request_policy: CapacityRequestPolicy | None = None
@@ -75,7 +70,7 @@ class Counter(Frozen, frozen=True):
 
 
 class DeviceCounterConsumption(Frozen, frozen=True):
-    """What a device takes of one counter set while it is in use."""
+    """The counters that a device consumes while it is in use."""
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
@@ -89,7 +84,7 @@ class CounterSet(Frozen, frozen=True):
 
 
 class DeviceTaint(Frozen, frozen=True):
-    """Keeps requests off a device that do not tolerate it."""
+    """A taint that excludes requests without a toleration."""
 
     key: str = ""
     value: str = ""
@@ -115,7 +110,7 @@ class Device(Frozen, frozen=True):
 
 
 class ResourcePool(Frozen, frozen=True):
-    """Of which pool, at which state, a slice is a part."""
+    """The pool and generation of a slice."""
 
     name: str = ""
     generation: int = 0
@@ -123,7 +118,7 @@ class ResourcePool(Frozen, frozen=True):
 
 
 class ResourceSliceSpec(Frozen, frozen=True):
-    """What a driver says of some devices of a pool."""
+    """Devices of a pool, as its driver publishes them."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
@@ -136,51 +131,45 @@ class ResourceSliceSpec(Frozen, frozen=True):
 
 
 class ResourceSlice(Frozen, frozen=True):
-    """A slice as the API server has it."""
-
     metadata: Metadata
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
 
 class DeviceTaintSelector(Frozen, frozen=True):
-    """All that is given must be equal; nothing given selects every device (docs/spec/dra.md §4.11)."""
+    """All given fields must be equal; without fields every device matches (docs/spec/dra.md §4.11)."""
 
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
-        """Whether this very device is meant."""
+        """Return whether the selector matches this device."""
         return self.driver in {None, driver} and self.pool in {None, pool} and self.device in {None, device}
 
 
 class DeviceTaintRuleSpec(Frozen, frozen=True):
-    """Which devices get which taint."""
+    """Devices and their taint."""
 
     taint: DeviceTaint
     device_selector: DeviceTaintSelector | None = None
 
 
 class DeviceTaintRule(Frozen, frozen=True):
-    """A rule as the API server has it."""
-
     metadata: Metadata
     spec: DeviceTaintRuleSpec
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of claims that a scheduler makes for a pod's extended resources (§2.4)."""
+"""The annotation of claims that a scheduler creates for a pod's extended resources (§2.4)."""
 IMPLICIT_EXTENDED_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
@@ -198,13 +187,13 @@ class CelSelector(Frozen, frozen=True):
 
 
 class DeviceSelector(Frozen, frozen=True):
-    """What a device must be like."""
+    """A requirement on a device."""
 
     cel: CelSelector | None = None
 
 
 class DeviceToleration(Frozen, frozen=True):
-    """Which taint of a device a request puts up with."""
+    """A taint of a device that a request accepts."""
 
     key: str = ""
     operator: str = ""
@@ -214,13 +203,13 @@ class DeviceToleration(Frozen, frozen=True):
 
 
 class CapacityRequirements(Frozen, frozen=True):
-    """How much of a device's capacities is wanted."""
+    """The requested amounts of a device's capacities."""
 
     requests: dict[str, Quantity] = {}
 
 
 class ExactDeviceRequest(Frozen, frozen=True):
-    """`exactly`, and also an alternative of `firstAvailable`: those have a name and no admin access."""
+    """`exactly`, or an alternative of `firstAvailable`: those have a name and no admin access."""
 
     name: str = ""
     device_class_name: str = ""
@@ -233,7 +222,7 @@ class ExactDeviceRequest(Frozen, frozen=True):
 
 
 class DeviceRequest(Frozen, frozen=True):
-    """One request of a claim: `exactly`, or the first of some alternatives that can be had."""
+    """One request of a claim: `exactly`, or the first alternative that is available."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -241,7 +230,7 @@ class DeviceRequest(Frozen, frozen=True):
 
 
 class DeviceConstraint(Frozen, frozen=True):
-    """What the devices of some requests must have in common, or must not; of all requests, if none is named."""
+    """An attribute that the devices of some requests must share, or must not; of all requests, if none is named."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -249,15 +238,15 @@ class DeviceConstraint(Frozen, frozen=True):
 
 
 class OpaqueConfiguration(Frozen, frozen=True):
-    """For a driver. `parameters` is the JSON as it was read: the driver gets the same bytes."""
+    """Configuration for a driver. `parameters` is the JSON as it was read: the driver gets the same bytes."""
 
     driver: str = ""
     parameters: msgspec.Raw = NO_PARAMETERS
 
     def __post_init__(self) -> None:
-        """Copy the bytes: what was decoded refers to the whole answer that they were part of.
+        """Copy the bytes, because decoded bytes keep the whole response in memory.
 
-        Raises ValueError where this interpreter could not read all of them: a driver must not get less than was claimed.
+        Raises ValueError if the interpreter cannot parse all of them: a driver must not get less than was claimed.
         """
         if apijson.CUT in bytes(self.parameters):
             raise ValueError("the parameters are nested too deeply for this interpreter")
@@ -272,15 +261,13 @@ class DeviceConfiguration(Frozen, frozen=True):
 
 
 class DeviceClaim(Frozen, frozen=True):
-    """What is claimed."""
-
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceConfiguration, ...] = ()
 
 
 class DeviceRequestAllocationResult(Frozen, frozen=True):
-    """One device that a claim has got. `request` is `R`, or `R/S` of the chosen alternative."""
+    """One allocated device. `request` is `R`, or `R/S` of the chosen alternative."""
 
     request: str = ""
     driver: str = ""
@@ -295,7 +282,6 @@ class DeviceRequestAllocationResult(Frozen, frozen=True):
 
     @property
     def id(self) -> DeviceId:
-        """The device."""
         return DeviceId(self.driver, self.pool, self.device)
 
 
@@ -308,14 +294,14 @@ class AllocatedConfiguration(Frozen, frozen=True):
 
 
 class DeviceAllocationResult(Frozen, frozen=True):
-    """All devices of a claim, and what their drivers are to be told."""
+    """All devices of a claim, and the configuration of their drivers."""
 
     results: tuple[DeviceRequestAllocationResult, ...] = ()
     config: tuple[AllocatedConfiguration, ...] = ()
 
 
 class AllocationResult(Frozen, frozen=True):
-    """`status.allocation`. Without a node selector it can be used anywhere."""
+    """`status.allocation`. Without a node selector it is usable on every node."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
@@ -323,7 +309,7 @@ class AllocationResult(Frozen, frozen=True):
 
 
 class Condition(Frozen, frozen=True):
-    """What a driver says of an allocated device."""
+    """A driver's condition of an allocated device."""
 
     type: str = ""
     status: str = ""
@@ -342,7 +328,7 @@ class AllocatedDeviceStatus(Frozen, frozen=True):
 
 
 class ConsumerReference(Frozen, frozen=True):
-    """`status.reservedFor[]`: who uses a claim."""
+    """`status.reservedFor[]`: a user of the claim."""
 
     api_group: str = ""
     resource: str = ""
@@ -351,45 +337,39 @@ class ConsumerReference(Frozen, frozen=True):
 
 
 class ResourceClaimSpec(Frozen, frozen=True):
-    """Never changes once the claim is made."""
+    """Immutable after creation."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
 class ResourceClaimStatus(Frozen, frozen=True):
-    """What has become of the claim."""
-
     allocation: AllocationResult | None = None
     reserved_for: tuple[ConsumerReference, ...] = ()
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ClaimMetadata(AnnotatedMetadata, frozen=True):
-    """As everybody's, with the finalizers."""
+    """Metadata with finalizers."""
 
     finalizers: tuple[str, ...] = ()
 
 
 class ResourceClaim(Frozen, frozen=True):
-    """A claim as the API server has it."""
-
     metadata: ClaimMetadata
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
     @property
     def uid(self) -> str:
-        """The API server's id of this very claim."""
         return self.metadata.uid
 
     @property
     def version(self) -> int:
-        """By which claims are older or newer than others of their uid (§1.2); 0 where the text is no number."""
+        """The version for comparisons of claims with the same uid (§1.2); 0 if it is no number."""
         version = self.metadata.resource_version
         return int(version) if version.isdigit() else 0
 
@@ -399,7 +379,7 @@ class ResourceClaim(Frozen, frozen=True):
         return self.status.allocation is not None
 
     def is_reserved_for(self, pod_uid: str) -> bool:
-        """§2.3."""
+        """Return whether the pod may use the claim (§2.3)."""
         return any(user.uid == pod_uid for user in self.status.reserved_for)
 
 
@@ -412,12 +392,9 @@ class DeviceClassSpec(Frozen, frozen=True):
 
 
 class DeviceClass(Frozen, frozen=True):
-    """A class as the API server has it."""
-
     metadata: Metadata
     spec: DeviceClassSpec = DeviceClassSpec()
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name

@@ -1,13 +1,9 @@
-"""Label selectors: parsed once, matched often, and indexed by what they require.
+"""Label selectors: parsed once, matched often, and indexed by their requirements.
 
-Label selectors: parsed once, matched often.
-
-A selector that cannot be parsed is an error of the object that carries it, named with its field; matching never raises.
-
-Where to file a selector over pods so that a pod finds those which may select it without asking them all.
-
-A selector that matches a pod shares at least one anchor with the pod's probes; most that do not match share none. A
-thousand selectors of a thousand applications then cost a pod a dozen look-ups (docs/spec/core.md §10.3).
+A selector that cannot be parsed is a mistake of its object, reported with the field; matching never raises. An anchor
+is the index key of a selector over pods. A selector that matches a pod has an anchor among the pod's probes; most
+other selectors have none. A thousand selectors of a thousand applications then cost a pod a dozen look-ups
+(docs/spec/core.md §10.3).
 """
 
 from __future__ import annotations
@@ -23,7 +19,10 @@ from scheduler.core.caching import Interner
 
 LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _FEW: Final = msgspec.Meta(max_length=1_000)
-"""Requirements of a selector. More are unreadable: each is compared with the labels of each pod."""
+"""Requirements of a selector.
+
+Longer lists are unreadable, because each requirement is compared with the labels of each pod.
+"""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 
@@ -36,7 +35,7 @@ class LabelSelectorRequirement(Frozen, frozen=True):
 
 
 class LabelSelector(Frozen, frozen=True):
-    """`metav1.LabelSelector`: empty matches everything; a nil one (None where it stands) matches nothing.
+    """`metav1.LabelSelector`: an empty one matches everything, a nil one (None) nothing.
 
     Upstream: staging/src/k8s.io/apimachinery/pkg/labels/selector.go Requirement
     """
@@ -51,17 +50,17 @@ class LabelSelector(Frozen, frozen=True):
                 raise ValueError(f"matchExpressions[{at}]: {problem}")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected. O(requirements)."""
+        """Return whether an object with these labels matches. O(requirements)."""
         if any(labels.get(key) != value for key, value in self.match_labels.items()):
             return False
         return all(requirement_matches(r.key, r.operator, r.values, labels) for r in self.match_expressions)
 
 
 def requirement_matches(key: str, operator: str, values: tuple[str, ...], labels: Mapping[str, str]) -> bool:
-    """The four set operators and, for nodes, Gt and Lt (docs/spec/core.md §5.4). An unknown operator matches nothing.
+    """Return whether a requirement matches: the set operators and, for nodes, Gt and Lt (docs/spec/core.md §5.4).
 
-    NotIn and DoesNotExist match an object without the key. Values where there must be none, or none where there must
-    be some, match nothing.
+    An unknown operator matches nothing. NotIn and DoesNotExist match an object without the key. Missing or
+    superfluous values match nothing.
     """
     have = labels.get(key)
     match operator:
@@ -89,7 +88,10 @@ def _compares(operator: str, have: str | None, values: tuple[str, ...]) -> bool:
 
 
 def integer(text: str) -> int | None:
-    """As Go's ParseInt reads it: a sign and digits within int64; None for all else (`1_000`, which a label may hold)."""
+    """Parse like Go's ParseInt: a sign and digits within int64.
+
+    Returns None for other texts (`1_000`, which a label may have).
+    """
     if _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
@@ -110,14 +112,15 @@ Anchor: TypeAlias = tuple[str | None, tuple[str, str] | None]
 """A namespace, or None for all, and a label that a pod must have, or None for any pod."""
 
 _ANYWHERE: Final = None
-"""Stands where a namespace would: the selector looks at all of them."""
+"""In place of a namespace: the selector applies to all of them."""
 
 
 def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -> tuple[Anchor, ...]:
-    """What a selector is filed under, none twice, and a pod has one of them at the most in each place.
+    """Return the index keys of a selector, without duplicates.
 
-    `namespaces is None` means all; a nil selector selects nothing: no anchor. One label that the selector demands is enough: the first of `matchLabels`, else the values of an `In` expression.
-    A selector that demands no particular value is filed under its namespaces alone.
+    `namespaces is None` means all; a nil selector has no anchor. One required label is enough: the first of
+    `matchLabels`, otherwise the values of an `In` expression. A selector without a required value is indexed by its
+    namespaces alone. A pod has at most one of them per namespace.
     """
     if selector is None:
         return ()
@@ -126,13 +129,16 @@ def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -
         return tuple((place, pair) for place in places)
     for requirement in selector.match_expressions:
         if requirement.operator == "In":
-            values = dict.fromkeys(requirement.values)  # the API server lets a value come twice
+            values = dict.fromkeys(requirement.values)  # the API server allows duplicate values
             return tuple((place, (requirement.key, value)) for place in places for value in values)
     return tuple((place, None) for place in places)
 
 
 def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
-    """What a pod looks under: 2 x (labels + 1) anchors, none twice. Remembered: a pod's replicas look alike."""
+    """Return the look-up keys of a pod: 2 x (labels + 1) anchors, without duplicates.
+
+    Cached, because replicas are alike.
+    """
     key = (namespace, *labels.items())
     known = _probes.get(key)
     if known is None:

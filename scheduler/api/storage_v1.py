@@ -1,10 +1,6 @@
-"""PersistentVolumes, claims, storage classes and CSI objects as they are decoded (docs/spec/volumes.md §0.3, §1.1, §8).
+"""PersistentVolumes, claims, storage classes and CSI objects as they are decoded.
 
-PersistentVolumes and claims as decoded, and what can be said of one of them alone (docs/spec/volumes.md §0.3, §2).
-
-Storage classes, CSI objects and volume attachments as decoded (docs/spec/volumes.md §1.1, §8).
-
-Which claims a pod uses, and whether an ephemeral one is its own (docs/spec/volumes.md §2.1).
+Sources: docs/spec/volumes.md §0.3, §1.1, §8; rules on one object alone §2; the claims of a pod §2.1.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ _NOTHING: Final = Quantity(0)
 
 
 class ObjectRef(Frozen, frozen=True):
-    """`claimRef`: which claim a volume is meant for."""
+    """`claimRef`: the claim that a volume is reserved for."""
 
     namespace: str = ""
     name: str = ""
@@ -43,7 +39,6 @@ class ObjectRef(Frozen, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -61,7 +56,7 @@ class VolumeNodeAffinity(Frozen, frozen=True):
 
 
 class PersistentVolumeSpec(Frozen, frozen=True):
-    """What a volume offers. In-tree sources are kept as they came, for translation (docs/spec/volumes.md §A)."""
+    """In-tree sources are kept as they came, for translation (docs/spec/volumes.md §A)."""
 
     capacity: ResourceMap = {}
     access_modes: tuple[str, ...] = ()
@@ -82,56 +77,47 @@ class PersistentVolumeSpec(Frozen, frozen=True):
 
 
 class PersistentVolumeStatus(Frozen, frozen=True):
-    """What has become of it."""
-
     phase: str = ""
 
 
 class PersistentVolume(Frozen, frozen=True):
-    """A volume as the API server has it."""
-
     metadata: AnnotatedMetadata
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
     @property
     def storage_class(self) -> str:
-        """The legacy annotation if it is there, even if empty; else the field (§1.1)."""
+        """The legacy annotation if it exists, even if empty; otherwise the field (§1.1)."""
         return _class_of(self.metadata, self.spec.storage_class_name)
 
     @property
     def required_nodes(self) -> NodeSelector | None:
-        """The hard part of its node affinity; None if it can be used anywhere."""
+        """The required node affinity; None if the volume is usable on every node."""
         affinity = self.spec.node_affinity
         return affinity.required if affinity is not None else None
 
     @property
     def capacity(self) -> Quantity:
-        """Its storage; zero if it says nothing."""
+        """Its storage; zero if it gives none."""
         return self.spec.capacity.get(STORAGE, _NOTHING)
 
 
 class ClaimSelector(Frozen, frozen=True):
-    """A claim's selector, unchecked: one that is wrong is told where it matters (§3.3.1)."""
+    """A claim's selector, unchecked: a wrong one is reported where it matters (§3.3.1)."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class VolumeResources(Frozen, frozen=True):
-    """What a claim asks for."""
-
     requests: ResourceMap = {}
 
 
 class PersistentVolumeClaimSpec(Frozen, frozen=True):
-    """What is claimed."""
-
     access_modes: tuple[str, ...] = ()
     selector: ClaimSelector | None = None
     resources: VolumeResources = VolumeResources()
@@ -142,46 +128,44 @@ class PersistentVolumeClaimSpec(Frozen, frozen=True):
 
 
 class PersistentVolumeClaimStatus(Frozen, frozen=True):
-    """What has become of it."""
-
     phase: str = ""
 
 
 class PersistentVolumeClaim(Frozen, frozen=True):
-    """A claim as the API server has it."""
-
     metadata: AnnotatedMetadata
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
     @property
     def storage_class(self) -> str:
-        """As a volume's (§1.1)."""
+        """The storage class, with the rule of volumes (§1.1)."""
         return _class_of(self.metadata, self.spec.storage_class_name or "")
 
     @property
     def request(self) -> Quantity | None:
-        """The storage asked for; None if nothing is said."""
+        """The requested storage; None if there is no request."""
         return self.spec.resources.requests.get(STORAGE)
 
     @property
     def is_fully_bound(self) -> bool:
-        """It names its volume and the PV controller has said that it is done (§2.3). The phase is not looked at."""
+        """Whether it names its volume and the PV controller has completed the binding (§2.3).
+
+        The phase does not matter.
+        """
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
     @property
     def selected_node(self) -> str | None:
-        """The node name in the annotation; "" is a value, too. None if there is none."""
+        """The node name in the annotation, which may be ""; None without annotation."""
         return self.metadata.annotations.get(SELECTED_NODE)
 
 
 def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the volume's claimRef means this very claim; a claimRef without uid means the claim of that name (§3.3.2)."""
+    """Return whether the volume's claimRef means this claim; without a uid it means the claim of that name (§3.3.2)."""
     ref = volume.spec.claim_ref
     return (
         ref is not None
@@ -201,21 +185,19 @@ MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 class TopologyLabelRequirement(Frozen, frozen=True):
-    """A node label and the values that will do."""
+    """A node label and its allowed values."""
 
     key: str = ""
     values: Values = ()
 
 
 class TopologySelectorTerm(Frozen, frozen=True):
-    """All expressions hold."""
+    """All expressions must match."""
 
     match_label_expressions: Annotated[tuple[TopologyLabelRequirement, ...], _FEW] = ()
 
 
 class StorageClass(Frozen, frozen=True):
-    """How volumes of a class come to be."""
-
     metadata: Metadata
     provisioner: str = ""
     volume_binding_mode: str | None = None
@@ -223,77 +205,68 @@ class StorageClass(Frozen, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
 
 class DriverResources(Frozen, frozen=True):
-    """How many volumes may be attached; None is no limit."""
+    """The attach limit; None is no limit."""
 
     count: int | None = None
 
 
 class CSINodeDriver(Frozen, frozen=True):
-    """A driver that runs on a node."""
+    """A driver on a node."""
 
     name: str = ""
     allocatable: DriverResources = DriverResources()
 
 
 class CSINodeSpec(Frozen, frozen=True):
-    """The drivers on a node."""
-
     drivers: tuple[CSINodeDriver, ...] = ()
 
 
 class CSINode(Frozen, frozen=True):
-    """What CSI drivers say about a node of the same name."""
+    """What CSI drivers report about the node of the same name."""
 
     metadata: AnnotatedMetadata
     spec: CSINodeSpec = CSINodeSpec()
 
     @property
     def key(self) -> str:
-        """The node's name."""
         return self.metadata.name
 
     @property
     def migrated_plugins(self) -> frozenset[str]:
-        """In-tree plugins that CSI drivers stand in for here; split, not trimmed (§3.6)."""
+        """In-tree plugins that CSI drivers replace here; split, not trimmed (§3.6)."""
         return frozenset(self.metadata.annotations.get(MIGRATED_PLUGINS, "").split(",")) - {""}
 
     @property
     def limits(self) -> dict[str, int]:
-        """Driver → how many volumes it can attach; drivers without a limit are not in it."""
+        """Driver → attach limit; drivers without a limit are absent."""
         return {d.name: d.allocatable.count for d in self.spec.drivers if d.allocatable.count is not None}
 
 
 class CSIDriverSpec(Frozen, frozen=True):
-    """What a driver asks of the scheduler."""
-
     storage_capacity: bool | None = None
     prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(Frozen, frozen=True):
-    """A driver of the cluster."""
-
     metadata: Metadata
     spec: CSIDriverSpec = CSIDriverSpec()
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
     @property
     def tracks_capacity(self) -> bool:
-        """Whether it publishes how much room there is, and wants that looked at."""
+        """Whether it publishes capacity and wants it to be checked."""
         return bool(self.spec.storage_capacity)
 
 
 class CSIStorageCapacity(Frozen, frozen=True):
-    """How much room a class has on some nodes; v1 and v1beta1 have the same fields (§8)."""
+    """Capacity of a class on some nodes; v1 and v1beta1 have the same fields (§8)."""
 
     metadata: Metadata
     storage_class_name: str = ""
@@ -303,24 +276,19 @@ class CSIStorageCapacity(Frozen, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return self.metadata.key
 
     @property
     def limit(self) -> Quantity | None:
-        """The largest volume it can hold: the maximum if it is told, else all its room (§3.4)."""
+        """The largest possible volume: the published maximum, otherwise the whole capacity (§3.4)."""
         return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
 
 
 class AttachmentSource(Frozen, frozen=True):
-    """What is attached."""
-
     persistent_volume_name: str | None = None
 
 
 class VolumeAttachmentSpec(Frozen, frozen=True):
-    """By whom, what and where."""
-
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = AttachmentSource()
@@ -334,12 +302,11 @@ class VolumeAttachment(Frozen, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.metadata.name
 
 
 class ClaimUse(NamedTuple):
-    """One volume of a pod that is a claim. `name` may be "" if the pod is wrong."""
+    """A volume of a pod that is a claim. `name` may be "" in a wrong pod."""
 
     key: str
     """`namespace/name` of the claim."""
@@ -349,12 +316,12 @@ class ClaimUse(NamedTuple):
 
 
 def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
-    """In the order of the volumes; a claim that two volumes name comes twice."""
+    """Return the claims in the order of the volumes, with duplicates."""
     return tuple(use for volume in pod.spec.volumes if (use := _use(pod, volume)) is not None)
 
 
 def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str:
-    """Why this claim is not the pod's own ephemeral one; "" if it is: its controller is the pod of this very uid."""
+    """Return why this claim is not the pod's ephemeral one; "" if the pod's uid is its controller."""
     is_own = claim.metadata.namespace == pod.metadata.namespace and any(
         owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
     )

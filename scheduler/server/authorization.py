@@ -1,8 +1,8 @@
-"""Who is let in: which paths are for everybody, who is calling, and whether the API server permits it.
+"""Decide which caller may read a page: public paths, authentication, and the API server's authorization.
 
-Upstream's order and words (docs/spec/core.md §7.3): a client certificate names the caller, else a bearer token does, else
-nobody (`system:anonymous`, who may be permitted things too). What cannot be told about a token is a 401, what cannot be
-told about a permission a 500. Knows no paths by name, and nothing of HTTP but its codes.
+Order and texts are upstream's (docs/spec/core.md §7.3): a client certificate names the caller, otherwise a bearer
+token, otherwise `system:anonymous`, which may have permissions too. A token that cannot be checked is a 401, a
+permission that cannot be checked a 500. Knows no paths by name, and of HTTP only the codes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
-NOBODY: Final = User("")
-"""Whom a certificate names that has expired."""
+EXPIRED: Final = User("")
+"""The user of an expired certificate."""
 ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 _HARMLESS: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
@@ -34,18 +34,18 @@ _UID_OID: Final = "1.3.6.1.4.1.57683.2"
 
 
 class Authorizer(Protocol):
-    """`kube.reviews.Reviews`, as far as the gate knows it."""
+    """The part of `kube.authz.Reviews` that the gate uses."""
 
     async def user_of(self, token: str) -> User | None:
-        """Whose token it is; None if nobody's. Raises `ApiError`."""
+        """Return the user of the token; None if it is unknown. Raises `ApiError`."""
 
     async def may(self, user: User, *, verb: str, path: str) -> Permission:
-        """Raises `ApiError`."""
+        """Return the permission. Raises `ApiError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAttributes:
-    """What a request shows of itself. `certificate` is whom a verified client certificate names, or NOBODY."""
+    """Attributes of a request. `certificate` is the user of a verified client certificate, or EXPIRED."""
 
     verb: str
     path: str
@@ -55,7 +55,7 @@ class RequestAttributes:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer for somebody who is not let in."""
+    """The answer to a refused request."""
 
     status: int
     text: str
@@ -63,7 +63,7 @@ class Refusal:
 
 
 class RequestGate:
-    """One for all requests; remembers nobody."""
+    """Authentication and authorization of all requests. It stores no user."""
 
     def __init__(self, reviews: Authorizer, always_allow_paths: Iterable[str]) -> None:
         self._reviews = reviews
@@ -73,7 +73,7 @@ class RequestGate:
         self._complaint = ""
 
     async def refuses(self, asked: RequestAttributes) -> Refusal | None:
-        """None for whoever may come in. Nobody is asked about paths that are for everybody."""
+        """Return the refusal; None if the caller may read the page. Public paths send no review."""
         if asked.path in self._open or asked.path.startswith(self._open_below):
             return None
         user = await self._user(asked)
@@ -90,8 +90,8 @@ class RequestGate:
         return None if answer.allowed else _forbidden(user, asked, answer.reason)
 
     async def _user(self, asked: RequestAttributes) -> User | None:
-        """None if somebody claims to be who cannot be shown to be; a claim of another kind than ours is none."""
-        if asked.certificate not in (None, NOBODY):
+        """Return the user; None if the credentials are invalid. Credentials of an unknown type count as none."""
+        if asked.certificate not in (None, EXPIRED):
             return _with_group(asked.certificate)
         token = bearer_token(asked.authorization)
         if token is None:
@@ -106,7 +106,7 @@ class RequestGate:
         return None if user is None else _with_group(user)
 
     def _complain(self, error: ApiError) -> None:
-        """Once per text: anybody can make us ask as often as he likes."""
+        """Log once per text, because any client can cause reviews."""
         if error.message != self._complaint:
             _log.warning(
                 "TokenReview or SubjectAccessReview failed; callers of the endpoints are refused", error=error.message
@@ -115,16 +115,16 @@ class RequestGate:
 
 
 def bearer_token(authorization: str) -> str | None:
-    """The token of an Authorization header; None if it has none, an empty one, or is of another kind."""
+    """Return the token of an Authorization header; None without a token, and for another type."""
     scheme, _, rest = authorization.strip().partition(" ")
     token = rest.partition(" ")[0]
     return token if scheme.lower() == "bearer" and token else None
 
 
 def certified(tls: ssl.SSLObject | None, wall_s: float) -> User | None:
-    """Whom the certificate of a connection names, which TLS has verified: CN → user, O → groups. None without a name.
+    """Return the user of a verified certificate: CN → user, O → groups. None without a name.
 
-    NOBODY if it has expired since: connections may last.
+    EXPIRED if it has expired: connections may last long.
     """
     shown: Mapping[str, Any] = (tls.getpeercert() if tls is not None else None) or {}
     names = [pair for part in shown.get("subject", ()) for pair in part]
@@ -132,7 +132,7 @@ def certified(tls: ssl.SSLObject | None, wall_s: float) -> User | None:
     if tls is None or not common or not common[-1]:
         return None
     if ssl.cert_time_to_seconds(shown["notAfter"]) < wall_s:
-        return NOBODY
+        return EXPIRED
     uids = [value for key, value in names if key == _UID_OID]
     if len(uids) > 1 or "" in uids:
         return None
@@ -161,7 +161,7 @@ def _quoted(text: str) -> str:
 
 
 def _status(code: int, reason: str, message: str, **more: object) -> Refusal:
-    """A metav1.Status."""
+    """Return a metav1.Status."""
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     body = head | {"message": message, "reason": reason} | more | {"code": int(code)}
     return Refusal(int(code), json.dumps(body, indent=2) + "\n")

@@ -1,11 +1,8 @@
-"""/debug/cache: nodes with what is on them, and of volumes and devices what the watch alone does not show.
+"""Build /debug/cache: nodes with their pods, and the state of volumes and devices that the watch does not show.
 
-JSON in pieces: a page about five thousand nodes must not hold the event loop up until it is complete.
-
-A page is a mapping of sections, each made when its turn comes; a section that is an iterator is written row by row, one
-that is `DumpSections` part by part. What is shown may change between two pieces: each row is of one moment, the page is not.
-
-What /debug/cache shows: nodes with what is on them, and of volumes and devices what the watch alone does not bring.
+The page is written as JSON in pieces, because five thousand nodes must not block the event loop. A page is a mapping
+of sections. Each section is built when it is written: an iterator row by row, `DumpSections` part by part. Rows may
+come from different moments.
 
 Upstream: pkg/scheduler/backend/cache/debugger/dumper.go CacheDumper
 """
@@ -32,23 +29,23 @@ Page: TypeAlias = Mapping[str, Callable[[], object]]
 
 
 class DumpSections(dict[str, Callable[[], object]]):
-    """A section that is made of sections."""
+    """A section that consists of sections."""
 
 
 PAUSE: Final = object()
-"""Instead of a row: none was found for a while, and others want their turn."""
+"""A pause in place of a row, so that the event loop can run."""
 
 ROWS: Final = 25
-"""In one piece: 2 ms of the loop for nodes with twenty pods each."""
+"""Rows in one piece: 2 ms of the event loop for nodes with twenty pods each."""
 
 
 def indented(value: object) -> bytes:
-    """One value. What JSON cannot hold is printed as its text."""
+    """Return one value as indented JSON. A value that JSON lacks becomes its text."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
 
 
 def pieces(page: Page) -> Iterator[bytes]:
-    """The same bytes as `indented` would give of it all, and a line's end. A piece may be empty."""
+    """Yield the bytes of `indented(page)` and a line end, in pieces. A piece may be empty."""
     yield from _members(page, b"")
     yield b"\n"
 
@@ -79,7 +76,7 @@ def _rows(rows: Iterator[object], margin: bytes) -> Iterator[bytes]:
 
 
 def _batches(rows: Iterator[object]) -> Iterator[list[object]]:
-    """What goes into one piece each; after a pause that may be nothing."""
+    """Yield the rows of one piece each; after a pause there may be none."""
     some: list[object] = []
     for row in rows:
         if row is not PAUSE:
@@ -92,18 +89,18 @@ def _batches(rows: Iterator[object]) -> Iterator[list[object]]:
 
 
 def _deeper(text: bytes, margin: bytes) -> bytes:
-    """All lines but the first; within texts there are no line ends."""
+    """Indent all lines but the first; texts contain no line ends."""
     return text.replace(b"\n", b"\n" + margin)
 
 
 _LOOKED_AT: Final = 1000
-"""In one go, where few of many are shown: a millisecond or two of the loop."""
+"""Objects per piece where few of many are shown: a millisecond or two of the event loop."""
 
 T = TypeVar("T")
 
 
 def cache_page(cluster: Cluster) -> Page:
-    """Plain values, section by section; nodes one by one, those that are known when their turn comes."""
+    """Return the sections with plain values. Nodes that are deleted while the page is written are omitted."""
     return {
         "sizes": cluster.sizes,
         "healed": lambda: cluster.healed,
@@ -116,7 +113,7 @@ def cache_page(cluster: Cluster) -> Page:
 
 
 def _unread_pods(cluster: Cluster) -> Iterator[object]:
-    """Bound pods that cannot be read, or not in full."""
+    """Yield bound pods that cannot be read, or only in part."""
     for broken in cluster.broken():
         yield {"pod": broken.key, "node": broken.node_name, "why": broken.why}
     for info in _in_turns(tuple(cluster.pods())):
@@ -129,7 +126,7 @@ def _unread_pods(cluster: Cluster) -> Iterator[object]:
 def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
     for name in sorted(nodes.known_names()):
         slot = nodes.slot(name)
-        if slot is None:  # gone since the first row was written
+        if slot is None:  # deleted since the first row was written
             continue
         yield {
             "node": name,
@@ -141,12 +138,12 @@ def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
 
 
 def _named(nodes: Nodes, slot: int) -> Iterable[str]:
-    """Resources that nodes offer, then others that pods on this one ask for."""
+    """Yield the resources that the nodes offer, then other resources that pods on this node request."""
     return dict.fromkeys((*nodes.resources(), *(name for info in nodes.pods(slot).values() for name in info.requests)))
 
 
 def _volumes(volumes: Volumes) -> dict[str, Any]:
-    """What of them is ours alone: what we are about to write, what is in flight from which pool, what nobody can read."""
+    """Return pending writes, claims in flight with their pools, and unreadable objects."""
     return {
         "assumedVolumes": sorted(key for key in volumes.volumes.assumed_keys() if volumes.volumes.is_assumed(key)),
         "assumedClaims": [
@@ -170,9 +167,9 @@ def _volumes(volumes: Volumes) -> dict[str, Any]:
 
 
 def _devices(devices: SharedDRAManager, nodes: Nodes) -> DumpSections:
-    """What has been written and not been seen yet, what is about to be, and what is wrong with what was published.
+    """Return pending and unconfirmed allocations, and mistakes in published slices.
 
-    Pools are those that nodes saw when devices were looked for last.
+    Pools are those of the last device search.
     """
     return DumpSections(
         assumedClaims=lambda: _assumed(devices.claims),
@@ -226,7 +223,7 @@ def _pools(devices: SharedDRAManager, nodes: Nodes) -> Iterator[object]:
 
 
 def _in_turns(things: Iterable[T]) -> Iterator[T | object]:
-    """All of them, with pauses."""
+    """Yield all objects, with pauses."""
     for number, thing in enumerate(things, start=1):
         yield thing
         if number % _LOOKED_AT == 0:

@@ -1,8 +1,8 @@
-"""The daemon's own HTTP pages: health, metrics, configuration and debugging (docs/spec/core.md §7.3).
+"""The daemon's HTTP pages: health, metrics, configuration and debugging (docs/spec/core.md §7.3).
 
-Everything shown comes from callables that the composition root plugs in; this module knows paths and formats only.
-Callables run on the event loop, long pages in pieces, rendering of metrics in a thread. Only GET and HEAD, no bodies,
-and no path that could be read in two ways: the gate and the router must mean the same page.
+All content comes from callables of the composition root; this module knows paths and formats. Callables run on the
+event loop, long pages in pieces, the rendering of metrics in a thread. Only GET and HEAD are served, without bodies.
+Ambiguous paths are refused, because gate and router must mean the same page.
 
 Upstream: cmd/kube-scheduler/app/server.go newEndpointsHandler
 """
@@ -26,13 +26,13 @@ from scheduler.server.listening import Connection
 
 
 class Remark(str):
-    """The answer of a check that passes, and has something to say about it all the same."""
+    """The text of a check that passes with a remark."""
 
     __slots__ = ()
 
 
 Check: TypeAlias = Callable[[], str | None]
-"""None when all is well, a `Remark` when it is well enough, else what is wrong."""
+"""None if all is well, a `Remark` if it is well enough, otherwise the problem."""
 Checks: TypeAlias = Mapping[str, Check]
 
 _HEADERS: Final = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff", "Server": "kubestow"}
@@ -40,16 +40,16 @@ _SHUTDOWN_S: Final = 1.0
 _METHODS: Final = ("GET", "HEAD")
 _PLAIN_PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
 _NEVER_S: Final = 86_400.0
-"""The listener ends connections that are idle."""
+"""The listener closes idle connections instead."""
 _LONGEST_LINE: Final = 2048
 _LONGEST_HEADER: Final = 16 * 1024
 """A bearer token with many claims is long."""
 _AT_ONCE: Final = 2
-"""Pages of a kind that take their time; others wait for their turn."""
+"""Concurrent pages of a slow kind; further requests wait."""
 
 
 class _OurFault(logging.Filter):
-    """A request that makes no sense is no news: whoever sends many of them must not fill the log."""
+    """Hide log lines about malformed requests, so that clients cannot fill the log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
@@ -62,10 +62,10 @@ _log.addFilter(_OurFault())
 
 @dataclass(slots=True)
 class EndpointSources:
-    """Where answers come from. Results are encoded as JSON; what JSON cannot hold is printed as its text.
+    """Sources of the pages. Results are encoded as JSON; a value that JSON lacks becomes its text.
 
     `sample` is called on the event loop just before `metrics` is rendered in a thread. `debug_pod` gets
-    `namespace/name`, and answers None for a pod it does not know.
+    `namespace/name`, and returns None for an unknown pod.
     """
 
     livez: Callable[[], Checks]
@@ -79,14 +79,14 @@ class EndpointSources:
     on_error: Callable[[Exception], None] = field(
         default=lambda error: _log.error("an endpoint failed", exc_info=error)
     )
-    """Called with what no page expects; the text is not for whoever asked."""
+    """Called with unexpected errors; clients do not see their text."""
 
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Endpoints:
-    """The pages, for one listener; without a gate for everybody. `start` once, then `make` a protocol per connection."""
+    """The pages of one listener; without a gate they are public. Call `start` once, then `make` per connection."""
 
     def __init__(
         self, sources: EndpointSources, gate: RequestGate | None = None, *, clock: Clock | None = None
@@ -98,7 +98,7 @@ class Endpoints:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Connections may be made from now on."""
+        """Start serving connections."""
         app = web.Application(middlewares=[self._timed, self._guarded])
         app.router.add_routes(self._routes())
         runner = web.AppRunner(
@@ -118,13 +118,13 @@ class Endpoints:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Requests under way get a second to finish. Idempotent."""
+        """Let running requests finish within a second. Idempotent."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
 
     def make(self) -> asyncio.Protocol:
-        """For one connection."""
+        """Return the protocol of one connection."""
         assert self._runner is not None
         assert self._runner.server is not None
         made: asyncio.Protocol = self._runner.server()
@@ -134,7 +134,7 @@ class Endpoints:
 
     @web.middleware
     async def _timed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """The connection knows when its request began and when the answer was handed over."""
+        """Report to the connection when its request begins, and when its answer is handed over."""
         connection = _connection(request)
         if connection is None:
             return _unheard()
@@ -165,7 +165,7 @@ class Endpoints:
         if not _PLAIN_PATH.fullmatch(path):
             return _not_found()
         if self._gate is not None:
-            refusal = await self._gate.refuses(self._asked(request, path))
+            refusal = await self._gate.refuses(self._attributes(request, path))
             if refusal is not None:
                 return _refused(refusal)
         if (connection := _connection(request)) is not None:
@@ -180,7 +180,7 @@ class Endpoints:
             self._sources.on_error(error)
             return _last(_text("500 internal server error\n", status=500))
 
-    def _asked(self, request: web.Request, path: str) -> RequestAttributes:
+    def _attributes(self, request: web.Request, path: str) -> RequestAttributes:
         tls = request.get_extra_info("ssl_object")
         authorization = request.headers.get("Authorization", "")
         return RequestAttributes(request.method.lower(), path, authorization, certified(tls, self._clock.wall()))
@@ -208,7 +208,9 @@ class Endpoints:
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
         await self._scrapes.acquire()
         rendering = asyncio.ensure_future(self._render())
-        rendering.add_done_callback(lambda _: self._scrapes.release())  # not when whoever asked has gone: it goes on
+        rendering.add_done_callback(
+            lambda _: self._scrapes.release()
+        )  # not when the client has gone: rendering continues
         body = await asyncio.shield(rendering)
         return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -228,7 +230,7 @@ class Endpoints:
     async def _in_pieces(self, request: web.Request, page: Callable[[], Page]) -> web.StreamResponse:
         response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/json"})
         async with self._long:
-            made = page()  # before the status is sent: it may fail
+            made = page()  # before the status is sent, because it may fail
             await response.prepare(request)
             for piece in pieces(made) if request.method != "HEAD" else ():
                 if piece:
@@ -246,13 +248,13 @@ class Endpoints:
 
 
 class _Health:
-    """`/readyz` and its like: `ok`, or the list of checks when asked for (?verbose) or when one fails.
+    """`/readyz` and similar pages: `ok`, or the list of checks with ?verbose or after a failure.
 
-    Remarks fail nothing.
+    Remarks do not fail a page.
     """
 
     def __init__(self, name: str, checks: Callable[[], Checks], on_error: Callable[[Exception], None]) -> None:
-        """Which checks there are may change."""
+        """Create the page. `checks` may return other checks each time."""
         self._name = name
         self._on_error = on_error
         self._of_others = checks
@@ -282,10 +284,10 @@ class _Health:
         return _text(f"internal server error: {answer}\n", status=500) if _is_wrong(answer) else _text("ok")
 
     def _answer(self, check: Check) -> str | None:
-        """A check that raises has failed; the others are still shown."""
+        """Return the result of a check. An exception counts as a failure of this check."""
         try:
             return check()
-        except Exception as error:  # noqa: BLE001 (one check must not hide the others)
+        except Exception as error:  # noqa: BLE001 (one check must not hide the rest)
             self._on_error(error)
             return f"the check raised {type(error).__name__}"
 
@@ -301,7 +303,7 @@ def _line(name: str, answer: str | None) -> str:
 
 
 def _connection(request: web.Request) -> Connection | None:
-    """None when it has been lost."""
+    """Return the connection; None if it has been lost."""
     transport = request.transport
     if transport is None or transport.is_closing():
         return None
@@ -311,7 +313,7 @@ def _connection(request: web.Request) -> Connection | None:
 
 
 def _unheard() -> web.Response:
-    """Whoever hangs up before he has his answer is no news: this one is not sent to anybody, nor logged."""
+    """Return an answer that is neither sent nor logged, for a client that closed the connection."""
     return web.Response(status=499)
 
 
@@ -327,7 +329,7 @@ def _not_found() -> web.Response:
 
 
 def _last(response: web.Response) -> web.Response:
-    """What else comes on this connection is not read."""
+    """Close the connection after this answer."""
     response.force_close()
     return response
 

@@ -1,9 +1,8 @@
-"""Sockets, and connections that may not stay for ever: nobody who is slow, or many, costs more than a little.
+"""Sockets and connections with limits, so that slow or many clients cost little.
 
-There are at most so many connections; who comes then takes the place of the one that has been there for longest, unless
-it is being answered: so in a crowd everybody has the same time, and nobody can hold a place. A connection has a time for its handshake, for a whole request, between
-two of them, and for taking an answer. What is beyond its limits is cut off without a word. All of them together make so
-many requests a second. Knows nothing of HTTP but that requests begin, are admitted, and end.
+The number of connections is limited: a new one replaces the oldest connection without a running request. A handshake,
+a request, an idle connection and the receipt of an answer each have a time limit, after which the connection is
+closed. All connections share a rate of requests. Knows of HTTP only that requests begin, are admitted, and end.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ _log = structlog.get_logger(__name__)
 _BACKLOG: Final = 128
 _TROUBLE_S: Final = 1.0
 _PACE_S: Final = 0.005
-"""Between two connections: a flood of handshakes gets a part of the loop, not all of it."""
+"""Pause between two connections, so that a flood of handshakes gets only a part of the event loop."""
 _REQUESTS_PACE_S: Final = 0.0025
-"""Between two requests. Everybody in a full house has had his turn before as many new ones could have taken the places."""
+"""Pause between two requests. Each of the most connections gets a request before new ones could replace them all."""
 _SAVED: Final = 20
-"""Requests at once after a while without any."""
+"""Requests at once after a pause."""
 
 
 class CannotListen(OSError):
-    """The port is taken, or may not be. The message names the address."""
+    """The port cannot be bound. The message names the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """For one listener. `idle_s` is upstream's."""
+    """Limits of one listener. `idle_s` is upstream's."""
 
     connections: int = 128
     handshake_s: float = 10.0
     request_s: float = 10.0
-    """From the first byte, or from the handshake, to the last of the headers."""
+    """From the first byte, or the handshake, to the last header."""
     idle_s: float = 90.0
     answer_s: float = 60.0
-    """Until it has been taken."""
+    """Until the client has received it."""
     request_bytes: int = 64 * 1024
 
 
@@ -56,7 +55,7 @@ def bound(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         if address.is_unspecified and socket.has_dualstack_ipv6():
-            with contextlib.suppress(OSError):  # no IPv6 here, or the port is taken: the next one tells
+            with contextlib.suppress(OSError):  # no IPv6 here, or the port is used: the next bind reports it
                 return _unblocked(
                     socket.create_server(
                         ("::", port),
@@ -81,12 +80,12 @@ class _State(enum.Enum):
     READING = enum.auto()
     IDLE = enum.auto()
     ASKED = enum.auto()
-    """Whether he who asks may come in is not known yet."""
+    """The permission of the caller is not known yet."""
     ANSWERING = enum.auto()
 
 
 class Connection(asyncio.Protocol):
-    """In front of the protocol that knows HTTP; passes everything on, and counts time and bytes."""
+    """A connection in front of the HTTP protocol. It passes everything on, and counts time and bytes."""
 
     def __init__(self, inner: asyncio.Protocol, limits: ListenerLimits, listener: Listener) -> None:
         self._inner = inner
@@ -97,30 +96,30 @@ class Connection(asyncio.Protocol):
         self._state = _State.READING
         self._received = 0
         self.greeting: asyncio.Task[None] | None = None
-        """Accepting it, with its handshake."""
+        """The task that accepts it, with its handshake."""
         self.is_last = False
-        """The request that it brings now, or next, is its last one."""
+        """Whether its running or next request is its last one."""
 
     @property
     def may_be_cut(self) -> bool:
-        """We wait for the other side, or do not know it: nobody whom we owe an answer loses his place to a crowd."""
+        """Return whether it may be closed for a new connection: not while an answer is owed to an admitted request."""
         return self._state is not _State.ANSWERING
 
     async def begins(self) -> None:
-        """A request was read; returns when its turn has come."""
+        """Wait for the turn of a request that was read."""
         self._turn(_State.ASKED, self._limits.answer_s)
         await self._listener.turn()
 
     def admitted(self) -> None:
-        """Whoever asks may, and is being answered."""
+        """Record that the caller has permission, and is being answered."""
         self._turn(_State.ANSWERING, self._limits.answer_s)
 
     def ended(self) -> None:
-        """Its answer has been handed over."""
+        """Record that the answer has been handed over."""
         self._turn(_State.IDLE, self._limits.idle_s)
 
     def cut(self) -> None:
-        """Now, whatever is under way."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
         elif self.greeting is not None:
@@ -129,13 +128,13 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """After the handshake."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are, and do not say so
+        """Begin after the handshake."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are, without saying so
         self._turn(_State.READING, self._limits.request_s)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Of a request, as a rule."""
+        """Take bytes, usually of a request."""
         if self._state is _State.IDLE:
             self._turn(_State.READING, self._limits.request_s)
         self._received += len(data)
@@ -145,11 +144,11 @@ class Connection(asyncio.Protocol):
             self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The other side says no more."""
+        """Handle the end of the client's data."""
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
+        """Handle the end of the connection."""
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
@@ -157,11 +156,11 @@ class Connection(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The other side is slow to take it."""
+        """Handle a client that receives slowly."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
+        """Handle a client that has received most of the data."""
         self._inner.resume_writing()
 
     def _turn(self, state: _State, limit_s: float) -> None:
@@ -174,7 +173,7 @@ class Connection(asyncio.Protocol):
 
 
 class Listener:
-    """Accepts connections for one socket until `stop`."""
+    """Accept connections of one socket until `stop`."""
 
     def __init__(
         self,
@@ -195,18 +194,18 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port."""
         return int(self._socket.getsockname()[1])
 
     def __len__(self) -> int:
         return len(self._open)
 
     def start(self) -> None:
-        """In the running loop."""
+        """Start in the running event loop."""
         self._accepting = asyncio.ensure_future(self._accept())
 
     async def stop(self) -> None:
-        """No new connections from now on. Idempotent."""
+        """Accept no further connections. Idempotent."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
@@ -214,21 +213,21 @@ class Listener:
         self._socket.close()
 
     async def cut(self) -> None:
-        """Whoever is still there, even in the handshake."""
+        """Close all connections, also during the handshake."""
         greetings = [connection.greeting for connection in self._open if connection.greeting is not None]
         for connection in list(self._open):
             connection.cut()
         await asyncio.gather(*greetings, return_exceptions=True)
 
     def start_over(self) -> None:
-        """Whoever is connected has to connect again, when he has the answer that he waits for."""
+        """Close all connections, each after its running answer, so that clients connect again."""
         for connection in list(self._open):
             if connection.may_be_cut:
                 connection.cut()
             connection.is_last = True
 
     async def turn(self) -> None:
-        """In order of arrival; who gives up is not waited for."""
+        """Wait for the turn of a request, in order of arrival. Cancelled requests lose their turn."""
         async with self._turns:
             now_s = asyncio.get_running_loop().time()
             due_s = max(self._next_turn_s, now_s - _SAVED * _REQUESTS_PACE_S)
@@ -237,7 +236,7 @@ class Listener:
             self._next_turn_s = due_s + _REQUESTS_PACE_S
 
     def left(self, connection: Connection) -> None:
-        """It is gone."""
+        """Forget a closed connection."""
         self._open.pop(connection, None)
 
     async def _accept(self) -> None:
@@ -247,7 +246,7 @@ class Listener:
                 accepted, _ = await loop.sock_accept(self._socket)
             except ConnectionAbortedError:
                 continue
-            except OSError as error:  # no descriptor is left, as a rule
+            except OSError as error:  # usually no file descriptor is left
                 _log.warning("connections cannot be accepted", error=error.strerror or str(error))
                 await asyncio.sleep(_TROUBLE_S)
                 continue
@@ -271,7 +270,7 @@ class Listener:
         secured = {"ssl_handshake_timeout": self._limits.handshake_s, "ssl_shutdown_timeout": 1.0} if self._tls else {}
         try:
             await loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, **secured)
-        except (OSError, ssl.SSLError, TimeoutError) as error:  # said by whoever tried; we have seen stranger things
+        except (OSError, ssl.SSLError, TimeoutError) as error:  # the failing task has reported it
             _log.debug("a connection failed before its first request", error=str(error) or type(error).__name__)
             self.left(connection)
         except asyncio.CancelledError:

@@ -1,7 +1,8 @@
-"""The pages on the wire: plain HTTP for this machine, HTTPS for whoever the gate lets in; each if it was asked for.
+"""Serve the pages: plain HTTP on 127.0.0.1, HTTPS for authorized clients; each only if configured.
 
-HTTPS keeps its certificate and the authorities for client certificates as new as files and cluster have them. Serving
-begins before the API server has said a word: until the cluster's authority is known, client certificates name nobody.
+HTTPS follows changes of its certificate and of the authorities for client certificates, in files and in the cluster.
+Serving begins before the API server has answered: until the cluster's authority is known, client certificates are
+ignored.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ __all__ = ["CannotListen", "CertificateError", "LookupFailed", "Serving", "rules
 _LOOPBACK: Final = "127.0.0.1"
 _WHERE: Final = f"{CLIENT_CA_NAMESPACE}/{CLIENT_CA_NAME}"
 FILES_EVERY_S: Final = 10.0
-"""So often files are looked at for a change."""
+"""Interval in which files are checked for changes."""
 LOOKUP_EVERY_S: Final = 60.0
 
 
 class LookupFailed(RuntimeError):
-    """The cluster's client CA cannot be had, and going on without it was not wanted."""
+    """The cluster's client CA cannot be read, and the daemon is configured to need it."""
 
 
 class Serving:
-    """`start` once, then `run`; `stop` as often as you like."""
+    """All listeners. Call `start` once, then `run`; `stop` may be called repeatedly."""
 
     def __init__(
         self,
@@ -65,12 +66,12 @@ class Serving:
         self._own_transports: list[Transport] = []
         self._https: _Https | None = None
         self.port = 0
-        """Of plain HTTP; 0 when there is none."""
+        """Port of plain HTTP; 0 if it is not served."""
         self.secure_port = 0
-        """Of HTTPS; 0 when there is none."""
+        """Port of HTTPS; 0 if it is not served."""
 
     async def start(self) -> None:
-        """Listen. Raises CannotListen, CertificateError, LookupFailed, and SettingsError for a kubeconfig of its own."""
+        """Listen. Raises CannotListen, CertificateError, LookupFailed, and SettingsError for a wrong kubeconfig."""
         if self._options.port is not None:
             self.port = await self._listen(bound(_LOOPBACK, self._options.port))
         secure = self._options.secure
@@ -93,12 +94,12 @@ class Serving:
             listener.start_over()
 
     async def run(self) -> None:
-        """Keep certificate and authorities new, until cancelled. At once over if there is no HTTPS."""
+        """Follow changes of certificate and authorities until cancelled. Returns at once without HTTPS."""
         if self._https is not None:
             await self._https.run()
 
     async def stop(self) -> None:
-        """Close; requests under way get a second to finish."""
+        """Close; running requests get a second to finish."""
         for listener in self._listeners:
             await listener.stop()
         for endpoints in self._endpoints:
@@ -111,7 +112,7 @@ class Serving:
             await self._own_transports.pop().close()
 
     async def _way(self, kubeconfig: str) -> Transport:
-        """To the server that is asked: ours, unless another is named."""
+        """Return the transport for reviews: the daemon's, unless another kubeconfig is configured."""
         if not kubeconfig:
             return self._transport
         transport = HttpTransport(await load_settings(kubeconfig), clock=self._clock)
@@ -131,9 +132,9 @@ class Serving:
 
 
 class _Https:
-    """With which certificate, and whom to trust. Files are read in a thread: a volume may hang.
+    """Certificate and authorities. Files are read in a thread, because a volume may hang.
 
-    `start_over` is called when others are trusted: whom a certificate named may be nobody any more.
+    `start_over` is called when the authorities change, because the user of a connection may no longer be valid.
     """
 
     def __init__(self, secure: SecureServing, reviews: Reviews, clock: Clock, start_over: Callable[[], None]) -> None:
@@ -146,11 +147,11 @@ class _Https:
 
     @property
     def front(self) -> ssl.SSLContext:
-        """For the listener."""
+        """Return the context for the listener."""
         return self._tls.front
 
     async def begin(self) -> None:
-        """The first certificate, and whom to trust as far as that must be known."""
+        """Read the first certificate, and the authorities if the daemon needs them."""
         await self._serve()
         if self._secure.client_ca_file:
             await self._trust_file()
@@ -161,7 +162,7 @@ class _Https:
                 raise LookupFailed(f"{_WHERE}: {error.message}") from error
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow changes until cancelled."""
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._renew())
             if _looks_up(self._secure):
@@ -190,7 +191,7 @@ class _Https:
                     _log.warning("the new client CA cannot be loaded; the previous one stays in use", error=str(error))
 
     async def _look_up(self) -> None:
-        """A token is enough for most who ask: without it there is less, not nothing."""
+        """Read the cluster's client CA. Without it clients can still use tokens."""
         said = LogOnce()
         while True:
             try:
@@ -204,7 +205,7 @@ class _Https:
             await self._clock.sleep(LOOKUP_EVERY_S)
 
     def _is_logged_elsewhere(self, error: Exception) -> bool:
-        """Discovery and the informers log that the API server cannot be reached, unless another server is asked here."""
+        """Return whether discovery and informers log this error: they do, unless reviews use another server."""
         is_unreachable = isinstance(error, Unavailable) and not error.status
         return is_unreachable and not self._secure.authentication_kubeconfig
 
@@ -214,13 +215,13 @@ class _Https:
     async def _trust_file(self) -> bool:
         path = self._secure.client_ca_file
         text = (await asyncio.to_thread(read_file, path)).decode(errors="replace")
-        if "CERTIFICATE" not in text:  # an empty file names nobody by mistake rather than by intent
+        if "CERTIFICATE" not in text:  # an empty file is a mistake
             raise CertificateError(f"{path}: contains no certificate")
         return self._tls.trust(text)
 
 
 def rules(secure: SecureServing | None) -> tuple[RbacRule, ...]:
-    """What the endpoints need to be permitted, where they ask with our credentials."""
+    """Return the permissions that the endpoints need with the daemon's credentials."""
     if secure is None:
         return ()
     tokens, access = SERVING_RULES

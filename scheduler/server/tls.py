@@ -1,9 +1,9 @@
-"""What HTTPS is served with: our certificate, and whose client certificates count. Both may change while it is served.
+"""TLS of the HTTPS listener: the certificate, and the authorities of client certificates. Both may change.
 
-A context of Python's cannot forget an authority. So each change makes a new one, and `Tls.front`, which is what the event
-loop is given, hands every new connection to the newest. What is broken is refused, and the last good one stays.
-No tickets are given; a session of TLS 1.2 that is resumed names whom it named, so `gate` looks at the time of the
-certificate, and who trusts others now has everybody connect again.
+Python's contexts cannot forget an authority. Each change therefore creates a new context, and `Tls.front`, which the
+event loop holds, passes each connection to the newest. A broken file is refused and the last good one stays. No
+session tickets are issued. A resumed TLS 1.2 session keeps its user, so the gate checks the certificate's expiry, and
+a change of authorities closes all connections.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.
 _SELF_SIGNED_FOR: Final = dt.timedelta(days=365)
 _RENEWED_AFTER_S: Final = _SELF_SIGNED_FOR.total_seconds() * 2 / 3
 _BEFORE: Final = dt.timedelta(hours=1)
-"""The clocks of those who connect may be behind."""
+"""The clocks of clients may be late."""
 
 
 class CertificateError(ValueError):
-    """A certificate, its key or an authority cannot be used. The message names the file."""
+    """A certificate, a key or an authority cannot be used. The message names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """PEM of a certificate, with those of its signers after it, and of its private key."""
+    """PEM of a certificate with its chain, and of its private key."""
 
     certificate: bytes
     key: bytes = field(repr=False)
     source: str
-    """For messages."""
+    """Name for messages."""
 
 
 class Certificates(Protocol):
-    """Where our certificate comes from."""
+    """Source of the server's certificate."""
 
     def newest(self, wall_s: float) -> Pair:
-        """At this time. May read files. Raises CertificateError."""
+        """Return the certificate at this time. May read files. Raises CertificateError."""
 
 
 class PairOfFiles:
-    """Files that may be replaced at any time, as mounted Secrets are."""
+    """Files that may be replaced at any time, like mounted Secrets."""
 
     def __init__(self, cert_file: str, key_file: str) -> None:
         self._files = (cert_file, key_file)
 
     def newest(self, wall_s: float) -> Pair:
-        """What is in them now; that the two belong together is for whoever uses them."""
+        """Return the files' content. The caller checks that certificate and key match."""
         certificate, key = map(read_file, self._files)
         return Pair(certificate, key, " and ".join(self._files))
 
 
 class SelfSigned:
-    """Made in memory, and made anew when two thirds of its year are over."""
+    """A certificate in memory, created again after two thirds of its year."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -70,14 +70,17 @@ class SelfSigned:
         self._pair: Pair | None = None
 
     def newest(self, wall_s: float) -> Pair:
-        """The same one for months."""
+        """Return the current certificate; it is replaced after months."""
         if self._pair is None or not 0 <= wall_s - self._made_at_s < _RENEWED_AFTER_S:
             self._pair, self._made_at_s = self_signed(self._names, wall_s), wall_s
         return self._pair
 
 
 def self_signed(names: Sequence[str], wall_s: float) -> Pair:
-    """For these host names and IP addresses; the first is its common name. Takes some milliseconds."""
+    """Create a certificate for these host names and IP addresses; the first is its common name.
+
+    Takes some milliseconds.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -107,7 +110,7 @@ def self_signed(names: Sequence[str], wall_s: float) -> Pair:
 
 
 def read_file(path: str) -> bytes:
-    """Raises CertificateError."""
+    """Return the content of a file. Raises CertificateError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -115,20 +118,26 @@ def read_file(path: str) -> bytes:
 
 
 class _Front(ssl.SSLContext):
-    """Stands for whichever context is the newest when a connection is made."""
+    """Pass each connection to the newest context."""
 
     newest: ssl.SSLContext
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """As asyncio and uvloop ask for it."""
+        """Implement the call of asyncio and uvloop."""
         return self.newest.wrap_bio(*arguments, **named)
 
 
 class Tls:
-    """`front` for the server; `serve` for our certificate, `trust` for the authorities. Both on the event loop."""
+    """TLS state: `front` for the server, `serve` sets the certificate, `trust` the authorities.
+
+    Both on the event loop.
+    """
 
     def __init__(self, min_tls: str, cipher_suites: Sequence[str] = ()) -> None:
-        """`cipher_suites` are names of CIPHER_SUITES; with those of TLS 1.3 alone, TLS 1.2 is off, as in Go."""
+        """Create the state.
+
+        `cipher_suites` are names of CIPHER_SUITES; with only those of TLS 1.3, TLS 1.2 is off, as in Go.
+        """
         self._minimum = _VERSIONS[min_tls]
         self._ciphers = ":".join(filter(None, (CIPHER_SUITES[name] for name in cipher_suites)))
         if cipher_suites and not self._ciphers:
@@ -138,7 +147,10 @@ class Tls:
         self.front = _Front(ssl.PROTOCOL_TLS_SERVER)
 
     def serve(self, pair: Pair) -> bool:
-        """From now on, for new connections; False if it is the same still. Raises CertificateError: nothing changes."""
+        """Use this certificate for new connections; return False if it is unchanged.
+
+        Raises CertificateError and changes nothing.
+        """
         if pair == self._pair:
             return False
         self.front.newest = self._context(pair, self._client_ca)
@@ -146,7 +158,7 @@ class Tls:
         return True
 
     def trust(self, client_ca: str) -> bool:
-        """Let in whom these authorities name (PEM); "" for nobody. After `serve`, and otherwise as that."""
+        """Accept client certificates of these authorities (PEM); "" for none. Call after `serve`; results as there."""
         assert self._pair is not None
         if client_ca == self._client_ca:
             return False
@@ -172,7 +184,9 @@ class Tls:
             except (ssl.SSLError, ValueError) as error:
                 raise CertificateError(f"client CA: {_why(error)}") from error
             context.verify_mode = ssl.CERT_OPTIONAL
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: who is named is trusted, whoever signed them
+            context.verify_flags |= (
+                ssl.VERIFY_X509_PARTIAL_CHAIN
+            )  # as Go: a listed certificate is trusted without its issuer
         return context
 
 
@@ -182,7 +196,10 @@ def _why(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """OpenSSL reads keys from files only. In memory where there are such files, else one that only we can read."""
+    """Write bytes to a file, because OpenSSL reads keys from files only.
+
+    In memory if possible, otherwise private to this user.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("serving")
         try:

@@ -11,7 +11,7 @@ import pytest
 from scheduler.config.types import ALWAYS_ALLOWED
 from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import Permission, User
-from scheduler.server.authorization import NOBODY, Refusal, RequestAttributes, RequestGate, bearer_token, certified
+from scheduler.server.authorization import EXPIRED, Refusal, RequestAttributes, RequestGate, bearer_token, certified
 
 GONE = Unavailable("cannot connect to 127.0.0.1:1: refused <here>")
 
@@ -222,9 +222,9 @@ def test_no_tls_no_certificate() -> None:
 async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
     """Names nobody from then on: that is a 401, unless a token says more. What is for everybody stays so."""
     ann = Shown(("commonName", "ann"))
-    assert (certified(ann, NOON_S) or NOBODY).name == "ann"  # type: ignore[arg-type]
+    assert (certified(ann, NOON_S) or EXPIRED).name == "ann"  # type: ignore[arg-type]
     late = certified(ann, NOON_S + 0.5)  # type: ignore[arg-type]
-    assert late == NOBODY
+    assert late == EXPIRED
 
     gate = RequestGate(Server(known={"zoe"}, permits={"zoe"}), ALWAYS_ALLOWED)
     assert status(await gate.refuses(asked(certificate=late))) == UNAUTHORIZED
