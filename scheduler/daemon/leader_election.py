@@ -112,8 +112,9 @@ class Leadership:
     async def _hold_alone(
         self, elector: Elector, writer: ApiWriter, controller: str, on_leading: Callable[[], None]
     ) -> None:
-        """Keep the lead, and act once no other daemon is known that serves our names and began while this one stood
-        by.
+        """Keep the lead, and act once no other daemon is known that serves our names.
+
+        Such a daemon may have started while this one was a standby.
         """
         holding = asyncio.ensure_future(elector.hold())
         checking = asyncio.ensure_future(self._others.check())

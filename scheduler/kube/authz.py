@@ -1,9 +1,8 @@
-"""Who is calling our endpoints, and may they: asked of the API server (docs/spec/core.md §7.3).
+"""Authenticate and authorize clients of our endpoints with the API server (docs/spec/core.md §7.3).
 
-TokenReview and SubjectAccessReview are POSTs that store nothing: questions, so they are not among the writes. Answers
-count for some seconds; equal questions at one time are one; few are under way at once, and so many a second; each has
-its time limit, and ends when nobody waits for it any more. Tokens are not kept, only what is made of them with a key
-that nobody else has.
+TokenReview and SubjectAccessReview are POSTs that store nothing, so they are not among the writes. Answers are cached
+for some seconds. Equal concurrent reviews are sent once. Their rate and their number in flight are limited, each has
+a time limit, and a review without waiting callers is cancelled. Tokens are not stored, only their keyed hashes.
 """
 
 from __future__ import annotations
@@ -38,20 +37,22 @@ SERVING_RULES: Final[tuple[RbacRule, ...]] = (
     RbacRule("authentication.k8s.io", "tokenreviews", "create"),
     RbacRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 )
-"""Only where HTTPS is served; `system:auth-delegator` has both."""
+"""Only with HTTPS; `system:auth-delegator` has both."""
 
 CLIENT_CA_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "configmaps", "get"),)
-"""On `CLIENT_CA_NAME` in `CLIENT_CA_NAMESPACE` only, where HTTPS is served and no flag says whose client certificates
-count; the role `extension-apiserver-authentication-reader` there has it."""
+"""On `CLIENT_CA_NAME` in `CLIENT_CA_NAMESPACE` only, with HTTPS and without a flag for the client CA.
+
+The role `extension-apiserver-authentication-reader` there has it.
+"""
 
 LIMIT_S: Final = 10.0
-"""For one question, with all its tries and the wait for its turn."""
+"""For one review, with all retries and the wait for its turn."""
 _AT_ONCE: Final = 4
 _PER_S: Final = 100
 _BURST: Final = 200
-"""Of each kind; upstream allows itself twice as many. Anybody who can connect can make us ask."""
+"""Of each kind; upstream allows twice as many. Any client that can connect causes reviews."""
 _REMEMBERED: Final = 2048
-"""More than can be learnt in the time that they count for, as a rule: nobody pushes out what others need."""
+"""More than arrive within the lifetime, so that clients rarely evict each other's answers."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.5
 _PAUSE_FACTOR: Final = 1.5
@@ -61,7 +62,7 @@ _Key = tuple[Hashable, ...]
 
 
 class User(msgspec.Struct, frozen=True):
-    """As the API server, or a client certificate, names somebody."""
+    """A user as the API server or a client certificate names it."""
 
     name: str
     uid: str = ""
@@ -70,7 +71,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Permission(NamedTuple):
-    """`reason` is the authorizer's, for whoever was refused; often empty."""
+    """`reason` is the authorizer's, for the refused caller; often empty."""
 
     allowed: bool
     reason: str = ""
@@ -78,7 +79,7 @@ class Permission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How long answers count; 0: only for those who asked at the time."""
+    """How long answers are cached; 0: they are only shared by concurrent callers."""
 
     token_s: float = 10.0
     allowed_s: float = 10.0
@@ -122,16 +123,16 @@ _CONFIG_MAP: Final = msgspec.json.Decoder(_ConfigMap)
 
 
 class _Token(NamedTuple):
-    """What became of a token. `is_final`: not the kind of no that may be a yes in a moment."""
+    """Result of a token review. `is_final`: a refusal that a retry would not change."""
 
     user: User | None
     is_final: bool
 
 
 class Reviews:
-    """The API server's answers. What cannot be asked raises a type of `core.errors`; that is not remembered.
+    """Reviews by the API server. A review that fails raises a type of `core.errors` and is not cached.
 
-    `close` ends what is under way; whoever waits for it is cancelled.
+    `close` cancels running reviews and their callers.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Reviews:
         *,
         access: Transport | None = None,
     ) -> None:
-        """`access` is the way to whoever knows permissions, if that is somebody else."""
+        """Create the reviews. `access` is the transport for permissions if another server decides them."""
         self._transport = transport
         self._ways = {TOKEN_REVIEWS: transport, ACCESS_REVIEWS: access or transport}
         self._clock = clock
@@ -155,37 +156,37 @@ class Reviews:
         self._paces = {path: Throttle(clock, qps=_PER_S, burst=_BURST) for path in kinds}
 
     async def user_of(self, token: str) -> User | None:
-        """None for a token that the API server does not know, or does not take any more."""
+        """Return the user; None for an unknown or expired token."""
         digest = hmac.digest(self._key, token.encode(), "sha256")
 
-        async def ask() -> _Token:
+        async def review() -> _Token:
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-            return await self._ask(TOKEN_REVIEWS, body, _token)
+            return await self._review(TOKEN_REVIEWS, body, _token)
 
         answer = await self._tokens.get(
-            (digest,), ask, keep_s=lambda answer: self._lifetimes.token_s if answer.is_final else 0.0
+            (digest,), review, keep_s=lambda answer: self._lifetimes.token_s if answer.is_final else 0.0
         )
         return answer.user
 
     async def may(self, user: User, *, verb: str, path: str) -> Permission:
-        """Whether RBAC, or whatever the cluster has, lets the user do this with a path that is no resource."""
+        """Return whether the cluster's authorizer allows the user this verb on a non-resource path."""
 
-        async def ask() -> Permission:
+        async def review() -> Permission:
             spec: dict[str, Any] = {"user": user.name, "nonResourceAttributes": {"path": path, "verb": verb}}
             more = {"uid": user.uid, "groups": user.groups, "extra": dict(user.extra)}
             spec |= {name: value for name, value in more.items() if value}
             body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-            return await self._ask(ACCESS_REVIEWS, body, _permission)
+            return await self._review(ACCESS_REVIEWS, body, _permission)
 
         lifetimes = self._lifetimes
         return await self._permissions.get(
             (user, verb, path),
-            ask,
+            review,
             keep_s=lambda answer: lifetimes.allowed_s if answer.allowed else lifetimes.denied_s,
         )
 
     async def client_ca(self) -> str:
-        """PEM of those who sign client certificates, by the cluster's own word; "" if it names none."""
+        """Return the PEM of the cluster's client CA; "" if the cluster names none."""
         try:
             found = await _within(self._clock, self._transport.get(CLIENT_CA))
         except NotFound:
@@ -193,22 +194,22 @@ class Reviews:
         return _decoded(_CONFIG_MAP, found).data.get(_CLIENT_CA_KEY, "")
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Cancel running reviews. Idempotent."""
         await self._tokens.close()
         await self._permissions.close()
 
-    async def _ask(self, path: str, body: dict[str, Any], read: Callable[[bytes], T]) -> T:
-        """Read as part of the question: an answer that makes no sense is no answer, for everybody who waits for it."""
+    async def _review(self, path: str, body: dict[str, Any], read: Callable[[bytes], T]) -> T:
+        """Send a review and decode its answer. An unreadable answer is a failure for all callers."""
 
-        async def asking() -> T:
+        async def sent() -> T:
             async with self._rooms[path]:
                 await self._paces[path].take()
                 return read(await self._insist(path, msgspec.json.encode(body)))
 
-        return await _within(self._clock, asking())
+        return await _within(self._clock, sent())
 
     async def _insist(self, path: str, body: bytes) -> bytes:
-        """Upstream's back-off, for what may pass: a connection that broke, a server that is busy or confused."""
+        """Retry with upstream's back-off after transient failures: a broken connection, a busy server."""
         pause_s = _PAUSE_S
         for _ in range(_TRIES - 1):
             try:
@@ -216,7 +217,7 @@ class Reviews:
             except (Ambiguous, TooManyRequests):
                 pass
             except Unavailable as error:
-                if not error.status:  # nobody there: whoever asks is told at once
+                if not error.status:  # the server does not answer: callers get the error at once
                     raise
             await self._clock.sleep(pause_s)
             pause_s *= _PAUSE_FACTOR
@@ -225,37 +226,37 @@ class Reviews:
 
 @dataclass(slots=True, eq=False)
 class _Question(Generic[T]):
-    """One that is under way, and how many wait for it."""
+    """A running review and the number of its callers."""
 
-    asking: asyncio.Task[T]
+    task: asyncio.Task[T]
     waiting: int = 0
 
 
 class _Answers(Generic[T]):
-    """Questions under way, and answers while they count. The least lately used go when there are too many."""
+    """Running reviews and cached answers; the least recently used answers are evicted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: BoundedCache[_Key, tuple[T, float]] = BoundedCache(_REMEMBERED)
-        self._asked: dict[_Key, _Question[T]] = {}
+        self._running: dict[_Key, _Question[T]] = {}
 
     async def get(self, key: _Key, ask: Callable[[], Awaitable[T]], *, keep_s: Callable[[T], float]) -> T:
-        """The answer, from memory if it may be. Whoever stops waiting does not take it from the others; the last does."""
+        """Return the answer, cached if possible. The review is cancelled when its last caller stops waiting."""
         known = self._known.get(key)
         if known is not None and self._clock.now() < known[1]:
             return known[0]
-        question = self._asked.get(key)
+        question = self._running.get(key)
         if question is None:
-            question = self._asked[key] = _Question(asyncio.ensure_future(self._learn(key, ask, keep_s)))
-            question.asking.add_done_callback(_was_seen)
+            question = self._running[key] = _Question(asyncio.ensure_future(self._learn(key, ask, keep_s)))
+            question.task.add_done_callback(_was_seen)
         question.waiting += 1
         try:
-            return await asyncio.shield(question.asking)
+            return await asyncio.shield(question.task)
         finally:
             question.waiting -= 1
-            if not question.waiting and not question.asking.done():
-                self._forget(key, question.asking)
-                question.asking.cancel()
+            if not question.waiting and not question.task.done():
+                self._forget(key, question.task)
+                question.task.cancel()
 
     async def _learn(self, key: _Key, ask: Callable[[], Awaitable[T]], keep_s: Callable[[T], float]) -> T:
         try:
@@ -267,27 +268,27 @@ class _Answers(Generic[T]):
             self._known.put(key, (answer, self._clock.now() + lifetime_s))
         return answer
 
-    def _forget(self, key: _Key, asking: asyncio.Task[Any] | None) -> None:
-        """It may be another one's place by now."""
-        if key in self._asked and self._asked[key].asking is asking:
-            del self._asked[key]
+    def _forget(self, key: _Key, task: asyncio.Task[Any] | None) -> None:
+        """Remove the review unless another one has replaced it."""
+        if key in self._running and self._running[key].task is task:
+            del self._running[key]
 
     async def close(self) -> None:
-        asked = [question.asking for question in self._asked.values()]
-        for asking in asked:
-            asking.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        tasks = [question.task for question in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _was_seen(asking: asyncio.Task[Any]) -> None:
-    """All who asked may be gone; then nobody else would look at what became of it."""
-    if not asking.cancelled() and (error := asking.exception()) is not None:
+def _was_seen(task: asyncio.Task[Any]) -> None:
+    """Retrieve the result, because all callers may have gone."""
+    if not task.cancelled() and (error := task.exception()) is not None:
         _log.debug("a review failed", error=str(error))
 
 
-async def _within(clock: Clock, asking: Awaitable[T]) -> T:
-    """Its answer, or `Unavailable` once the time limit has passed."""
-    answer = asyncio.ensure_future(asking)
+async def _within(clock: Clock, task: Awaitable[T]) -> T:
+    """Return the answer; raise `Unavailable` after the time limit."""
+    answer = asyncio.ensure_future(task)
     if not await done_within(clock, answer, LIMIT_S):
         raise Unavailable(f"no answer within {LIMIT_S:.0f} s")
     return answer.result()

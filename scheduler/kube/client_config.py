@@ -1,25 +1,14 @@
-"""How the client reaches the API server and authenticates: kubeconfig, service account, credential plugins and their renewal.
+"""Connect to the API server: kubeconfig, service account, credential plugins and their renewal.
 
-How an address is reached: is it one, through which proxy, trusting whom.
+Environment and kubeconfigs are read as Go's programs read them. This is the only module that imports
+kubernetes_asyncio, which reads kubeconfigs, runs exec plugins and refreshes OIDC tokens; it is loaded only for such
+credentials. Its client is not used, because generated models cost a millisecond per request.
 
-Environment and kubeconfigs are read as Go's programs read them, because they are written for those. Knows no credentials
-and sends nothing.
+A credential plugin (`users[].user.exec`) runs in its own process group. Cancelling kills the group, so no hanging
+process remains. Both pipes are read concurrently, because a plugin that fills one of them would otherwise block.
 
-Runs the credential plugin that a kubeconfig names (`users[].user.exec`), in a process group of its own.
-
-Whoever cancels it kills the whole group, so that neither a plugin that hangs nor what it has started is left behind. Both
-pipes are read at the same time: a plugin that writes much to one of them would else wait for ever.
-
-How we are let in: by a kubeconfig, by the service account of a pod, or by an address alone.
-
-The only module that imports kubernetes_asyncio, which knows how to read kubeconfigs, run exec plugins and refresh OIDC
-tokens; it is loaded only when such credentials are wanted. Its own client is not used, because models cost a millisecond
-per request.
-
-Credentials that are renewed in the background, for all transports that use the same settings.
-
-A request never waits for a renewal that is due: it goes on with what there is, which is good for some minutes more. Only a
-request that was refused waits, for it cannot go on.
+Credentials are renewed in the background for all transports of the same settings. A request never waits for a renewal
+that is due: the existing credentials are valid for some more minutes. Only a refused request waits.
 """
 
 from __future__ import annotations
@@ -54,14 +43,20 @@ _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
 def address(text: str) -> str:
-    """Of an API server, without a slash at its end. Raises ValueError, also for a password in it: addresses are shown."""
+    """Return the address of an API server without a final slash.
+
+    Raises ValueError, also for a password in it: addresses are logged.
+    """
     if _parts(text, "the server's address").username is not None:
         raise ValueError("the server's address must not name a user")
     return text.rstrip("/")
 
 
 def proxy_for(server: str) -> str | None:
-    """By HTTPS_PROXY, HTTP_PROXY and NO_PROXY; never for this machine. Raises ValueError for what is no proxy."""
+    """Return the proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine.
+
+    Raises ValueError for an invalid proxy.
+    """
     parts = _parts(server, "the server's address")
     name = f"{parts.scheme}_proxy"
     proxy = os.environ.get(name.upper()) or os.environ.get(name)
@@ -73,16 +68,16 @@ def proxy_for(server: str) -> str | None:
 
 
 def as_proxy(text: str) -> str:
-    """With its scheme. Raises ValueError for other kinds than HTTP's, without the password that may be in it."""
+    """Return the proxy with its scheme. Raises ValueError for other schemes than HTTP's; the text omits a password."""
     proxy = text if "://" in text else f"http://{text}"
     _parts(proxy, "the proxy's address")
     return proxy
 
 
 def tls_for(ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool = True) -> ssl.SSLContext:
-    """Trusting this authority, or the machine's; with our certificate if there is one."""
+    """Return a TLS context that trusts this authority or the machine's, with a client certificate if there is one."""
     context = ssl.create_default_context(cafile=ca_file)
-    # Clusters' own authorities often lack what strict X.509 checking (on since Python 3.13) wants; Go does not ask.
+    # Authorities of clusters often fail strict X.509 checks (on since Python 3.13); Go does not check.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if cert_file:
         context.load_cert_chain(cert_file, keyfile=key_file)
@@ -93,12 +88,15 @@ def tls_for(ca_file: str | None, cert_file: str | None, key_file: str | None, ve
 
 
 def content_of(*files: str | None) -> tuple[bytes | None, ...]:
-    """What is in them now: a file that is replaced keeps its name."""
+    """Return the contents of the files: a replaced file keeps its name."""
     return tuple(pathlib.Path(file).read_bytes() if file else None for file in files)
 
 
 def current_context(paths: str) -> str | None:
-    """Of several kubeconfigs the first that names one counts, as for kubectl. Raises OSError or TypeError where one is none."""
+    """Return the context of the first of several kubeconfigs that names one, as kubectl.
+
+    Raises OSError or TypeError for an invalid file.
+    """
     files = [pathlib.Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     found = [file for file in files if file.exists()]
     if not found:
@@ -113,11 +111,11 @@ def current_context(paths: str) -> str | None:
 
 
 def impersonation(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Headers by which a kubeconfig's user acts as somebody else; none if it does not. Raises ValueError."""
+    """Yield the headers with which a kubeconfig's user impersonates another one. Raises ValueError."""
     groups, extra = user.get("as-groups") or [], user.get("as-user-extra") or {}
     if not user.get("as"):
         if groups or extra or user.get("as-uid"):
-            raise ValueError("as-uid, as-groups and as-user-extra want to know as whom: `as`")
+            raise ValueError("as-uid, as-groups and as-user-extra need `as`")
         return
     yield "Impersonate-User", str(user["as"])
     if user.get("as-uid"):
@@ -133,7 +131,7 @@ def _parts(text: str, what: str) -> SplitResult:
     parts = urlsplit(text)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(f"{what} must begin with https:// or http:// and name a host")
-    _ = parts.port, parts.hostname.encode("idna")  # each raises ValueError for what is none
+    _ = parts.port, parts.hostname.encode("idna")  # each raises ValueError for an invalid address
     if parts.query or parts.fragment:
         raise ValueError(f"{what} must end with the path")
     return parts
@@ -147,7 +145,7 @@ def _is_here(host: str) -> bool:
 
 
 def _spares(entry: str, host: str, port: int) -> bool:
-    """Whether this entry of NO_PROXY means the host: a name and what is below it, an address, a network, `*`."""
+    """Return whether this entry of NO_PROXY means the host: a domain and its subdomains, an address, a network, `*`."""
     if entry == "*":
         return True
     try:
@@ -166,11 +164,14 @@ _NEEDED: Final = ("apiVersion", "kind", "status")
 
 
 class CredentialPluginError(ValueError):
-    """It could not be run, failed, or wrote no credentials; the text names the command."""
+    """A credential plugin could not run, failed, or wrote no credentials. The text names the command."""
 
 
 async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_version: str, hint: str = "") -> Any:
-    """Return the `status` of the ExecCredential that it writes. Raises PluginError; `hint` says how to install it."""
+    """Run the plugin and return the `status` of its ExecCredential.
+
+    Raises CredentialPluginError; `hint` says how to install it.
+    """
     name = command[0]
     told = {"apiVersion": api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     try:
@@ -216,7 +217,7 @@ def _status(name: str, answer: bytes, api_version: str) -> Any:
 
 
 async def _kill(process: Process) -> None:
-    """End the group: the plugin leads it."""
+    """Kill the process group: the plugin leads it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
@@ -228,18 +229,18 @@ _log = structlog.get_logger(__name__)
 
 USER_AGENT: Final = f"kubestow/{__version__}"
 _ASKING_S: Final = 60.0
-"""For a plugin or a provider of tokens, once there is something to go on with."""
+"""Time limit of a plugin or token provider, once there are credentials."""
 
 
 class SettingsError(ValueError):
-    """No usable way to an API server; the text says which file or variable is at fault."""
+    """There is no usable way to an API server. The text names the file or variable with the mistake."""
 
 
 @dataclass(slots=True)
 class Settings:
-    """Where the API server is and how to be let in. `renew` brings the credentials up to date in place.
+    """Address and credentials of the API server. `renew` updates the credentials in place.
 
-    `renew(True)` is for credentials that were just refused: it asks even what claims to be valid still.
+    `renew(True)` follows a refusal: it renews credentials that still claim to be valid, too.
     """
 
     server: str
@@ -248,11 +249,11 @@ class Settings:
     tls_server_name: str | None = None
     proxy: str | None = None
     impersonation: tuple[tuple[str, str], ...] = ()
-    """Headers; one may stand more than once."""
+    """Headers; a name may appear several times."""
     renew: Callable[[bool], Coroutine[Any, Any, None]] | None = None
 
     def headers(self) -> CIMultiDict[str]:
-        """What every request says: who we are, as whom we come, and in which form we understand answers."""
+        """Return the headers of every request: credentials, impersonation, and the accepted format."""
         headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"})
         if self.authorization is not None:
             headers["Authorization"] = self.authorization
@@ -263,10 +264,10 @@ class Settings:
 async def load_settings(
     kubeconfig: str | None = None, master: str | None = None, *, context: str | None = None
 ) -> Settings:
-    """From a kubeconfig, from `master` alone (no credentials), from the service account, or from kubectl's default file.
+    """Load the settings from the first of these sources that is given.
 
-    In this order; `master` also replaces the address that a kubeconfig names. May run an exec plugin. Raises
-    `SettingsError`.
+    They are a kubeconfig, `master` alone (no credentials), the service account, and kubectl's default file. `master`
+    also replaces the address of a kubeconfig. May run an exec plugin. Raises `SettingsError`.
     """
     if kubeconfig is None and master is not None:
         try:
@@ -291,7 +292,7 @@ async def load_settings(
 
 
 class _Source(abc.ABC):
-    """One of kubernetes_asyncio's loaders, behind the same three steps: read, copy into settings, renew."""
+    """A loader of kubernetes_asyncio with three steps: read, copy into settings, renew."""
 
     name: str
 
@@ -302,14 +303,14 @@ class _Source(abc.ABC):
         self._configuration: Any = type.__call__(Configuration)
         self._configuration.host = ""
         self._trusted: tuple[Any, ...] | None = None
-        # A malformed kubeconfig shows as any of these: the library looks keys up in whatever YAML gave it.
+        # A malformed kubeconfig raises any of these, because the library reads keys from any YAML value.
         self.failures = (
             ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, YAMLError,
             aiohttp.ClientError,
         )  # fmt: skip
 
     async def load(self, settings: Settings, *, force: bool) -> None:
-        """Read anew and copy; the TLS context is rebuilt only if what is in its files changed or `force`."""
+        """Read again and copy. The TLS context is rebuilt only if its files changed, or with `force`."""
         await self._read(force)
         read = self._configuration
         settings.server = read.host.rstrip("/")
@@ -332,7 +333,10 @@ class _Source(abc.ABC):
             self._trusted = trusted
 
     async def renew(self, settings: Settings, *, force: bool) -> None:
-        """As `load`, but a failure keeps what there is: it may still be good, and the next renewal may work."""
+        """Load again, but keep the existing credentials after a failure.
+
+        They may be valid, and the next renewal may succeed.
+        """
         server, proxy = settings.server, settings.proxy
         try:
             async with asyncio.timeout(_ASKING_S):
@@ -342,12 +346,12 @@ class _Source(abc.ABC):
         settings.server, settings.proxy = server, proxy
 
     def _user(self) -> Mapping[str, Any]:
-        """As a kubeconfig has it."""
+        """Return the user in the form of a kubeconfig."""
         return {}
 
     @abc.abstractmethod
     async def _read(self, force: bool) -> None:
-        """Have the loader read its files, or run its plugin; `force` renews what claims to be valid."""
+        """Have the loader read its files or run its plugin. `force` renews credentials that claim to be valid."""
 
 
 class _ServiceAccount(_Source):
@@ -386,7 +390,7 @@ class _Kubeconfig(_Source):
             raise CredentialPluginError(f'user "{self._loader.current_context["context"]["user"]}": {error}') from error
 
     def _made(self) -> Any:
-        """What an issuer renews is written back where it may be: the old one may be of no use any more."""
+        """Return the loader. Renewed tokens are written back where possible, because the old ones may be invalid."""
         from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
         context = self._context or current_context(self._path)
@@ -399,12 +403,12 @@ class _Kubeconfig(_Source):
         return user.value if user is not None else {}
 
     def _runs_plugin_without_expiry(self) -> bool:
-        """Such a plugin's answer is good until it is refused, as in client-go."""
+        """Return whether a plugin gave no expiry: its credentials are used until they are refused, as in client-go."""
         return "exec" in self._user() and not hasattr(self._loader, "exec_plugin_expiry")
 
 
 class _RaisedAnyway(logging.Filter):
-    """Drops what the library logs about an error that it also raises: the caller reports it once."""
+    """Hide log lines of the library about errors that it also raises: the caller logs them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return sys.exc_info()[0] is None
@@ -414,7 +418,7 @@ _RAISED_ANYWAY: Final = _RaisedAnyway()
 
 
 class _Plugin:
-    """In place of the library's ExecProvider, which reads the pipes one after the other and leaves processes behind."""
+    """Replace the library's ExecProvider, which reads the pipes one after the other and leaves processes behind."""
 
     def __init__(self, exec_config: Any) -> None:
         config = exec_config.value
@@ -428,7 +432,10 @@ class _Plugin:
 
 
 def _trusting(requestor: Any) -> aiohttp.TCPConnector:
-    """The library's own believes any issuer whose authority is not in the kubeconfig, and fails where one is."""
+    """Return a connector with our trust.
+
+    The library's own trusts any issuer unless the kubeconfig has an authority, and then fails.
+    """
     return aiohttp.TCPConnector(ssl=tls_for(requestor._ssl_ca_cert, None, None))  # noqa: SLF001
 
 
@@ -436,7 +443,7 @@ RENEW_S: Final = 60.0
 
 
 class Renewal:
-    """At most one renewal runs at a time. Used inside one event loop."""
+    """Renew credentials, at most one renewal at a time. Used inside one event loop."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -445,15 +452,15 @@ class Renewal:
         self._running: asyncio.Task[None] | None = None
         self._is_forced = False
         self.count = 0
-        """Renewals that have ended: a transport that knows of fewer takes over what is in the settings."""
+        """Number of finished renewals. A transport with a smaller number takes over the settings."""
 
     def start_if_due(self) -> None:
-        """Begin a renewal when the last one is a minute old and none runs."""
+        """Start a renewal if the last one is a minute old and none runs."""
         if self._settings.renew is not None and self._running is None and self._clock.now() >= self._due_at:
             self._start(force=False)
 
     async def after_refusal(self) -> bool:
-        """After a 401: return whether there are other credentials to try. Many refused requests share one renewal.
+        """Renew after a 401; return whether there are other credentials to try. Concurrent callers share one renewal.
 
         Cancelling the caller does not cancel the renewal.
         """
@@ -469,7 +476,7 @@ class Renewal:
         return self._current() != before
 
     async def close(self) -> None:
-        """Cancel what runs."""
+        """Cancel a running renewal."""
         if self._running is not None:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,10 +1,8 @@
-"""Events for users (events.k8s.io/v1), sent in the background.
+"""Post Events for users (events.k8s.io/v1) in the background; no caller waits for one.
 
-Events for users (events.k8s.io/v1), sent in the background: nothing waits for one and none is worth a delay.
-
-The queue is bounded and drops its oldest. A repetition (same type, action, reason, controller, object and related
-object) is counted into a series, which is written back every few minutes; the same with another note is a new Event, so
-that users see why the verdict changed (docs/spec/core.md §7.2, §10.5). Knows nothing of scheduling.
+The queue is bounded and drops its oldest Event. A repetition (same type, action, reason, controller, object and
+related object) is counted in a series, which is written every few minutes. Another note makes a new Event, so that
+users see why the result changed (docs/spec/core.md §7.2, §10.5). Knows nothing of scheduling.
 """
 
 from __future__ import annotations
@@ -48,22 +46,20 @@ class Reference(msgspec.Struct, rename="camel"):
 
 
 class EventMetadata(msgspec.Struct):
-    """Where an Event lives: with what it is about."""
+    """Metadata of an Event; its namespace is that of its object."""
 
     name: str
     namespace: str
 
 
 class EventSeries(msgspec.Struct, rename="camel"):
-    """How often it has happened; the API accepts counts from 2 on."""
+    """How often it has happened; the API accepts counts from 2."""
 
     count: int
     last_observed_time: str
 
 
 class Event(msgspec.Struct, rename="camel"):
-    """One Event."""
-
     metadata: EventMetadata
     event_time: str
     reporting_controller: str
@@ -80,7 +76,7 @@ class Event(msgspec.Struct, rename="camel"):
 
 
 def reference(about: Pod | PersistentVolumeClaim) -> Reference:
-    """What an Event says of its object; keeps nothing else of it alive."""
+    """Return the part of the object that an Event needs, so that the object itself can be freed."""
     seen = about.metadata
     kind = "Pod" if isinstance(about, Pod) else "PersistentVolumeClaim"
     return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version, kind)
@@ -90,9 +86,9 @@ _log = structlog.get_logger(__name__)
 
 _NAME_LENGTH: Final = 253
 REFRESH_S: Final = 300.0
-"""A series is written at most this often."""
+"""Shortest time between two writes of a series."""
 IDLE_S: Final = 360.0
-"""A series that has been quiet for so long is closed; what comes later is a new Event."""
+"""A series without repetition for this time is closed; the next occurrence is a new Event."""
 _TIDY_S: Final = 30.0
 _SERIES: Final = 10_000
 _RETRIES_S: Final = (0.5, 2.0, 8.0)
@@ -109,11 +105,11 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """One Event and how often it happened. `is_queued` while it waits to be created or written back.
+    """One Event and its count. `is_queued` while it waits to be created or written.
 
-    While a request is in flight (`is_sending`) a write back is put off until its answer (`is_due_again`): before the
-    answer nobody knows which count the server has, and it refuses to patch a count of 1.
-    Holds references, not the objects: thousands of series must not keep thousands of deleted pods in memory.
+    While a request is in flight (`is_sending`), a write waits for its answer (`is_due_again`): until then the count
+    on the server is unknown, and the server refuses a patch with count 1. Holds references instead of objects, so
+    that thousands of series do not keep deleted pods in memory.
     """
 
     key: _Key
@@ -133,7 +129,7 @@ class _Series:
 
 
 class EventRecorder:
-    """Implements the decision rooms' `Recorder` port. `run` must be running for anything to be sent.
+    """Implement the `Recorder` port. Events are only sent while `run` runs.
 
     Upstream: staging/src/k8s.io/client-go/tools/events/event_broadcaster.go eventBroadcasterImpl
     """
@@ -174,7 +170,10 @@ class EventRecorder:
         note: str,
         related: Pod | None = None,
     ) -> None:
-        """Note what happened to a pod, or to a claim. Returns at once; some microseconds. `note` is cut to 1024 bytes."""
+        """Record an event of a pod or a claim.
+
+        Returns at once; costs some microseconds. `note` is cut to 1024 bytes.
+        """
         note = shortened(note)
         key = _Key(
             about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
@@ -194,14 +193,14 @@ class EventRecorder:
         )
 
     async def run(self) -> None:
-        """Send what is recorded, a few at a time, until cancelled."""
+        """Send recorded Events, a few at a time, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
             for _ in range(self._workers):
                 group.create_task(self._send_all())
 
     async def flush(self, timeout_s: float) -> bool:
-        """Write back every series and wait until all is sent; False if `timeout_s` was not enough."""
+        """Write every series and wait until all is sent; return False if `timeout_s` was too short."""
         for series in list(self._series.values()):
             self._write_back(series)
         await done_within(self._clock, self._idle.wait(), timeout_s)
@@ -216,7 +215,7 @@ class EventRecorder:
         self._enqueue(series)
 
     def _close(self, series: _Series) -> None:
-        """Write back what is not written yet, and let the next occurrence be a new Event."""
+        """Write the rest of the series; the next occurrence is a new Event."""
         if self._series.get(series.key) is series:
             del self._series[series.key]
         self._write_back(series)
@@ -264,7 +263,7 @@ class EventRecorder:
             self._busy += 1
             try:
                 await self._send(series)
-            except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the others)
+            except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the rest)
                 self._errors.record("event-recorder", error, "event not recorded", about=series.regarding.name)
                 self._drop(series)
             finally:
@@ -273,7 +272,7 @@ class EventRecorder:
                     self._idle.set()
 
     async def _send(self, series: _Series) -> None:
-        """Create or write back, and once more if a write back was put off meanwhile."""
+        """Create or write the series, and write it again if another write became due."""
         series.is_queued, series.is_sending, series.is_due_again = False, True, False
         try:
             is_sent = await self._is_sent(series)
@@ -283,7 +282,7 @@ class EventRecorder:
             self._write_back(series)
 
     async def _is_sent(self, series: _Series) -> bool:
-        """Create or write back, retrying while the server is away; counted as sent or failed."""
+        """Create or write the series, with retries while the server is away; count it as sent or failed."""
         for wait_s in (*_RETRIES_S, None):
             count = series.count
             try:
@@ -310,21 +309,21 @@ class EventRecorder:
                 await self._writer.patch_event_series(
                     namespace, series.name, count=count, last_observed_s=series.last_s
                 )
-            except NotFound:  # expired meanwhile: tell it again
+            except NotFound:  # it has expired: create it again
                 series.name = self._name(series.regarding, self._clock.wall())
                 series.happened_s = series.last_s
             else:
                 return
         try:
             await self._writer.create_event(namespace, self._body(series, namespace, count))
-        except Conflict:  # an earlier try arrived although its answer was lost
+        except Conflict:  # an earlier try succeeded although its answer was lost
             return
 
     def _failed(self, series: _Series, error: ApiError) -> None:
         self.stats.failed += 1
         if not series.written_count and self._series.get(series.key) is series:
             del self._series[series.key]
-        if isinstance(error, Fenced):  # of thousands, and the reason has been told
+        if isinstance(error, Fenced):  # one of thousands; the cause is logged elsewhere
             return
         _log.info(
             "event not recorded",
@@ -334,7 +333,10 @@ class EventRecorder:
         )
 
     def _name(self, about: Reference, wall_s: float) -> str:
-        """As client-go: the object's name and the time in nanoseconds, in hexadecimal. Never the same twice."""
+        """Return the name as client-go: the object's name and the time in nanoseconds, in hexadecimal.
+
+        Never the same twice.
+        """
         self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
         suffix = f".{self._stamp_ns:x}"
         return about.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix

@@ -1,6 +1,6 @@
-"""The mirrors of one run: a reflector for each kind that the server has, and what they are waited for.
+"""The informers of one run: a reflector for each kind that the server has, and the wait for their sync.
 
-Which kinds there are is told by whoever makes this; what to do with a change too.
+The caller says which kinds there are, and what a change causes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _LATE_S: Final = 60.0
 
 
 class MirrorLag(NamedTuple):
-    """Why a kind is not, or no longer, shown as it is. `matters`: nothing is decided before that is over."""
+    """Why a kind is not synced. `matters`: no pod is scheduled until it is."""
 
     why: str
     matters: bool
 
 
 class Mirrors:
-    """One per daemon."""
+    """All informers; one per daemon."""
 
     def __init__(self, kinds: Sequence[KindSpec], discovery: Discovery, clock: Clock) -> None:
-        """`kinds` are those that decisions go by; there may be others."""
+        """Create the informers. `kinds` are those that decisions need; more may be added."""
         self.kinds = tuple(kinds)
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._discovery = discovery
@@ -53,23 +53,23 @@ class Mirrors:
         self._found = asyncio.Event()
 
     def add(self, reflector: Reflector[Any]) -> None:
-        """Its kind was found on the server."""
+        """Add the reflector of a kind that the server has."""
         self.reflectors[reflector.spec.name] = reflector
         if self.reflectors.keys() >= NEEDED:
             self._found.set()
 
     def late(self, kinds: Sequence[KindSpec]) -> tuple[KindSpec, ...]:
-        """Those of them that are not mirrored, or not yet as a whole."""
+        """Return those kinds that are not synced yet."""
         known = {spec.name for spec in self.kinds}
         return tuple(spec for spec in kinds if spec.name not in known)
 
     def why_late(self, spec: KindSpec) -> str:
-        """The name, and what is wrong if that is known."""
+        """Return the name of the kind, and its problem if known."""
         lag = self.lag(spec.name) if spec.name in self.reflectors else None
         return f"{spec.name} ({lag.why})" if lag is not None else spec.name
 
     async def more(self, spec: KindSpec, reflect: Callable[[KindSpec, ServedKind], None]) -> AsyncIterator[bool]:
-        """Mirror this kind, too: True when it is shown, or the server has it not; False each minute before that."""
+        """Start the informer of another kind. Yields True when it is synced or not served, False each minute before."""
         pause_s = 1.0
         while True:
             try:
@@ -89,38 +89,38 @@ class Mirrors:
         yield True
 
     async def find(self, reflect: Callable[[KindSpec, ServedKind], None]) -> None:
-        """Mirror what could not be found, once it can be; nothing if somebody sees to that."""
+        """Discover missing kinds again and start their informers. Does nothing while another call does that."""
         await self._discovery.run(reflect)
 
     async def complete(self) -> None:
-        """Until each kind is shown that decisions go by and the server has."""
+        """Wait until each kind is synced that decisions need and the server has."""
         await self._discovery.answered.wait()
         await self._found.wait()
         for reflector in list(self.reflectors.values()):
-            if reflector.spec in self.kinds:  # pods that failed long ago are not waited for
+            if reflector.spec in self.kinds:  # the informer of failed pods need not be synced
                 await self._pictured(reflector)
 
     def pods_version(self) -> str:
-        """How far the watch of pods is."""
+        """Return the version of the watch of pods."""
         pods = self.reflectors.get(POD.name)
         return pods.version if pods is not None else ""
 
     def pods_disconnected_s(self) -> float:
-        """For how long the watch of pods has been disconnected; 0 while it is connected."""
+        """Return how long the watch of pods has been disconnected; 0 while it is connected."""
         pods = self.reflectors.get(POD.name)
         return pods.stats.down_s if pods is not None else 0.0
 
     def capacity_version(self) -> str | None:
-        """Of the capacity objects that are mirrored, `none` where there are none; None while that is not known."""
+        """Return the version of watched capacity objects; `none` if there are none, None if unknown."""
         return self._version(CAPACITY)
 
     def device_kinds(self) -> Mapping[str, int]:
-        """Those that decisions go by, and whether the server has them; none of which that is not known."""
+        """Return the kinds that device decisions need, and whether the server has them; without unknown ones."""
         versions = {spec.name: self._version(spec) for spec in (*DEVICES, TAINT_RULE) if spec in self.kinds}
         return {name: int(version != NO_VERSION) for name, version in versions.items() if version is not None}
 
     def synced(self) -> Mapping[str, int]:
-        """Kinds that decisions go by: 1 where the picture is complete and followed, else 0; none that the server has not."""
+        """Return the kinds that decisions need: 1 if synced, otherwise 0; without kinds that the server lacks."""
         answered = self._discovery.answered.is_set()
         told: dict[str, int] = {}
         for spec in self.kinds:
@@ -138,11 +138,11 @@ class Mirrors:
         return NO_VERSION if self._discovery.answered.is_set() else None
 
     def lag(self, kind: str) -> MirrorLag | None:
-        """What is wrong with the picture of one kind."""
+        """Return the problem of one kind."""
         reflector = self.reflectors.get(kind)
         if reflector is None:
             if self._discovery.answered.is_set() and kind not in NEEDED:
-                return MirrorLag(LACKING[kind], False) if kind in LACKING else None  # nothing to mirror
+                return MirrorLag(LACKING[kind], False) if kind in LACKING else None  # nothing to watch
             unknown = f"discovery has not found {kind}"
             return MirrorLag(self._discovery.last_error or unknown, True)
         stats, is_synced = reflector.stats, reflector.synced.is_set()
@@ -156,7 +156,7 @@ class Mirrors:
         return MirrorLag(wrong, True)
 
     async def _pictured(self, reflector: Reflector[Any]) -> None:
-        """Until its first picture is complete; or cannot be had, of a kind without which decisions go on."""
+        """Wait until the kind is first synced, or cannot be, if decisions can do without it."""
         name, stats = reflector.spec.name, reflector.stats
         if name in NEEDED:
             await reflector.synced.wait()

@@ -1,23 +1,19 @@
 """Leader election on one Lease, and the search for other installations with the same scheduler names.
 
-Leader election: one Lease that is taken when free or forsaken, and renewed for as long as we lead.
+Protocol and timings are upstream's (docs/spec/core.md §7.4). There are never two leaders while clocks run equally
+fast: a leader stops `renewDeadline` after it *sent* the last renewal that was answered, and a candidate waits for the
+longer `leaseDuration` after it last *saw* the record change. No clock is compared with another; the times in the
+record are for people. Deleting the lease or editing its holder breaks this: it is free at once, and the old leader
+notices at its next renewal.
 
-Upstream's protocol and timings (docs/spec/core.md §7.4). Why there are never two leaders, as long as clocks run equally
-fast: a leader stops believing in itself `renewDeadline` after it *sent* the last renewal that was answered; nobody takes
-over until `leaseDuration`, which is longer, after he last *saw* the record change. Clocks are compared with themselves
-only; the times in the record are for people. Deleting the lease, or editing its holder, breaks this: it is taken for
-free at once, and the leader that was finds out with its next renewal.
+Stricter than upstream: the deadline counts from the renewal, not from the first failure, and a leader that sees
+another holder stops at once. Knows nothing of what a leader does.
 
-Stricter than upstream: the deadline counts from the renewal instead of from the first failed one, and a leader that sees
-another holder stops there and then. Knows nothing of what leading means.
-
-Leases under which another Kubestow serves the same scheduler names: two of them would take the same pods.
-
-A leader marks its Lease with a label and with the names that it serves. Before a daemon acts it lists the marked Leases. The
-clocks of two machines are not compared: a Lease is alive if its record changes within its own duration.
-
-Tenants may write Leases in their namespaces, so a daemon in a cluster believes only those in `kube-system` and beside its own.
-Others are reported. A daemon outside, which a person has started, believes all of them.
+A leader marks its Lease with a label and with its scheduler names. Before a daemon acts, it lists the marked Leases,
+because two daemons with one scheduler name would take the same pods. A Lease is alive if its record changes within
+its duration. Tenants may write Leases in their namespaces, so a daemon in a cluster trusts only those in
+`kube-system` and in the namespace of its Lease, and reports the rest. A daemon outside of a cluster trusts all of
+them.
 """
 
 from __future__ import annotations
@@ -43,20 +39,20 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 WATCHDOG_S: Final = 20.0
-"""So long after the lease has run out a process that still takes itself for the leader is not healthy."""
+"""A process that still claims to lead this long after the lease expired is not healthy."""
 _JITTER: Final = 1.2
-"""client-go's: a candidate waits one retry period and up to this many more."""
+"""As client-go: a candidate waits for one retry period and up to this factor."""
 _RELEASED_S: Final = 1
 _RELEASE_TRIES: Final = 3
 _LEAST_WAIT_S: Final = 0.01
 _NEVER: Final = -math.inf
 _LASTING: Final = (Forbidden, Unauthorized, Invalid)
-"""What only a human changes."""
+"""Errors that need a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """leaseDuration > renewDeadline > 1.2 * retryPeriod; the configuration sees to that."""
+    """The configuration ensures leaseDuration > renewDeadline > 1.2 * retryPeriod."""
 
     lease_duration_s: float = 15.0
     renew_deadline_s: float = 10.0
@@ -64,16 +60,18 @@ class LeaseTiming:
 
     @property
     def request_s(self) -> float:
-        """As client-go: one request that hangs must not cost the lead."""
+        """As client-go: one hanging request must not cost the lead."""
         return max(1.0, self.renew_deadline_s / 2)
 
 
 class LeaseLost(Exception):
-    """This process led and does not any more. The message says why."""
+    """This process led and no longer does. The message has the reason."""
 
 
 class Elector:
-    """`acquire`, then `hold`, in one task; `is_leading` from anywhere on the loop; `resign` after that task has ended.
+    """Candidate for one Lease: `acquire`, then `hold`, in one task.
+
+    Call `is_leading` anywhere on the loop, and `resign` after that task.
 
     Upstream: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go LeaderElector
     """
@@ -83,9 +81,9 @@ class Elector:
     ) -> None:
         self.identity = identity
         self.lease: Lease | None = None
-        """As last answered to a write of ours."""
+        """The lease as the last answer to a write showed it."""
         self.refused = ""
-        """While the lease cannot be had for a reason that only a human changes: which."""
+        """The reason why the lease cannot be acquired, if it needs a person."""
         self._leases = leases
         self._clock = clock
         self._chance = chance
@@ -101,32 +99,32 @@ class Elector:
         self._log = _log.bind(lease=leases.key)
 
     def is_leading(self) -> bool:
-        """Whether we may act right now. Asks the clock, so it is right even if no timer could run."""
+        """Return whether this process leads now. It reads the clock, so it is right even if no timer could run."""
         return self._clock.now() < self._until
 
     @property
     def holder(self) -> str:
-        """Whom the record names, as last seen."""
+        """Return the holder in the record, as last seen."""
         return self._seen.holder if self._seen is not None else ""
 
     def is_overdue(self) -> bool:
-        """Upstream's watchdog: by now this process should have renewed its lease, or ended."""
+        """Return upstream's watchdog: whether this process should have renewed its lease, or ended."""
         if self._renewed_at is None or (self._is_over and not self._has_led):
             return False
         return self._clock.now() - self._renewed_at > self._timing.lease_duration_s + WATCHDOG_S
 
     async def acquire(self) -> None:
-        """Stand by until the lease is ours. Never gives up; cancelling may leave a lease that `resign` gives back."""
+        """Wait until the lease is acquired. Never gives up; cancelling may leave a lease that `resign` releases."""
         period_s = self._timing.retry_period_s
         while not await self._try():
             await self._clock.sleep(period_s * (1 + _JITTER * self._chance.random()))
 
     async def hold(self) -> None:
-        """Renew until that fails. Returns only by raising LeaseLost; from then on we never lead again."""
+        """Renew until that fails. Always raises LeaseLost; afterwards this elector never leads again."""
         assert self._renewed_at is not None
         tried_at = self._renewed_at
         while self.is_leading():
-            # From one sending to the next, unlike client-go: slow answers must not eat up the time for further tries.
+            # The interval counts from sending, unlike client-go: slow answers must not cost time for retries.
             due = min(tried_at + self._timing.retry_period_s, self._until)
             await self._clock.sleep(max(due - self._clock.now(), _LEAST_WAIT_S))
             tried_at = self._clock.now()
@@ -136,10 +134,9 @@ class Elector:
         raise self._lost(f"was not renewed within {self._timing.renew_deadline_s:g} s{why}")
 
     async def resign(self, *, gives_back: bool = True) -> None:
-        """Stop leading, and give the lease back so that the next one need not wait for it to run out. Never raises.
+        """Stop leading, and release the lease so that the next leader need not wait. Never raises.
 
-        Nothing is written if leadership was lost before, or if it is not to be given back. Takes no longer than the
-        renew deadline.
+        Nothing is written if leadership was lost before, or without `gives_back`. Takes at most the renew deadline.
         """
         was_lost, self._is_over, self._until = self._is_over, True, _NEVER
         self._has_led = False
@@ -156,7 +153,7 @@ class Elector:
     # -- one try -----------------------------------------------------------------------------------------------------
 
     async def _try(self) -> bool:
-        """Renew it, take it or create it, whichever is due; whether it is ours now. Raises LeaseLost and nothing else."""
+        """Renew, take or create the lease; return whether it is ours now. Raises only LeaseLost."""
         try:
             is_ours = await self._renew_or_take()
         except ApiError as error:
@@ -166,7 +163,7 @@ class Elector:
         return is_ours
 
     async def _renew_or_take(self) -> bool:
-        """As client-go: a leader writes over what it wrote last, and reads only if that fails."""
+        """Write as client-go: a leader overwrites its last record, and reads only if that fails."""
         end = self._until if self._has_led else math.inf
         if self._has_led and self.lease is not None:
             try:
@@ -180,11 +177,11 @@ class Elector:
         return self._may_take() and await self._put(seen, end)
 
     def _may_take(self) -> bool:
-        """Whether the record that was just seen is free, ours, or forsaken. Raises LeaseLost if it was ours."""
+        """Return whether the record is free, ours, or expired. Raises LeaseLost if it was ours."""
         assert self._seen is not None
         holder = self._seen.holder
         if self._has_led and holder != self.identity:
-            raise self._lost(f"is held by {holder}" if holder else "was given back by somebody else")
+            raise self._lost(f"is held by {holder}" if holder else "was released by another client")
         if holder in {"", self.identity}:
             return True
         lasts_s = self._seen.lease_duration_seconds or self._timing.lease_duration_s
@@ -195,7 +192,7 @@ class Elector:
         self._has_written = True
         try:
             lease = await self._within(self._leases.create_lease(self._record(wall, wall, 0)), end)
-        except NotFound as error:  # said of the namespace
+        except NotFound as error:  # the namespace was not found
             raise Invalid(f"it cannot be created: {error.message}", status=error.status) from error
         return self._won(lease, sent_at)
 
@@ -210,12 +207,15 @@ class Elector:
         return self._won(await self._within(self._leases.patch_lease(seen, record), end), sent_at)
 
     def _record(self, renewed: str, acquired: str, transitions: int) -> LeaseSpec:
-        """The duration is rounded up: for others the lease must not end before our own deadline."""
+        """Return the record.
+
+        The duration is rounded up: for other candidates the lease must not end before our deadline.
+        """
         lasts_s = math.ceil(self._timing.lease_duration_s)
         return LeaseSpec(self.identity, lasts_s, acquired, renewed, transitions)
 
     def _won(self, lease: Lease, sent_at: float) -> bool:
-        """Our write was answered. An answer that comes too late to be worth anything is none."""
+        """Take over the answer to our write, unless it came too late."""
         if self._has_led and not self.is_leading():
             raise self._lost("was renewed too late")
         until = sent_at + self._timing.renew_deadline_s
@@ -227,30 +227,30 @@ class Elector:
         return True
 
     def _observe(self, record: LeaseSpec) -> None:
-        """A record counts as new when anything in it changed; how long it has not is measured here, not read there."""
+        """Store a record. Any change makes it new; the time without changes is measured here, not read from it."""
         if record == self._seen:
             return
         if self._seen is None or record.holder != self._seen.holder:
-            self._log.info("leader seen", holder=record.holder or "nobody", is_us=record.holder == self.identity)
+            self._log.info("leader seen", holder=record.holder or "none", is_us=record.holder == self.identity)
         self._seen, self._seen_at = record, self._clock.now()
 
     # -- what can go wrong ---------------------------------------------------------------------------------------------
 
     async def _within(self, request: Coroutine[Any, Any, T], end: float) -> T:
-        """The answer, if it comes in time and before `end`; else `Ambiguous`, and the request is given up."""
+        """Return the answer before `end`; otherwise raise `Ambiguous` and abandon the request."""
         limit_s = min(self._timing.request_s, end - self._clock.now())
         if limit_s <= 0:
             request.close()
-            raise Unavailable("no time is left to ask")
+            raise Unavailable("no time is left for a request")
         asking = asyncio.ensure_future(request)
         asking.add_done_callback(_look)
         if not await done_within(self._clock, asking, limit_s):
-            self._leases.reconnect()  # its peer may be gone without a word
+            self._leases.reconnect()  # the connection may be dead
             raise Ambiguous(f"no answer within {limit_s:.1f} s")
         return asking.result()
 
     def _note(self, error: ApiError) -> None:
-        """Said once, not at every try. What may pass by itself is no refusal."""
+        """Log an error once. Transient errors are no refusal."""
         self.refused = error.message if isinstance(error, _LASTING) else ""
         if error.message == self._trouble:
             return
@@ -264,7 +264,7 @@ class Elector:
         return LeaseLost(f"lease {self._leases.key} {why}")
 
     async def _release(self, end: float) -> bool:
-        """Whether it is not ours any more; False if a renewal of ours came in between."""
+        """Release the lease; return False if a renewal of ours came in between."""
         seen = await self._within(self._leases.read_lease(), end)
         if seen is None or seen.record.holder != self.identity:
             return True
@@ -279,7 +279,7 @@ class Elector:
 
 
 def _look(asked: asyncio.Future[Any]) -> None:
-    """A request that was given up may fail later; nobody waits for that."""
+    """Retrieve the error of an abandoned request."""
     if not asked.cancelled():
         asked.exception()
 
@@ -292,7 +292,7 @@ _TRIES: Final = 3
 _USUAL_DURATION_S: Final = 15
 _LONGEST_LOOK_S: Final = 60.0
 _MANY: Final = "50"
-"""Marked Leases that are looked at: tenants may make any number."""
+"""Limit of marked Leases that are read: tenants may create any number."""
 _LONGEST_TEXT: Final = 1024
 
 
@@ -302,7 +302,7 @@ class AnotherScheduler(LeaseLost):
 
 @dataclass(slots=True)
 class OtherLeases:
-    """`check` before acting."""
+    """Other installations; call `check` before acting."""
 
     transport: Transport
     clock: Clock
@@ -311,16 +311,16 @@ class OtherLeases:
     own: tuple[str, str] | None
     """Namespace and name of our Lease; None without leader election."""
     is_forced: bool = False
-    """Go on beside a live holder."""
+    """Whether to continue next to a live holder."""
     remark: str = ""
-    """For /readyz: Leases that name one of our scheduler names and are not believed."""
+    """For /readyz: Leases with one of our scheduler names that are not trusted."""
     waits_for: str = ""
-    """While it is looked at whether a Lease is renewed: that, for /readyz."""
+    """For /readyz: the Lease whose renewal is being checked."""
 
     async def check(self) -> None:
-        """Raise AnotherScheduler if one is alive. Waits, for at most a minute, only where a Lease may be alive.
+        """Raise AnotherScheduler if one is alive. Waits at most a minute, and only if a Lease may be alive.
 
-        Without the right to list Leases, or without an answer, it logs that and returns.
+        Without permission to list Leases, or without an answer, it logs that and returns.
         """
         found = await self._list() or {}
         believed = {key: lease for key, lease in found.items() if self._is_believed(key)}
@@ -335,7 +335,7 @@ class OtherLeases:
             _log.warning("another scheduler serves the same names", why=alive)
 
     async def _alive(self, leases: Mapping[str, Lease]) -> str:
-        """Say which of them changes while it is looked at; "" if none does within its duration."""
+        """Return which of them is renewed within its duration; "" if none is."""
         began = self.clock.now()
         ends = {key: began + _duration_s(lease) for key, lease in leases.items()}
         self.waits_for = f"looking whether it is renewed: Lease {_shown(leases)}"
@@ -352,7 +352,10 @@ class OtherLeases:
         return ""
 
     async def _list(self) -> dict[str, Lease] | None:
-        """Marked Leases of others that are held and name one of ours, by `namespace/name`; None if they cannot be had."""
+        """Return held Leases of other daemons with one of our names, by `namespace/name`.
+
+        None if they cannot be listed.
+        """
         query = {"labelSelector": LABEL, "limit": _MANY}
         for left in reversed(range(_TRIES)):
             try:

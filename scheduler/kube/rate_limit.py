@@ -1,14 +1,9 @@
-"""The client-side limit of requests, and the priority of bindings over events.
+"""The client-side rate limit, and the priority of bindings over Events.
 
-The client-side limit of `clientConnection.qps` and `burst`: a token bucket whose first customers are bindings.
-
-Knows nothing of requests. One per daemon; every write and every Event takes a token before it is sent. Watches and
-lists are not counted: there are few of them, and a delayed relist costs more than it saves.
-
-Events give way to bindings and evictions on the wire: a burst is placed first and told about right behind.
-
-While many of those are under way only one Event is; so events still trickle, and none waits for a quiet moment that
-never comes. Knows nothing of tokens: the throttle is another thing.
+`Throttle` is a token bucket for `clientConnection.qps` and `burst` that serves bindings first. There is one per
+daemon, and every write and Event takes a token. Watches and lists are not counted: there are few, and a delayed
+relist costs more than it saves. `RequestsInFlight` lets Events give way to bindings and evictions: during a burst
+only one Event is in flight, so Events still proceed.
 """
 
 from __future__ import annotations
@@ -22,16 +17,19 @@ from scheduler.core.clock import Clock
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100
 _URGENT_IN_A_ROW: Final = 4
-"""While both kinds wait, every fifth token goes to the others: conditions must reach autoscalers even under load."""
+"""While both kinds wait, every fifth token goes to normal requests: conditions must reach autoscalers under load."""
 
 _WHOLE: Final = 1 - 1e-6
-"""A token, but for rounding: waiting for the last billionth would take a sleep too short to move any clock."""
+"""One token minus rounding: waiting for the last billionth would be a sleep too short for any clock."""
 
 _Line: TypeAlias = deque[asyncio.Future[None]]
 
 
 class Throttle:
-    """`qps` tokens a second, at most `burst` saved up. 0 means upstream's default, a negative `qps` no limit."""
+    """Grant `qps` tokens per second, with at most `burst` saved.
+
+    0 means upstream's default, a negative `qps` no limit.
+    """
 
     def __init__(self, clock: Clock, *, qps: float = 0.0, burst: int = 0) -> None:
         self._clock = clock
@@ -46,13 +44,13 @@ class Throttle:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a token."""
+        """Return how many callers wait for a token."""
         return sum(not waiter.done() for line in (self._urgent, self._others) for waiter in line)
 
     async def take(self, *, urgent: bool = False) -> None:
-        """Return when the caller may send one request. Served in order of arrival, urgent ones first.
+        """Wait for one token. Callers are served in order of arrival, urgent ones first.
 
-        Cancelling gives up the place in the line, and hands back a token that was just granted.
+        Cancelling leaves the line and returns a token that was just granted.
         """
         if self._qps < 0:
             return
@@ -72,7 +70,7 @@ class Throttle:
             raise
 
     async def _serve(self) -> None:
-        """Grant tokens as they come until nobody waits."""
+        """Grant tokens until no caller waits."""
         try:
             while True:
                 self._fill()
@@ -103,11 +101,11 @@ class Throttle:
 
 
 BUSY: Final = 8
-"""So many on the wire are a burst."""
+"""Requests in flight that count as a burst."""
 
 
 class RequestsInFlight:
-    """Counts what is on the wire. Every `enter` is followed by its `leave`."""
+    """Count requests in flight. Every `enter` needs its `leave`."""
 
     def __init__(self) -> None:
         self._urgent = 0
@@ -115,18 +113,18 @@ class RequestsInFlight:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def urgent_enters(self) -> None:
-        """What pods wait for is about to be sent: never waits."""
+        """Count an urgent request. Never waits."""
         self._urgent += 1
 
     def urgent_leaves(self) -> None:
-        """Its answer is there."""
+        """Count the answer of an urgent request."""
         self._urgent -= 1
         if self._waiting and self._urgent < BUSY:
             while self._waiting:
                 self._wake()
 
     async def event_enters(self) -> None:
-        """Wait while a burst is on and another event is under way. Cancelling gives up the place."""
+        """Wait during a burst while another Event is in flight. Cancelling leaves the line."""
         while self._urgent >= BUSY and self._events:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -134,7 +132,7 @@ class RequestsInFlight:
         self._events += 1
 
     def event_leaves(self) -> None:
-        """Its answer is there."""
+        """Count the answer of an Event."""
         self._events -= 1
         self._wake()
 

@@ -1,17 +1,12 @@
-"""Mirrors one kind: a complete first list, then every change, whatever the server does with the connection.
+"""Keep the objects of one kind: a complete first list, then every change, whatever happens to the connection.
 
-What reflectors and recorder count about themselves. Plain numbers: /metrics and /readyz read them when asked.
+The first list is shown when it is complete. During a later one, newer objects are shown at once, and missing objects
+are reported as deleted at its end. After a WatchList that was cut, the kind is listed at once and for some minutes.
+Pages are short requests, and the WatchList of a large kind may never complete.
 
-Mirrors one kind: a complete first picture, then every change, whatever the server does with the connection.
-
-The first picture is shown when it is complete. While a later one arrives, objects that are newer than ours are shown at
-once, and what vanished is reported as deleted when it is complete. A WatchList that is cut is followed by a LIST, at once
-and for some minutes: pages are short requests, and the WatchList of a large kind may never live long enough.
-
-One object is decoded at a time, one batch of changes is handed on per network chunk, without a
-task or an await per object. `run` never ends by itself and never dies of an answer.
-
-Knows nothing of scheduling, nor which kinds there are.
+Objects are decoded one by one. Each network chunk is passed on as one batch, without a task or an await per object.
+`run` never returns, and no answer ends it. Also counts for /metrics and /readyz. Knows nothing of scheduling or of
+the set of kinds.
 """
 
 from __future__ import annotations
@@ -36,12 +31,12 @@ from scheduler.kube.store import Store, Stored, age
 from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, in_stream, page_of
 
 DOWN_S: Final = 15.0
-"""A kind without a complete list and without a watch for so long is reported."""
+"""A kind without a complete list and without a watch for this time is reported."""
 
 
 @dataclass(slots=True)
 class ReflectorStats:
-    """What the mirror counts about itself; read by /metrics and /readyz. `events` by watch type, `relists` by cause."""
+    """Counters for /metrics and /readyz. `events` by watch type, `relists` by cause."""
 
     clock: Clock
     objects: int = 0
@@ -51,61 +46,61 @@ class ReflectorStats:
     decode_errors: int = 0
     last_byte_at: float = 0.0
     complete_at: float = 0.0
-    """When the mirror was last known to be complete: with a complete list, or at the end of a watch."""
+    """When the objects were last known to be complete: at a complete list, or at the end of a watch."""
     is_watching: bool = False
-    """A watch is open that follows a complete list."""
+    """Whether a watch after a complete list is open."""
     failures: int = 0
-    """Failed lists and watches since the last watch was open."""
+    """Failed lists and watches since the last open watch."""
     failures_total: int = 0
     synced: bool = False
     denied: str = ""
-    """Names kind and verb while a permission is missing or credentials are refused."""
+    """Kind and verb while a permission is missing or credentials are refused."""
     absent: bool = False
-    """The server answered that it does not serve the kind."""
+    """Whether the server answered that it does not serve the kind."""
     last_error: str = ""
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the server last sent a byte."""
+        """Return the seconds since the server last sent a byte."""
         return self.clock.now() - self.last_byte_at
 
     @property
     def down_s(self) -> float:
-        """Seconds without a complete list and without a watch; 0 while a watch is open."""
+        """Return the seconds without a complete list and without a watch; 0 while a watch is open."""
         return 0.0 if self.is_watching else self.clock.now() - self.complete_at
 
     @property
     def is_down(self) -> bool:
-        """The mirror has stood still for so long that operators are to know."""
+        """Return whether operators should know that the kind does not advance."""
         return self.down_s >= DOWN_S
 
     @property
     def why_down(self) -> str:
-        """For /readyz: how long, how often it failed, and how last."""
+        """Return text for /readyz: how long, how often it failed, and the last error."""
         why = f", last: {self.last_error}" if self.last_error else ""
         return f"no complete list and no watch for {self.down_s:.0f} s; failures: {self.failures}{why}"
 
     def completed(self, *, is_watching: bool) -> None:
-        """The list is complete, or the watch that follows it was opened."""
+        """Record a complete list, or the watch after it."""
         self.complete_at = self.clock.now()
         self.is_watching = is_watching
         if is_watching:
             self.failures = 0
 
     def watch_ended(self) -> None:
-        """From here on the mirror ages."""
+        """Record the end of the watch."""
         if self.is_watching:
             self.completed(is_watching=False)
 
     def failed(self) -> None:
-        """A list or a watch failed, or a watch was cut."""
+        """Record a failed list or watch, or a watch that was cut."""
         self.failures += 1
         self.failures_total += 1
 
 
 @dataclass(slots=True)
 class RecorderStats:
-    """Read by /metrics. `dropped`: pushed out of a full queue; `failed`: refused, or given up after retries."""
+    """Counters of Events. `dropped`: removed from a full queue; `failed`: refused, or abandoned after retries."""
 
     sent: int = 0
     failed: int = 0
@@ -118,45 +113,45 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Stored)
 
 INACTIVITY_S: Final = 80.0
-"""Bookmarks come about once a minute: a line that is silent for longer is dead."""
+"""Bookmarks come about once a minute: a longer silence means a dead connection."""
 _SILENT_S: Final = 0.9 * INACTIVITY_S
-"""A watch that failed after so long without a byte was given up for its silence; when exactly, the transport measures."""
+"""A watch that failed after this time without a byte counts as silent; the transport measures the exact time."""
 _PAGE: Final = "500"
 _TURN: Final = 200
-"""Objects of a list decoded before the event loop gets a turn: some 3 ms."""
+"""Objects of a list that are decoded before the event loop runs: about 3 ms."""
 _ABSENT_S: Final = 60.0
 _PATIENCE_S: Final = 1.0
 _INCOMPLETE_PICTURES: Final = 2
-"""WatchLists in a row that ended properly without their end mark: a server that ignores what it does not know."""
+"""WatchLists in a row without their end mark: the server ignores the request for it."""
 _LIST_S: Final = 300.0
-"""So long a kind is listed after a WatchList of it was cut."""
+"""How long a kind is listed after its WatchList was cut."""
 _SAY_EVERY_S: Final = 60.0
-"""How often the log says of a kind that it is down."""
+"""Interval of log lines about a kind that is down."""
 _STUCK: Final = 3
-"""ERRORs in a row with which the server ended streams that had brought nothing: from there it cannot go on."""
+"""ERRORs in a row on streams without any event: the version cannot be resumed."""
 _END_OF_PICTURE: Final = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The stream came to a proper end. `is_idle`: at once, and without having brought anything."""
+    """A proper end of a stream. `is_idle`: at once, and without any event."""
 
     is_idle: bool
 
 
 async def _nowhere_else() -> None:
-    """There is only one place for it."""
+    """Return None: the kind has only one place."""
 
 
-def _nobody_asks(_is_served: bool) -> None:
-    """It is all the same to them."""
+def _ignore(_is_served: bool) -> None:
+    """Ignore whether the kind is served."""
 
 
 class Reflector(Generic[T]):
-    """One kind's mirror. `on_batch` is called synchronously and must not raise.
+    """The informer of one kind. `on_batch` is called synchronously and must not raise.
 
-    Where a collection is not found, `locate` tells where the kind is by now, or None, or raises Unanswered. `on_served` is
-    called like `on_batch`: False once the server has the kind no more, True with each complete picture.
+    If a collection is not found, `locate` returns the kind's new place, or None, or raises Unanswered. `on_served` is
+    called like `on_batch`: with False once the server lacks the kind, with True at each complete list.
 
     Upstream: staging/src/k8s.io/client-go/tools/cache/reflector.go Reflector
     """
@@ -172,14 +167,14 @@ class Reflector(Generic[T]):
         clock: Clock,
         chance: random.Random,
         locate: Callable[[], Awaitable[ServedKind | None]] = _nowhere_else,
-        on_served: Callable[[bool], None] = _nobody_asks,
+        on_served: Callable[[bool], None] = _ignore,
     ) -> None:
         self.spec = spec
         self.served = served
-        """Where it is read, or was until the server had it no more (`stats.absent`)."""
+        """The place of the kind, or the last one (`stats.absent`)."""
         self.store: Store[T] = Store()
         self.synced = asyncio.Event()
-        """Set from the first complete picture on."""
+        """Set at the first complete list."""
         self.stats = ReflectorStats(clock, last_byte_at=clock.now(), complete_at=clock.now())
         self._decoder = decoder
         self._transport = transport
@@ -197,29 +192,29 @@ class Reflector(Generic[T]):
         self._errors = 0
         self._picture: dict[str, T | Broken] | None = None
         self._fresh: list[tuple[str, T | Broken]] = []
-        """Of the picture: events of the chunk that is being read."""
+        """Events of the chunk that is being read during a list."""
         self._is_open = False
         self._was_silent = False
         self._is_away = False
-        """The last failure was no answer of the server."""
+        """Whether the last failure was no answer of the server."""
         self._has_progressed = False
         self._said_down_at = -math.inf
 
     @property
     def version(self) -> str:
-        """The newest resourceVersion that the server has shown; "" without a picture, and while a fresh one is fetched."""
+        """Return the newest resourceVersion; "" without a list, and while a new one is read."""
         return self._version
 
     async def run(self) -> None:
-        """Mirror until cancelled."""
+        """Watch until cancelled."""
         while True:
             outcome = await self._follow()
             if self._falls_back(outcome):
-                continue  # the next way through begins with a LIST
+                continue  # the next round begins with a LIST
             if isinstance(outcome, ApiError):
                 self._note(outcome)
             match outcome:
-                case Ended(is_idle=False):  # server's time limit, or it just felt like it: resume where we were
+                case Ended(is_idle=False):  # a time limit of the server: resume from the last version
                     self._backoff.reset()
                 case Ended():
                     await self._backoff.next()
@@ -235,9 +230,9 @@ class Reflector(Generic[T]):
                     await self._backoff.next()
 
     def _falls_back(self, outcome: Ended | ApiError) -> bool:
-        """Return whether a WatchList was cut or refused, so that a LIST is to be tried at once.
+        """Return whether a WatchList was cut or refused, so that a LIST follows at once.
 
-        A LIST that failed leaves the choice open again: behind some proxies only one of the two works.
+        After a failed LIST both are possible again: behind some proxies only one of them works.
         """
         if self._picture is None:
             if not self._version:
@@ -258,7 +253,10 @@ class Reflector(Generic[T]):
         return True
 
     async def _look_around(self) -> None:
-        """Not found where it was: moved to another version, or gone. What is mirrored stays until there is a new picture."""
+        """Find the kind again after a 404: it moved to another version, or is gone.
+
+        The objects stay until a new list.
+        """
         try:
             served = await self._locate()
         except Unanswered as why:
@@ -280,10 +278,10 @@ class Reflector(Generic[T]):
         await self._backoff.pause(_ABSENT_S)
 
     async def _follow(self) -> Ended | ApiError:
-        """One way through: a picture if there is none, then the stream until it ends. How it ended is the value."""
+        """Run one round: a list if needed, then the stream until it ends. Return how it ended."""
         self._has_progressed = self._is_open = self._was_silent = False
         self._picture = None
-        if self._is_away and self._version and self.stats.is_down:  # long enough to have been restored from a backup
+        if self._is_away and self._version and self.stats.is_down:  # long enough for a restore from a backup
             self._start_over("outage")
         try:
             if not self._version and self._can_watch_list and self._clock.now() >= self._list_until:
@@ -297,7 +295,7 @@ class Reflector(Generic[T]):
     # -- the first picture -----------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """Page by page; consistent, because it asks for no particular version."""
+        """List page by page; consistent, because no version is requested."""
         query = {"limit": _PAGE} | self._selection()
         objects: list[T | Broken] = []
         while True:
@@ -327,8 +325,8 @@ class Reflector(Generic[T]):
         self.synced.set()
 
     def _lost_by(self, outcome: ApiError) -> str:
-        """Why only a fresh picture can bring us further; "" if the stream may be resumed. The old one stands until then."""
-        if isinstance(outcome, Gone) or _is_from_the_future(outcome):  # history compacted, or it is another
+        """Return why a new list is needed; "" if the stream may be resumed. The old objects stay until then."""
+        if isinstance(outcome, Gone) or _is_from_the_future(outcome):  # history compacted, or it is another server
             return "gone"
         if self._was_silent:
             return "silent"
@@ -359,10 +357,12 @@ class Reflector(Generic[T]):
             self.stats.completed(is_watching=True)
 
     def _close(self, opened_at: float) -> None:
-        """A stream that has lived is progress. One that was silent as long as that is possible is in doubt.
+        """Record the end of a stream.
 
-        A real server sends a watch only what is newer than the version that was asked for, bookmarks too. So an etcd
-        that was restored from a backup, and has not come as far again, looks like this.
+        A stream with events is progress; one that was silent for the whole time is doubtful.
+
+        A real server sends only events and bookmarks newer than the requested version. A restored etcd with older
+        versions therefore looks silent.
         """
         self.stats.watch_ended()
         lived_s = self._clock.now() - opened_at
@@ -393,7 +393,7 @@ class Reflector(Generic[T]):
         return {"fieldSelector": self.spec.field_selector} if self.spec.field_selector else {}
 
     def _read(self, lines: Iterable[bytes]) -> None:
-        """Apply complete lines and hand on what changed, also when an ERROR ends the stream among them."""
+        """Apply complete lines and pass on the changes, also if an ERROR ends the stream."""
         deltas: list[Delta[T]] = []
         try:
             for line in lines:
@@ -405,9 +405,9 @@ class Reflector(Generic[T]):
             self._deliver(deltas)
 
     def _show_fresh(self, deltas: list[Delta[T]]) -> None:
-        """Apply what a picture that is not complete has brought, if it is newer than ours.
+        """Apply newer objects of an incomplete list.
 
-        Claims wait for the end, when their order is known (`by_age`); so does everything before the first picture.
+        Claims wait for its end, when their order is known (`by_age`); so does everything before the first list.
         """
         fresh, self._fresh = self._fresh, []
         if not self.stats.synced or self.spec.by_age:
@@ -473,7 +473,7 @@ class Reflector(Generic[T]):
             self._replace(picture.values(), metadata.resource_version)
 
     def _progress(self, version: str) -> None:
-        """The stream has brought us further: resume from here, and the next trouble is a new one."""
+        """Record progress: resume from here, and start the back-off again."""
         if version:
             self._version = version
         self._errors = 0
@@ -492,7 +492,7 @@ class Reflector(Generic[T]):
             self._on_batch(deltas)
 
     def _decode(self, raw: msgspec.Raw) -> T | Broken | None:
-        """The object, its broken outline, or None if not even its name can be read."""
+        """Return the object, a `Broken`, or None if not even its name is readable."""
         obj = self._decoder.decode(raw, self.served.version)
         if isinstance(obj, Broken):
             if not obj.metadata.name:
@@ -522,7 +522,7 @@ class Reflector(Generic[T]):
         verb = "list" if not (self._version or self._picture is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
         if text != self.stats.last_error:
-            # A stream that is cut after it brought something, or compacted history, is everyday; anything else is news.
+            # A cut stream with events, and compacted history, are normal; everything else is logged.
             say = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
             say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
@@ -539,9 +539,9 @@ class Reflector(Generic[T]):
 
 
 def _is_from_the_future(error: ApiError) -> bool:
-    """The server has not reached our version: it was restored from a backup. Its picture counts, not our memory.
+    """Return whether the server has not reached our version: it was restored from a backup, and its list counts.
 
-    Of a picture, for which we name no version: its cache has not reached its storage.
+    For a list, which requests no version: its cache has not reached its storage.
     """
     return "Too large resource version" in error.message
 

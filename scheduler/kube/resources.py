@@ -1,15 +1,12 @@
 """The watched kinds, their API versions, and which of them the server has.
 
-Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, in the form of v1 (docs/spec/dra.md §6).
+A kind that the server lacks is absent and checked once a minute: upgrades add versions, feature gates add groups. To
+watch another kind, give its row a `typ` and name it in the plugin's `reads`; the chart's permissions follow from this
+table. Rules: docs/spec/core.md §4.1.
 
-Requests were flat, devices were inside `basic`. v1beta2 looks as v1 does, and so do classes and what became of a claim in
-every version. A rule of 1.33 or 1.34 could select devices by class or CEL, which no later version has (§4.11).
-
-What is watched: every kind with its API versions in order of preference, and which of them this server has.
-
-A kind that the server does not serve is absent, and asked for again once a minute: versions appear with upgrades,
-groups with feature gates. To watch one more kind: give its row a `typ` and name it in the plugin's `reads`; the chart's
-permissions follow from this table. Rules: docs/spec/core.md §4.1.
+Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, are converted to v1 (docs/spec/dra.md §6).
+In v1beta1 requests were flat and devices were inside `basic`; v1beta2 equals v1. A rule of 1.33 or 1.34 could select
+devices by class or CEL, which no later version has (§4.11).
 """
 
 from __future__ import annotations
@@ -124,7 +121,10 @@ class _Rule(Frozen, frozen=True):
 
 
 def _current_rule(rule: _Rule) -> DeviceTaintRule | Broken:
-    """Broken if it selects by class or CEL: without those it would taint devices that it does not select."""
+    """Return the rule in its newest form.
+
+    Broken if it selects by class or CEL, because without these it would taint other devices.
+    """
     selector = rule.spec.device_selector
     if selector is None:
         return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint))
@@ -145,7 +145,7 @@ def _current_claim(claim: _Claim) -> ResourceClaim:
 
 
 def _current_request(request: _Request) -> DeviceRequest:
-    """Whatever a request says itself is what it asks for exactly, be it valid or not."""
+    """Return the request in its newest form: its own fields become `exactly`, valid or not."""
     exactly = ExactDeviceRequest(
         device_class_name=request.device_class_name,
         selectors=request.selectors,
@@ -163,7 +163,7 @@ def _current_request(request: _Request) -> DeviceRequest:
 
 
 def _current_slice(each: _Slice) -> ResourceSlice:
-    """An empty node name and `allNodes: false` said nothing."""
+    """Return the slice in its newest form. An empty node name and `allNodes: false` meant nothing."""
     spec = each.spec
     return ResourceSlice(
         metadata=each.metadata,
@@ -190,9 +190,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """One row of the table. `typ` is None while nothing reads the kind yet; `older` are versions that look otherwise.
+    """One row of the table. `typ` is None while nothing reads the kind; `older` are versions with another form.
 
-    `by_age`: a fresh list, which the server sorts by name, is told in the order of writing, as a watch would have told it.
+    `by_age`: a new list, which the server sorts by name, is reported in the order of writing, as a watch would.
     """
 
     name: str
@@ -205,19 +205,19 @@ class KindSpec:
     by_age: bool = False
 
     def decoder(self) -> ObjectDecoder[Any]:
-        """For objects of every version that it is served in."""
+        """Return the decoder for objects of every served version."""
         assert self.typ is not None
         return ObjectDecoder(self.name, self.typ, self.older)
 
     @property
     def group(self) -> str:
-        """The API group; the core group is the empty text."""
+        """Return the API group; "" for the core group."""
         return self.group_versions[0].rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ServedKind:
-    """Where the server has a kind: the path of the collection over all namespaces, and the version."""
+    """The place of a kind: the path of the collection over all namespaces, and the version."""
 
     path: str
     version: str
@@ -237,7 +237,7 @@ WORKLOADS: Final[tuple[KindSpec, ...]] = (
     KindSpec("ReplicaSet", "replicasets", ("apps/v1",), True, ReplicaSet),
     KindSpec("StatefulSet", "statefulsets", ("apps/v1",), True, StatefulSet),
 )
-"""What default spread constraints go by (docs/spec/core.md §5.8)."""
+"""For default spread constraints (docs/spec/core.md §5.8)."""
 
 VOLUMES: Final[tuple[KindSpec, ...]] = (
     KindSpec("PersistentVolume", "persistentvolumes", ("v1",), False, PersistentVolume),
@@ -250,21 +250,21 @@ STORAGE: Final[tuple[KindSpec, ...]] = (
     KindSpec("VolumeAttachment", "volumeattachments", _STORAGE, False, VolumeAttachment),
 )
 CAPACITY: Final = KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True, CSIStorageCapacity)
-"""What room there is for new volumes (docs/spec/volumes.md §8)."""
+"""Capacity for new volumes (docs/spec/volumes.md §8)."""
 
 RESOURCE_CLAIM: Final = KindSpec(
     "ResourceClaim", "resourceclaims", _DEVICES, True, ResourceClaim, older=OLDER_CLAIMS, by_age=True
 )
-"""Of two that got one device the later one yields (docs/spec/dra.md §10.5)."""
+"""Of two claims that got one device the later one gives way (docs/spec/dra.md §10.5)."""
 RESOURCE_SLICE: Final = KindSpec("ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES)
 DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass)
 TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule, older=OLDER_RULES)
-"""Watched only where its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
+"""Watched only if its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
 DEVICES: Final = (RESOURCE_CLAIM, RESOURCE_SLICE, DEVICE_CLASS)
-"""What devices are allocated by (docs/spec/dra.md §0.4)."""
+"""The kinds that device allocation needs (docs/spec/dra.md §0.4)."""
 
 BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
-"""What preemption spares where it can (docs/spec/core.md §3.10)."""
+"""Preemption spares budgets where it can (docs/spec/core.md §3.10)."""
 
 KINDS: Final[Mapping[str, KindSpec]] = {
     spec.name: spec
@@ -295,28 +295,31 @@ WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
 """Everything that a default configuration watches."""
 
 SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("kubestow.dev/v1alpha1",), False)
-"""Ours, and of no decision: the shell looks at it, no mirror does."""
+"""Our own kind. kopf watches it; no informer does, and no decision reads it."""
 
 NEEDED: Final = frozenset({POD.name, NODE.name})
-"""Without these no pod can be placed; without any other kind only what needs it suffers."""
+"""Without these no pod can be placed; without another kind only pods that need it suffer."""
 
 SPARED: Final[Mapping[str, str]] = {BUDGET.name: "preemption goes on without budgets"}
-"""Kinds that are not waited for where they may not be read, and what suffers."""
+"""Kinds that are not waited for without permission, and the effect."""
 
 LACKING: Final[Mapping[str, str]] = {
     **SPARED,
-    CAPACITY.name: "volumes are placed without asking whether there is room",
+    CAPACITY.name: "volumes are placed without a check of the capacity",
     **dict.fromkeys((spec.name for spec in DEVICES), "pods that need devices stay pending"),
     TAINT_RULE.name: "devices are allocated as if no rule tainted them",
 }
-"""What suffers where a server does not serve a kind. What is served and may not be read is waited for, unless spared."""
+"""The effect of a kind that the server lacks. A served kind without permission is waited for, unless spared."""
 
 ANY_VERSION: Final = "auto"
 NO_VERSION: Final = "none"
 
 
 def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ...]:
-    """With capacity objects of this version alone, or (`none`) without them; `auto` leaves it to the server."""
+    """Return the kinds with capacity objects of this version alone.
+
+    With `none` there are none; `auto` lets the server choose.
+    """
     if version == ANY_VERSION:
         return tuple(kinds)
     pinned = dataclasses.replace(CAPACITY, group_versions=(f"{CAPACITY.group}/{version}",))
@@ -325,15 +328,15 @@ def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ..
 
 
 def with_taint_rules(kinds: Iterable[KindSpec], feature_gates: Container[str]) -> tuple[KindSpec, ...]:
-    """With the rules that taint devices where devices are watched and the gate is on, else without them."""
+    """Return the kinds with device taint rules if devices are watched and the gate is on, otherwise without them."""
     kinds = tuple(spec for spec in kinds if spec != TAINT_RULE)
     return (*kinds, TAINT_RULE) if TAINT_RULES in feature_gates and RESOURCE_SLICE in kinds else kinds
 
 
 def failed_pods(scheduler_name: str) -> KindSpec:
-    """The failed pods of one profile: a watch of their own, because the one of pods leaves finished ones out.
+    """Return the watch of one profile's failed pods, which the watch of pods omits.
 
-    A pod that leaves that watch is shown as it last was in it, without the reason for which it failed.
+    A pod that leaves that watch keeps its last content, without the reason of its failure.
     """
     value = re.sub(r"([\\,=])", r"\\\1", scheduler_name)
     selector = f"status.phase=Failed,spec.schedulerName={value}"
@@ -341,7 +344,7 @@ def failed_pods(scheduler_name: str) -> KindSpec:
 
 
 def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
-    """Pods and nodes always, and the kinds that plugins read, in the order of the table."""
+    """Return pods, nodes, and the kinds that plugins read, in the order of the table."""
     wanted = {*NEEDED, *names}
     return tuple(spec for spec in KINDS.values() if spec.name in wanted)
 
@@ -362,12 +365,15 @@ _RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
 
 
 class Unanswered(Exception):
-    """Some group versions could not be asked; what depends on them is neither served nor absent yet."""
+    """Some group versions did not answer; whether their kinds are served is unknown."""
 
     def __init__(
         self, failed: Mapping[str, str], served: Mapping[str, ServedKind | None], *, is_total: bool = False
     ) -> None:
-        """`is_total`: no group version answered. A cause that they share is said once, without their names."""
+        """Create the error.
+
+        `is_total`: no group version answered. A common cause is reported once, without their names.
+        """
         causes: dict[str, list[str]] = {}
         for group_version, why in failed.items():
             causes.setdefault(why, []).append(group_version)
@@ -379,10 +385,10 @@ class Unanswered(Exception):
 
 
 async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW) -> Mapping[str, ServedKind | None]:
-    """Name → where it is served, None where it is not. One request per group version, none asked twice.
+    """Return the place of each kind by name, None if it is not served. Sends one request per group version.
 
-    `Unanswered` if a group version failed otherwise than by being absent; it carries what was found out. A kind whose
-    better version did not answer is left open rather than pinned to a lesser one.
+    Raises `Unanswered` if a group version failed; the error has the known places. A kind whose preferred version did
+    not answer stays unknown.
     """
     kinds = tuple(kinds)
     wanted = sorted({group_version for spec in kinds for group_version in spec.group_versions})
@@ -406,7 +412,7 @@ async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW
 
 
 class Discovery:
-    """Finds the wanted kinds at start, and those still missing again and again."""
+    """Find the wanted kinds at start, and missing ones repeatedly."""
 
     def __init__(
         self,
@@ -417,7 +423,7 @@ class Discovery:
         again_s: float = 60.0,
         server: str = "",
     ) -> None:
-        """`server` is the URL that log lines name."""
+        """Create the discovery. `server` is the URL in log lines."""
         self._transport = transport
         self._clock = clock
         self._missing = {spec.name: spec for spec in kinds}
@@ -433,15 +439,15 @@ class Discovery:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Kinds not found so far; after `answered`, those which the server does not serve."""
+        """Return the kinds not found yet; after `answered`, those that the server lacks."""
         return tuple(self._missing)
 
     def want(self, spec: KindSpec) -> None:
-        """Look for this kind, too, which has just not been found; by a `run` that goes on, or a new one."""
+        """Look for another kind, in a running or a new `run`."""
         self._missing[spec.name] = spec
 
     async def locate(self, spec: KindSpec) -> ServedKind | None:
-        """Where a kind is by now that was found once. Raises Unanswered: nobody can tell."""
+        """Return the current place of a kind. Raises Unanswered if it is unknown."""
         try:
             found = await discover(self._transport, [spec])
         except Unanswered as why:
@@ -454,9 +460,10 @@ class Discovery:
         return served
 
     async def run(self, on_served: Callable[[KindSpec, ServedKind], None]) -> None:
-        """Call `on_served` once for each kind as it is found; returns when none is missing.
+        """Call `on_served` for each kind that is found; return when none is missing.
 
-        A server that does not answer is asked again after 1 s, doubling to 10 s. Returns at once while another call runs.
+        A server without an answer gets the next request after 1 s, doubling to 10 s. Returns at once while another call
+        runs.
         """
         if self._is_running:
             return
@@ -476,7 +483,7 @@ class Discovery:
             self._is_running = False
 
     async def _pass(self, on_served: Callable[[KindSpec, ServedKind], None]) -> bool:
-        """Ask once; whether every answer came."""
+        """Send the requests once; return whether all were answered."""
         found: Mapping[str, ServedKind | None]
         try:
             found = await discover(self._transport, self._missing.values())
@@ -504,7 +511,7 @@ class Discovery:
 
 
 async def _plurals(transport: Transport, group_version: str) -> frozenset[str] | str:
-    """What the group version serves; none if it is absent; the error's text if it did not answer."""
+    """Return the plurals of the group version; none if it is absent, the error's text without an answer."""
     root = "/apis" if "/" in group_version else "/api"
     try:
         listed = _RESOURCES.decode(await transport.get(f"{root}/{group_version}"))

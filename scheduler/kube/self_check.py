@@ -1,12 +1,9 @@
-"""What a run needs of the API server, asked at start: is it permitted, is it served.
+"""Check at start which permissions and kinds are missing.
 
-Upstream says nothing and logs a refusal for ever; here each thing that is missing is one finding, named once in the log
-and in /readyz for as long as it stands: as a failure if no pod can be bound without it. What is missing is asked again
-once a minute, so that a permission given later is noticed; what was granted is not asked again: whoever uses it says
-when it is gone.
-
-The reviews are POSTs that store nothing: questions, which every authenticated user may ask. So they are here beside
-discovery, not among the writes, and need no rule of their own. Rules: docs/spec/core.md §8.2, row 223.
+Each missing one is a finding, in the log once and in /readyz while it lasts, as a failure if no pod can be bound
+without it. Missing ones are checked again once a minute, so that a later permission is noticed. Granted ones are not
+checked again: their users report a refusal. The reviews are POSTs that store nothing and that every authenticated
+user may send, so they need no RBAC rule. Rules: docs/spec/core.md §8.2, row 223.
 """
 
 from __future__ import annotations
@@ -43,9 +40,9 @@ KINDS_SERVED: Final = "kinds-served"
 AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 8
 _NEEDED_WRITES: Final = frozenset({"pods/binding"})
-"""Without these no pod is bound at all. What else may be missing costs an event, a condition, or one kind of pod."""
+"""Without these no pod is bound. Any other missing permission costs an event, a condition, or one type of pod."""
 _READ_POD: Final = RbacRule("", "pods", "get")
-"""How a binding whose answer was lost is settled (`ApiWriter.read_pod`); a list permission does not give it."""
+"""Settles a binding whose answer was lost (`ApiWriter.read_pod`); a list permission does not include it."""
 _SUFFERS: Final[Mapping[RbacRule, str]] = {
     _READ_POD: "a Binding whose response is lost reserves its resources until the watch shows the pod",
     **dict.fromkeys(EVICTION_RULES, "preemption evicts no pods"),
@@ -59,11 +56,11 @@ _SUFFERS: Final[Mapping[RbacRule, str]] = {
 _PLACES: Final[Mapping[RbacRule, tuple[str, str]]] = dict.fromkeys(
     CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME)
 )
-"""Namespace and name of the one object that a rule is about, if it is about one."""
+"""Namespace and name of the object of a rule, if it concerns one object."""
 
 
 class LeaseName(NamedTuple):
-    """The lease that leader election is about; its rights are given in its namespace only."""
+    """The lease of leader election; its permissions are granted in its namespace only."""
 
     namespace: str
     name: str
@@ -71,25 +68,25 @@ class LeaseName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is missing. `is_needed`: without it no pod can be bound, and the daemon is not ready."""
+    """Something missing. `is_needed`: without it no pod can be bound, and the daemon is not ready."""
 
     check: str
     problem: str
     is_needed: bool
     is_unreachable: bool = False
-    """The API server could not be reached, which discovery logs."""
+    """Whether the API server could not be reached, which discovery logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """May we? In all namespaces, and with any object, unless it says which."""
+    """A permission to check, in all namespaces and for any object unless given."""
 
     rule: RbacRule
     is_needed: bool
     namespace: str = ""
     name: str = ""
     suffers: str = ""
-    """What is lost without it, where that is not plain."""
+    """The effect of a missing permission, if it is not obvious."""
 
     @property
     def missing(self) -> Finding:
@@ -135,7 +132,7 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 
 class SelfCheck:
-    """Asks until nothing is missing. Never fails: what cannot be asked is a finding too, and stops nobody."""
+    """Check until nothing is missing. Never fails: an unanswered check is a finding too."""
 
     def __init__(
         self,
@@ -157,12 +154,12 @@ class SelfCheck:
         self._denied: set[_Question] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._has_asked = False
-        """For everything: before discovery has answered, the rights to what it finds are not known."""
+        """Whether all was checked: until discovery has answered, the permissions for its kinds are unknown."""
         self._logged: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
 
     async def run(self) -> None:
-        """Returns when nothing is missing any more. What needs no discovery is asked at once: a standby may wait for it."""
+        """Return when nothing is missing. Checks without discovery run first, because a standby may wait for it."""
         while True:
             is_complete = self._discovery.answered.is_set()
             found = tuple(dict.fromkeys([*self._absent(), *await self._forbidden()]))
@@ -179,22 +176,22 @@ class SelfCheck:
             await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
 
     def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[RbacRule]) -> None:
-        """Ask for these from the next round on; if `run` has returned, it is to be run again."""
+        """Check these from the next round on; if `run` has returned, start it again."""
         self._kinds = tuple(kinds)
         self._writes = tuple(writes)
 
     def permissions(self) -> str | None:
-        """For /readyz: the permissions without which no pod can be bound."""
+        """Return text for /readyz: missing permissions without which no pod can be bound."""
         return self._wrong(PERMISSIONS)
 
     def kinds_served(self) -> str | None:
-        """For /readyz: the kinds without which no pod can be bound."""
+        """Return text for /readyz: missing kinds without which no pod can be bound."""
         if not self._discovery.answered.is_set():
             return self._discovery.last_error or "not checked yet"
         return self._wrong(KINDS_SERVED)
 
     def minor(self, check: str) -> str:
-        """What is missing and keeps nobody from being ready; "" if nothing is."""
+        """Return what is missing without an effect on readiness; "" if nothing is."""
         return "; ".join(f.problem for f in self.findings if f.check == check and not f.is_needed)
 
     def _wrong(self, check: str) -> str | None:
@@ -217,15 +214,17 @@ class SelfCheck:
         ]
 
     async def _forbidden(self) -> list[Finding]:
-        """One finding for each right that is missing, and one for each cause for which some could not be asked."""
+        """Return one finding per missing permission, and one per cause of unanswered checks."""
         questions = [question for question in self._questions() if question not in self._granted]
-        answers = await asyncio.gather(*(self._ask(question) for question in questions))
+        answers = await asyncio.gather(*(self._checked(question) for question in questions))
         return [finding for finding in answers if finding is not None]
 
     def _questions(self) -> list[_Question]:
-        """Every served kind but the spared is waited for before the first decision: without its list there is none.
+        """Return the permissions to check.
 
-        A server that has no claims for devices need not let us write any.
+        Every served kind that is not spared must be listed before the first decision.
+
+        A server without device claims needs no permission to write them.
         """
         served = [spec for spec in self._kinds if spec.name in self._discovery.served]
         return [
@@ -248,13 +247,13 @@ class SelfCheck:
         ]
 
     def _lease_questions(self) -> list[_Question]:
-        """Nobody leads without them. A right to create cannot be limited to a name, the others are."""
+        """Return the permissions for the lease. A permission to create cannot be limited to a name; the rest can."""
         if self._lease is None:
             return []
         namespace, name = self._lease
         return [_Question(rule, True, namespace, "" if rule.verb == "create" else name) for rule in LEASE_RULES]
 
-    async def _ask(self, question: _Question) -> Finding | None:
+    async def _checked(self, question: _Question) -> Finding | None:
         async with self._room:
             try:
                 review = _REVIEW.decode(await self._transport.post(REVIEWS, question.body))
@@ -270,7 +269,7 @@ class SelfCheck:
         return None
 
     def _unasked(self, question: _Question, why: str, *, is_unreachable: bool = False) -> Finding:
-        """What was denied stays so until the server says otherwise."""
+        """Return the finding for an unanswered check. A denied permission stays denied until an answer."""
         if question in self._denied:
             return question.missing
         return Finding(PERMISSIONS, f"permissions could not be checked: {why}", False, is_unreachable)

@@ -1,9 +1,8 @@
-"""The mirror of one kind: objects by key, and what changed when the mirror did.
+"""The objects of one kind by key, and the changes between two states.
 
-Identity is name *and* uid: a name that comes back with another uid is a deletion and an addition. So is an object that
-has other content at the version already held: an etcd that was restored from a backup gives versions a second time. What
-cannot be read is kept as `Broken` in the object's place, because its place matters. Single owner: the kind's reflector;
-everybody else reads.
+Identity is name *and* uid: a name with another uid is a deletion and an addition. So is an object with other content
+at the same version, because a restored etcd reuses versions. Unreadable objects are stored as `Broken`. The reflector
+of the kind is the single owner; all other code reads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from scheduler.api.meta import Key
 
 
 class StoredMetadata(Protocol):
-    """What the mirror needs of an object's `metadata`."""
+    """The part of an object's `metadata` that the store needs."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +26,7 @@ class StoredMetadata(Protocol):
 
 
 class Stored(Protocol):
-    """What the mirror needs of an object."""
+    """The part of an object that the store needs."""
 
     @property
     def metadata(self) -> StoredMetadata: ...
@@ -38,7 +37,7 @@ class Stored(Protocol):
 T = TypeVar("T", bound=Stored)
 
 _DIGITS: Final = 20
-"""Of the largest unsigned 64-bit number."""
+"""Digits of the largest unsigned 64-bit number."""
 
 
 class Store(Generic[T]):
@@ -57,11 +56,11 @@ class Store(Generic[T]):
         return iter(self._objects.values())
 
     def get(self, key: Key) -> T | Broken | None:
-        """The object, a `Broken` in its place, or None."""
+        """Return the object, a `Broken` in its place, or None."""
         return self._objects.get(key)
 
     def held(self, new: T | Broken, *, believes_version: bool = False) -> T | Broken:
-        """Return the object held in place of `new` if it is the same, else `new`.
+        """Return the stored object in place of `new` if they are the same, otherwise `new`.
 
         Content is compared, unless `believes_version`: one object at one version looks different in two API versions.
         """
@@ -71,12 +70,12 @@ class Store(Generic[T]):
         return old if believes_version or old == new else new
 
     def is_news(self, new: T | Broken) -> bool:
-        """Return whether `new` is not held, or is newer by its version. Versions of one kind grow (KEP-5504)."""
+        """Return whether `new` is not stored, or has a newer version. Versions of one kind grow (KEP-5504)."""
         old = self._objects.get(new.key)
         return old is None or age(new) > age(old)
 
     def set(self, new: T | Broken, deltas: list[Delta[T]]) -> None:
-        """Add or replace one object; what changed is appended to `deltas`. The object already held changes nothing."""
+        """Add or replace one object; append the change to `deltas`. An equal object changes nothing."""
         key = new.key
         old = self._objects.get(key)
         if old is new or (old is not None and _same_version(old, new) and old == new):
@@ -88,7 +87,7 @@ class Store(Generic[T]):
         deltas.append(Delta(old, new))
 
     def remove(self, gone: T | Broken, deltas: list[Delta[T]]) -> None:
-        """Take one object out. Not known, or its name is another object's by now: nothing."""
+        """Remove one object. An unknown object, or a name of another object, changes nothing."""
         old = self._objects.get(gone.key)
         if old is None or _is_another(old, gone):
             return
@@ -96,9 +95,9 @@ class Store(Generic[T]):
         deltas.append(Delta(old, None))
 
     def replace(self, objects: Iterable[T | Broken]) -> tuple[list[Delta[T]], int]:
-        """Make `objects` the whole content. Returns the changes and how many objects had vanished unseen.
+        """Replace the whole content. Return the changes, and how many objects had vanished unseen.
 
-        Deletions come first, so that what they free is free when the additions arrive.
+        Deletions come first, so that their capacity is free when additions arrive.
         """
         new = {obj.key: obj for obj in objects}
         deltas: list[Delta[T]] = []
@@ -122,13 +121,16 @@ def age(obj: Stored | Broken) -> int:
 
 
 def _same_version(old: Stored | Broken, new: Stored | Broken) -> bool:
-    """An unreadable version equals nothing."""
+    """Return whether the versions are equal; an unreadable version equals nothing."""
     version = new.metadata.resource_version
     return bool(version) and old.metadata.resource_version == version and old.metadata.uid == new.metadata.uid
 
 
 def _is_another(old: Stored | Broken, new: Stored | Broken) -> bool:
-    """Same name, other uid, or same version, other content. An unreadable uid is taken for the same object."""
+    """Return whether the objects differ: other uid, or other content at one version.
+
+    An unreadable uid counts as equal.
+    """
     if old.metadata.uid and new.metadata.uid and old.metadata.uid != new.metadata.uid:
         return True
     return _same_version(old, new) and old != new

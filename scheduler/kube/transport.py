@@ -1,17 +1,11 @@
-"""Bytes to and from the API server over HTTP/1.1.
+"""Bytes to and from the API server over HTTP/1.1, with credentials that are kept up to date. Knows no kind of object.
 
-TCP sockets to the API server on which a peer that has gone silently is noticed within `NOTICED_S`.
+TCP sockets notice a silent peer within `NOTICED_S`. A watch only reads, so keepalive probes find a dead peer;
+unacknowledged data is abandoned after the same time instead of the kernel's quarter of an hour. The peer's kernel
+answers both, so a proxy that keeps a connection open without its server is only noticed by `reflector.INACTIVITY_S`.
 
-A watch only reads, so only keepalive probes tell whether its peer is still there. Data that was sent and not acknowledged is
-given up after the same time instead of the kernel's quarter of an hour. Both are answered by the kernel of the peer: a proxy
-that keeps a connection open although its own server is gone is not noticed by them (`reflector.INACTIVITY_S` is).
-
-Bytes to and from the API server over HTTP/1.1, with the `credentials` that it keeps up to date. Knows no kind of object.
-
-Our way to the API server, lent to a client that we do not run: the same address, trust, proxy and credentials.
-
-A session is lent rather than described, for what we trust need not be files, and is not in the words of that client. The
-borrower may close it. Credentials are renewed by `transport` alone.
+A session with the same address, trust, proxy and credentials is lent to kopf. It is lent instead of described,
+because our trust need not be files. The borrower may close it; only `transport` renews credentials.
 """
 
 from __future__ import annotations
@@ -42,29 +36,29 @@ from scheduler.kube.wire import (
     Query,
     Transport,
     as_it_is,
+    count_nothing,
     failure,
-    nobody_counts,
 )
 
 _IDLE_S: Final = 10
 _INTERVAL_S: Final = 5
 _PROBES: Final = 2
 NOTICED_S: Final = _IDLE_S + _INTERVAL_S * _PROBES
-"""Of a quiet connection. Where `TCP_USER_TIMEOUT` is known, the kernel gives up with the first probe behind it."""
+"""On an idle connection. With `TCP_USER_TIMEOUT` the kernel gives up at the first probe after it."""
 
 _WANTED: Final = (
     ("TCP_KEEPIDLE", _IDLE_S),
-    ("TCP_KEEPALIVE", _IDLE_S),  # macOS' name of it
+    ("TCP_KEEPALIVE", _IDLE_S),  # the name on macOS
     ("TCP_KEEPINTVL", _INTERVAL_S),
     ("TCP_KEEPCNT", _PROBES),
     ("TCP_USER_TIMEOUT", 1000 * (NOTICED_S - _INTERVAL_S)),
 )
 OPTIONS: Final = tuple((getattr(socket, name), value) for name, value in _WANTED if hasattr(socket, name))
-"""Those that this platform has."""
+"""The options that this platform has."""
 
 
 def api_server_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket for what `getaddrinfo` answered; aiohttp's `socket_factory`."""
+    """Return a socket for an answer of `getaddrinfo`; aiohttp's `socket_factory`."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -77,20 +71,20 @@ __all__ = ["HttpTransport", "Transport"]
 
 
 _Types: TypeAlias = tuple[str, str]
-"""Content-Type, "" without a body, and Accept."""
+"""Content-Type ("" without a body) and Accept."""
 _CONNECT_S: Final = 10.0
 _REACH_S: Final = 30.0
-"""For all that comes before a request can be sent: a name, a connection, whatever a proxy wants."""
+"""For everything before a request can be sent: name, connection, proxy."""
 _READ_BUFFER_BYTES: Final = 128 * 1024
 _SKIPPED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 _before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sending", default=as_it_is)
-"""How the question reaches the request: aiohttp makes that, and says nothing when it has found a connection."""
+"""Passes the callback to the request, which aiohttp creates when it has a connection."""
 
 
 class _Request(aiohttp.ClientRequest):
-    """Asks when everything is there that is needed to send it."""
+    """Call the callback when everything is ready to send."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         _before_sending.get()()
@@ -98,10 +92,10 @@ class _Request(aiohttp.ClientRequest):
 
 
 class HttpTransport:
-    """`Transport` over one aiohttp session. Make it inside the running loop.
+    """`Transport` over one aiohttp session. Create it inside the running loop.
 
-    Connections are not limited here: each watch pins one, and callers bound their writes. Credentials are renewed in the
-    background once a minute, as long as there are requests, and after a 401, which is retried once.
+    The number of connections is not limited: each watch needs one, and callers limit their writes. Credentials are
+    renewed in the background once a minute while there are requests, and after a 401, which is retried once.
     """
 
     def __init__(
@@ -109,10 +103,10 @@ class HttpTransport:
         settings: Settings,
         *,
         clock: Clock | None = None,
-        on_answer: Answered = nobody_counts,
+        on_answer: Answered = count_nothing,
         renewal: Renewal | None = None,
     ) -> None:
-        """`renewal` is that of another transport with the same settings, which ends it."""
+        """Create a transport. `renewal` is that of another transport with the same settings, which closes it."""
         self._settings = settings
         self._clock = clock or SystemClock()
         self._on_answer = on_answer
@@ -129,13 +123,13 @@ class HttpTransport:
         self._session = _new_session()
 
     def apart(self) -> HttpTransport:
-        """Return a transport with connections of its own and the same credentials. It is closed with this one."""
+        """Return a transport with separate connections and the same credentials. It is closed with this one."""
         other = HttpTransport(self._settings, clock=self._clock, on_answer=self._on_answer, renewal=self._renewal)
         self._others.append(other)
         return other
 
     def reconnect(self) -> None:
-        """Close all connections: what is under way on them fails, and the next request opens a new one."""
+        """Close all connections: running requests fail, and the next one opens a new connection."""
         closing = asyncio.ensure_future(self._session.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -152,7 +146,7 @@ class HttpTransport:
     async def post(
         self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
     ) -> bytes:
-        with _asked(before_sending):
+        with _with_callback(before_sending):
             return await self._send("POST", self._url(path, query), body, content_type="application/json")
 
     async def patch(
@@ -164,7 +158,7 @@ class HttpTransport:
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        with _asked(before_sending):
+        with _with_callback(before_sending):
             return await self._send("PATCH", self._url(path, query), body, content_type=content_type)
 
     async def put(
@@ -176,11 +170,11 @@ class HttpTransport:
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        with _asked(before_sending):
+        with _with_callback(before_sending):
             return await self._send("PUT", self._url(path, query), body, content_type=content_type)
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
-        with _asked(before_sending):
+        with _with_callback(before_sending):
             return await self._send("DELETE", self._url(path, None), body, content_type="application/json")
 
     @contextlib.asynccontextmanager
@@ -261,7 +255,7 @@ class HttpTransport:
                 allow_redirects=False,
                 **self._options,
             )
-            # Read to the end, or the connection could not be used again.
+            # Read to the end, otherwise the connection could not be used again.
             answer = await response.read()
             status = response.status
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as no_way:
@@ -300,14 +294,14 @@ class HttpTransport:
     # -- credentials -----------------------------------------------------------------------------------------------
 
     def _adopt(self) -> None:
-        """Put the settings' credentials into what requests are made of. A new TLS context means new connections."""
+        """Apply the credentials of the settings. A new TLS context needs new connections."""
         self._headers.clear()
         settings = self._settings
         options = {"ssl": settings.tls, "server_hostname": settings.tls_server_name}
         self._options = {name: value for name, value in options.items() if value is not None} | through(settings.proxy)
 
     def _take_over_credentials(self) -> None:
-        """Before each request: those of the last renewal; the next one begins when it is due, and is not waited for."""
+        """Apply the credentials of the last renewal before a request, and start a due renewal without waiting."""
         self._renewal.start_if_due()
         if self._adopted != self._renewal.count:
             self._adopted = self._renewal.count
@@ -321,14 +315,17 @@ def _new_session() -> aiohttp.ClientSession:
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=_SKIPPED_HEADERS,
-        auto_decompress=True,  # some proxies compress although no client asked for it
+        auto_decompress=True,  # some proxies compress although no client requested it
         read_bufsize=_READ_BUFFER_BYTES,
         request_class=_Request,
     )
 
 
 def through(proxy: str | None) -> dict[str, Any]:
-    """What aiohttp is told of a proxy: its address and the password apart, for errors show the address to everybody."""
+    """Return aiohttp's arguments for a proxy.
+
+    The password is separate from the address, because errors show the address.
+    """
     if proxy is None:
         return {}
     url = URL(proxy)
@@ -339,7 +336,7 @@ def through(proxy: str | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _asked(before_sending: Callable[[], None]) -> Iterator[None]:
+def _with_callback(before_sending: Callable[[], None]) -> Iterator[None]:
     token = _before_sending.set(before_sending)
     try:
         yield
@@ -358,17 +355,17 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
 def _text(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
         error, aiohttp.ClientConnectorCertificateError
-    ):  # its own text shows where our TLS context is in memory
+    ):  # its text would contain a memory address
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error.os_error
         return f"cannot connect to {error.host}:{error.port}: {why}"
     return str(error) or type(error).__name__
 
 
 class SharedSession:
-    """One per borrower."""
+    """A lent session; one per borrower."""
 
     def __init__(self, settings: Settings, transport: Transport) -> None:
-        """`settings` are those that the transport keeps up to date."""
+        """Create the lender. The transport keeps `settings` up to date."""
         self._settings = settings
         self._transport = transport
         self._lent: tuple[object, ...] | None = None
@@ -380,13 +377,13 @@ class SharedSession:
         return self._settings.server
 
     async def session(self) -> aiohttp.ClientSession | None:
-        """A session with the credentials of this moment; None if the same were lent before and are of no use.
+        """Return a session with the current credentials; None if the same ones were lent before and were refused.
 
-        To be asked for once, and again when what was lent has been refused.
+        Call it once, and again when the lent session has been refused.
         """
         if self._lent is not None:
             try:
-                await self._transport.get("/version")  # refused as well, the transport renews what it has
+                await self._transport.get("/version")  # if it is refused as well, the transport renews its credentials
             except ApiError:
                 return None
         now = (self._settings.authorization, self._settings.tls)
@@ -398,7 +395,7 @@ class SharedSession:
         return self._sessions[-1]
 
     async def close(self) -> None:
-        """All that was lent and is not closed yet."""
+        """Close all lent sessions."""
         for session in self._sessions:
             await session.close()
 
@@ -407,9 +404,9 @@ class SharedSession:
         way = through(settings.proxy)
 
         class Ours(aiohttp.ClientRequest):
-            """Trusts whom we trust when it is made, by the name that we know: an authority may be replaced meanwhile.
+            """A request with our trust at the time of its creation: an authority may be replaced at any time.
 
-            A proxy is not told what a session tells each server: the token is among that.
+            A proxy does not get the headers of the session, because they contain the token.
             """
 
             def __init__(self, *args: Any, **more: Any) -> None:

@@ -1,11 +1,7 @@
 """The transport as a port in bytes, the envelopes of lists and watches, and how a refusal becomes an error type.
 
-The way to the API server as a port in bytes, and how a refusal becomes a type of `core.errors`.
-
-Everything else in this package speaks to `Transport`, so tests script it and a leaner HTTP client can replace the one
-in `transport` without touching a caller. Knows no kind and no credentials.
-
-What objects come wrapped in: the pages of a list and the lines of a watch. Objects stay raw, to be decoded singly.
+The rest of this package uses `Transport`, so that tests can script it. Objects in lists and watches stay raw, to be
+decoded one by one. Knows no kinds and no credentials.
 """
 
 from __future__ import annotations
@@ -46,54 +42,55 @@ JSON_PATCH: Final = "application/json-patch+json"
 DEFAULT_TIMEOUT_S: Final = 30.0
 LIST_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_MAX_S: Final = 60.0
-"""The longest wait that a server or a proxy can ask for."""
+"""The longest wait that a server or proxy can request."""
 _DIGITS: Final = 9
-"""Of the longest Retry-After that is read as a number."""
+"""Digits of the longest Retry-After that is read as a number."""
 
 
 def as_it_is() -> None:
-    """Nothing need be asked before this is sent."""
+    """Do nothing before a request is sent."""
 
 
 Answered: TypeAlias = Callable[[str, str, int, float | None], None]
-"""Told of each request: method, host, status (0: there was no answer), and seconds; None for a watch."""
+"""Called with each request: method, host, status (0 without an answer), and seconds; None for a watch."""
 
 
-def nobody_counts(_method: str, _host: str, _status: int, _seconds: float | None) -> None:
-    """Nobody is told."""
+def count_nothing(_method: str, _host: str, _status: int, _seconds: float | None) -> None:
+    """Count no requests."""
 
 
 class Transport(Protocol):
-    """Requests by path (`/api/v1/pods`, already escaped) and answers, both as bytes: of JSON unless another type is named.
+    """Send requests by path (`/api/v1/pods`, already escaped).
 
-    Anything but a 2xx raises a type of `core.errors`. A connection that cannot be made is `Unavailable`. One that is
-    lost later is `Unavailable` for reads and `Ambiguous` for writes. Cancelling a write loses its answer, not
-    necessarily its effect: callers that must know shield it.
+    Bodies are bytes, of JSON unless another type is named. Every status but 2xx raises a type of `core.errors`. A
+    failed connection is `Unavailable`. A lost one is `Unavailable` for reads and `Ambiguous` for writes. Cancelling a
+    write loses its answer, not necessarily its effect: callers that need the answer shield it.
 
-    `before_sending` is called just before a write leaves, each time that it does: with a connection, and with
-    credentials. What it raises is raised, and nothing was sent.
+    `before_sending` is called just before a write is sent, each time, with a connection and credentials ready. Its
+    exceptions are raised, and nothing is sent.
     """
 
     async def get(
         self, path: str, *, query: Query | None = None, timeout_s: float = DEFAULT_TIMEOUT_S, accept: str = JSON
     ) -> bytes:
-        """One object, or whatever is at this path. `accept` is the media type of the answer."""
+        """Return one object, or the content of this path. `accept` is the media type of the answer."""
 
     async def list(self, path: str, query: Query) -> bytes:
-        """One page of a list. A larger time limit than `get`."""
+        """Return one page of a list, with a larger time limit than `get`."""
 
     def watch(
         self, path: str, query: Query, *, inactivity_timeout_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Network chunks as they come, not aligned with lines; bookmarks are bytes too.
+        """Yield network chunks as they come, not aligned with lines; bookmarks are bytes too.
 
-        `Unavailable` when nothing came for `inactivity_timeout_s` or the stream is cut; a proper end just ends.
+        Raises `Unavailable` after `inactivity_timeout_s` without a byte, and if the stream is cut; a proper end
+        returns.
         """
 
     async def post(
         self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
     ) -> bytes:
-        """Create."""
+        """Create an object."""
 
     async def patch(
         self,
@@ -104,7 +101,7 @@ class Transport(Protocol):
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        """Change; `content_type` says how the body is meant (`STRATEGIC_MERGE`, `MERGE`, `JSON_PATCH`)."""
+        """Change an object; `content_type` is the type of the patch (`STRATEGIC_MERGE`, `MERGE`, `JSON_PATCH`)."""
 
     async def put(
         self,
@@ -115,16 +112,19 @@ class Transport(Protocol):
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        """Replace. The answer is JSON, whatever `content_type` is. May be sent again on a lost connection.
+        """Replace an object. The answer is JSON for any `content_type`. May be sent again on a lost connection.
 
-        The object must name its resourceVersion: what was carried out already is a `Conflict` then.
+        The object must have its resourceVersion: a second execution is a `Conflict`.
         """
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
-        """Delete; the body is a DeleteOptions and carries the preconditions. May be sent again on a lost connection."""
+        """Delete an object.
+
+        The body is a DeleteOptions with the preconditions. May be sent again on a lost connection.
+        """
 
     async def close(self) -> None:
-        """Close every connection; streams that are being read end with `Unavailable`."""
+        """Close every connection; open streams end with `Unavailable`."""
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -132,7 +132,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct, rename="camel"):
-    """A metav1.Status: the body of a refusal, and of an ERROR in a watch stream."""
+    """A metav1.Status: the body of a refusal, and of an ERROR in a watch."""
 
     code: int | None = None
     reason: str | None = None
@@ -157,16 +157,16 @@ _TYPES: Final[Mapping[int, type[ApiError]]] = {
 }
 
 _MAYBE_DONE: Final = ("etcdserver: request timed out", "etcdserver: leader changed", "context deadline exceeded")
-"""With these texts the store may have committed although the answer is a 500."""
+"""With these texts the store may have committed although the status is 500."""
 
 
 def failure(
     status: int, body: bytes | msgspec.Raw, *, retry_after: str | None = None, is_write: bool = False
 ) -> ApiError:
-    """The error for an answer that is not a 2xx, to be raised by the caller.
+    """Return the error for a status other than 2xx.
 
-    `retry_after` is the header, of which at most a minute counts. For a write, an answer that leaves open whether it was carried out is `Ambiguous`:
-    502 and 504 (whoever answered lost the server, or gave up waiting), and a store that timed out.
+    `retry_after` is the header; at most a minute counts. A write is `Ambiguous` if it may have been executed: after
+    502 and 504 (a proxy lost the server or stopped waiting), and after a time-out of the store.
     """
     try:
         seen = apijson.decode(_STATUS, body)
@@ -188,7 +188,7 @@ def failure(
 
 
 def in_stream(status: msgspec.Raw) -> ApiError:
-    """The error for the object of an ERROR line in a watch stream."""
+    """Return the error for the object of an ERROR line in a watch."""
     return failure(0, status)
 
 
@@ -197,28 +197,28 @@ def _maybe_done(message: str) -> bool:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; the form with a date is not used by API servers."""
+    """Return Retry-After in seconds. API servers do not use the form with a date."""
     if header is None or not header.isdecimal():
         return None
     return _bounded(int(header) if len(header) <= _DIGITS else math.inf)
 
 
 def _bounded(asked_s: float) -> float:
-    """A proxy that asks for an hour must not keep a pod, a write or a watch waiting for an hour."""
+    """Limit the wait: a proxy that requests an hour must not delay a pod, a write or a watch for an hour."""
     if asked_s > RETRY_AFTER_MAX_S:
         _log.warning("Retry-After is shortened", asked_s=min(asked_s, 10.0**_DIGITS), waits_s=RETRY_AFTER_MAX_S)
     return float(min(max(asked_s, 0), RETRY_AFTER_MAX_S))
 
 
 class WatchLine(msgspec.Struct):
-    """One line of a watch stream."""
+    """One line of a watch."""
 
     type: str
     object: msgspec.Raw
 
 
 class Bookmark(msgspec.Struct):
-    """The object of a BOOKMARK: only its metadata is filled."""
+    """The object of a BOOKMARK: only its metadata is set."""
 
     metadata: AnnotatedMetadata = AnnotatedMetadata()
 
@@ -229,7 +229,7 @@ class _ListMeta(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Page(msgspec.Struct):
-    """One page of a list; `metadata.continue_` is empty on the last."""
+    """One page of a list; `metadata.continue_` is empty on the last one."""
 
     metadata: _ListMeta = _ListMeta()
     items: list[msgspec.Raw] | None = None
@@ -241,9 +241,10 @@ _PAGES: Final = msgspec.json.Decoder(Page)
 
 
 def page_of(body: bytes) -> Page:
-    """Decode a list's envelope; what is not one is an `ApiError`, as if the server had failed.
+    """Decode a list's envelope; raise `ApiError` for anything else, as after a failure of the server.
 
-    Every list has a version. An answer without one, such as `{}` from a proxy, does not say that there are no objects.
+    Every list has a version. An answer without one, such as `{}` from a proxy, does not mean that there are no
+    objects.
     """
     try:
         page = apijson.decode(_PAGES, body)

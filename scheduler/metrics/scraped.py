@@ -258,7 +258,12 @@ def _of_reflectors(kinds: Mapping[str, ReflectorCounts]) -> list[Family]:
     errors = {(kind,): stats.decode_errors for kind, stats in kinds.items()}
     failures = {(kind,): stats.failures_total for kind, stats in kinds.items()}
     return [
-        gauge_family("kubestow_watch_objects", "Objects in the informer's store.", "kind", {k: s.objects for k, s in kinds.items()}),
+        gauge_family(
+            "kubestow_watch_objects",
+            "Objects in the informer's store.",
+            "kind",
+            {k: s.objects for k, s in kinds.items()},
+        ),
         gauge_family(
             "kubestow_watch_silent_seconds",
             "Time since the server last sent a byte; bookmarks come once a minute. Without kinds that it does not serve.",

@@ -224,7 +224,7 @@ class ProfileObjects:
             if status is None:
                 continue
             try:
-                self._put(name, await settle(self._writer.tell_profile(obj, status)))
+                self._put(name, await settle(self._writer.write_profile_status(obj, status)))
             except Fenced:
                 continue
             except (Conflict, NotFound):  # the object has changed and is read again

@@ -22,7 +22,9 @@ WORDS_MAX: Final = 30
 
 _PERSONS: Final = "who|whoever|whom|nobody|somebody|someone|anybody|anyone|everybody|everyone|others"
 _VERBS: Final = "tells?|told|asks?|asked|asking|minds|heeds?|heeded|rests|ponders?|relents?|goes round"
-_METAPHORS: Final = "seats?|islands?|parcels?|boards|rooms?|shelf|shelves|errands?|dues|sights?|furniture|houses?|brains?|toys?|diary"
+_METAPHORS: Final = (
+    "seats?|islands?|parcels?|boards|rooms?|shelf|shelves|errands?|dues|sights?|furniture|houses?|brains?|toys?|diary"
+)
 _ORDER: Final = "beforehand|meanwhile|by then|anew|for ever|beside|the like|of its own|of their own|so many|so long|not yet had|as all else"
 _BANNED: Final = re.compile(rf"\b(?:{_PERSONS}|{_VERBS}|{_METAPHORS}|{_ORDER})\b", re.IGNORECASE)
 _CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+|\]\([^)]*\)", re.DOTALL)

@@ -1,20 +1,12 @@
-"""Writes of pods, volumes, events and leases: one function per write, each with its precondition.
+"""Every write of pods, volumes, events and leases: one function per write, each with its precondition.
 
-Every change that Kubestow makes to a cluster: one function per write, each with its precondition.
+`WRITES` lists the permissions; a test compares the chart's roles with it. A write names only the fields that it
+changes. Failures are the types of `core.errors`. Callers that may be cancelled shield a running write
+(`framework.settle`): a write that was sent is awaited.
 
-`WRITES` lists the permissions they need; the chart's roles are compared with it. A write names the fields it means to
-change and nothing else. Failures are the types of `core.errors`. Whoever may be cancelled while a write is under way
-shields it (`framework.settle`): a write that was sent is awaited to its answer.
-
-Leases as they are read and written (coordination.k8s.io/v1).
-
-Times stay the texts they are: they are written for people and never compared, because clocks differ.
-
-The patches that VolumeBinding sends for volumes and claims, and who wrote a claim's selected node.
-
-Merge patches of the few fields that are meant, so that what this version does not know stays as it is. Each names the
-uid and the resourceVersion that was seen: the server refuses it when anything was written since.
-Rules: docs/spec/volumes.md §5.3, §6.3.
+Times of leases (coordination.k8s.io/v1) stay texts: they are for people and never compared, because clocks differ.
+Patches of volumes and claims are merge patches of a few fields, so that unknown fields stay. Each names the uid and
+the seen resourceVersion, and the server refuses it after any other write. Rules: docs/spec/volumes.md §5.3, §6.3.
 """
 
 from __future__ import annotations
@@ -36,15 +28,15 @@ from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
 from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
-from scheduler.kube.writes.claim_events import last_told
+from scheduler.kube.writes.claim_events import last_reported
 from scheduler.kube.writes.resource_claims import ResourceClaimWrites, newest
 
 _STATUS_TRIES: Final = 4
-"""client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
+"""As client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
 _BUSY_TRIES: Final = 10
 _MANY_EVENTS: Final = "500"
-"""More than a claim has of its own within the hour that Events live; whoever makes up more must not fill our memory."""
+"""More than a claim has within the hour that Events live; a tenant with more must not fill our memory."""
 
 
 class RbacRule(NamedTuple):
@@ -71,7 +63,7 @@ VOLUME_RULES: Final[tuple[RbacRule, ...]] = (
     RbacRule("", "persistentvolumeclaims", "patch"),
     RbacRule("", "persistentvolumeclaims", "get"),
 )
-"""Only with the VolumeBinding plugin; the reads settle what became of a write, and what the watch does not show yet."""
+"""Only with VolumeBinding. The reads settle lost answers, and show what the watch does not show yet."""
 
 DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
     RbacRule("resource.k8s.io", "resourceclaims", "create"),
@@ -84,25 +76,30 @@ DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
     RbacRule("resource.k8s.io", "resourceclaims/binding", "patch"),
     RbacRule("resource.k8s.io", "resourceclaims/binding", "update"),
 )
-"""Only with the DynamicResources plugin. `binding` is no path: from 1.36 on a server asks for it, cluster-wide, beside
-`status` when devices or users of a claim change (docs/spec/dra.md §8.1)."""
+"""Only with DynamicResources.
+
+`binding` is no path: servers from 1.36 on check it, cluster-wide, in addition to `status` when devices or users of a
+claim change (docs/spec/dra.md §8.1).
+"""
 
 CLAIM_EVENT_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "events", "list"),)
-"""Optional, with the VolumeBinding plugin: what a provisioner said is quoted when its volume takes long."""
+"""Optional, with VolumeBinding: quotes the provisioner when its volume takes long."""
 
 PROFILE_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("kubestow.dev", "schedulerprofiles/status", "patch"),)
-"""Only with `--scheduler-profiles`; beside it `list` and `watch` of schedulerprofiles. All are optional."""
+"""Only with `--scheduler-profiles`, with `list` and `watch` of schedulerprofiles. All are optional."""
 
 LEASE_RULES: Final[tuple[RbacRule, ...]] = (
     RbacRule("coordination.k8s.io", "leases", "create"),
     RbacRule("coordination.k8s.io", "leases", "get"),
     RbacRule("coordination.k8s.io", "leases", "patch"),
 )
-"""For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md §8.2)."""
+"""For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md
+§8.2).
+"""
 
 
 OTHER_LEASE_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("coordination.k8s.io", "leases", "list"),)
-"""Optional, in all namespaces: another installation that serves the same scheduler names is noticed."""
+"""Optional, in all namespaces: finds other installations with the same scheduler names."""
 
 
 class _Ref(msgspec.Struct):
@@ -127,9 +124,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ApiWriter(Sender):
-    """The cluster's write side; implements the decision rooms' `Writer` port and serves the recorder.
+    """The write side of the cluster. Implements the `Writer` port and serves the recorder.
 
-    `may_write` is as `Sender` has it, `claims_version` as `ResourceClaimWrites`.
+    `may_write` as in `Sender`, `claims_version` as in `ResourceClaimWrites`.
     """
 
     def __init__(
@@ -155,14 +152,14 @@ class ApiWriter(Sender):
         self._claims = ObjectDecoder("PersistentVolumeClaim", PersistentVolumeClaim)
 
     async def turn(self) -> None:
-        """A token for one binding or deletion, first in the line. Cancelling gives it back."""
+        """Wait for a token for one binding or deletion, with priority. Cancelling returns it."""
         await self._throttle.take(urgent=True)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Bind, after a `turn`. Precondition: the pod still has this uid, has no node and is not being deleted.
 
-        `Conflict` otherwise. Never repeated here: after `Ambiguous` only a read tells, and after `TooManyRequests` the
-        caller looks at the node again.
+        Raises `Conflict` otherwise. Never repeated here: after `Ambiguous` only a read helps, and after
+        `TooManyRequests` the caller checks the node again.
         """
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
@@ -177,10 +174,10 @@ class ApiWriter(Sender):
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
     ) -> None:
-        """Set one condition and/or the nomination ("" clears, None leaves alone). Precondition: the pod's uid.
+        """Set one condition and/or the nomination ("" clears, None keeps it). Precondition: the pod's uid.
 
-        The transition time moves only if the condition's status differs from the pod's. The patch says what is to be
-        rather than what to change, so it is repeated after an `Ambiguous` answer as after an unavailable server.
+        The transition time only changes if the condition's status differs from the pod's. The patch sets absolute
+        values, so it is repeated after `Ambiguous` and after an unavailable server.
         """
         status: dict[str, object] = {}
         if condition is not None:
@@ -195,10 +192,12 @@ class ApiWriter(Sender):
         await self._persistently(lambda: self._patch(path, body), is_urgent=is_urgent)
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Delete with its own grace, after a `turn`. Precondition: its uid; `Conflict` for a namesake.
+        """Delete with the pod's grace period, after a `turn`.
 
-        Not repeated here: the caller looks first whether it is still to be. (A connection that was lost aiohttp replaces
-        once by itself, for a DELETE twice is a DELETE.)
+        Precondition: its uid; `Conflict` for another pod of that name.
+
+        Not repeated here: the caller first checks whether the deletion is still wanted. aiohttp repeats a DELETE once
+        on a lost connection, which is safe.
         """
         body = _encode({"preconditions": {"uid": pod.metadata.uid}})
         self._check_fence()
@@ -210,43 +209,44 @@ class ApiWriter(Sender):
             self._requests_in_flight.urgent_leaves()
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
-        """The newest state, from the server's storage rather than its cache; None when the pod is gone."""
+        """Return the newest state, from the server's storage instead of its cache; None if the pod is gone."""
         raw = await self._read(_pod_path(namespace, name))
         return self._pods.decode(raw) if raw is not None else None
 
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
     ) -> PersistentVolume | Broken:
-        """Reserve the volume for the claim, and with `marks` say that a controller did. The volume as it is then.
+        """Reserve the volume for the claim, and with `marks` record that a controller did. Return the volume.
 
-        Precondition: nothing was written to the volume since `volume`; `Conflict` otherwise. With a token of its own and
-        never repeated, as every write to a volume or claim: the caller looks what is the case and decides again.
+        Precondition: no write since `volume`; `Conflict` otherwise. As every write to a volume or claim it takes its
+        own token and is never repeated: the caller reads and decides again.
         """
         body = prebinding(volume, claim, marks=marks)
         return self._volumes.decode(await self._patch_once(_volume_path(volume.metadata.name), body))
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
-        """Tell the provisioner where the claim's volume is needed. Precondition: nothing was written since `claim`."""
+        """Write the node for which the provisioner makes the volume. Precondition: no write since `claim`."""
         return await self._select(claim, node_name)
 
     async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
-        """Take that back. Precondition: nothing was written since `claim`."""
+        """Remove the selected node. Precondition: no write since `claim`."""
         return await self._select(claim, None)
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
-        """The newest state, from the server's storage; None when it is gone."""
+        """Return the newest state, from the server's storage; None if it is gone."""
         raw = await self._read(_volume_path(name))
         return self._volumes.decode(raw) if raw is not None else None
 
     async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
-        """As `read_volume`."""
+        """Return the newest state, from the server's storage; None if it is gone."""
         raw = await self._read(_claim_path(namespace, name))
         return self._claims.decode(raw) if raw is not None else None
 
     async def claim_written_by(self, namespace: str, name: str) -> str | None:
-        """Whose the claim's selected node is by now (`metadata.managedFields`): `FIELD_MANAGER`'s name if it is ours alone.
+        """Return the owner of the claim's selected node, from `metadata.managedFields`.
 
-        None without claim or annotation, and where the server keeps no such books.
+        It is `FIELD_MANAGER` if it is ours alone. None without claim or annotation, and on servers without managed
+        fields.
         """
         raw = await self._read(_claim_path(namespace, name))
         owners = owners_of_selection(raw) if raw is not None else ()
@@ -255,20 +255,20 @@ class ApiWriter(Sender):
     async def last_event(
         self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
     ) -> str | None:
-        """Reason, message and time of the newest Event of this very claim that is a Warning, or the provisioner's.
+        """Return reason, message and time of the claim's newest Event that is a Warning, or the provisioner's.
 
-        None without one. Waits for its token behind bindings: nothing depends on it. May be cancelled.
+        None without one. Takes its token after bindings, because nothing depends on it. May be cancelled.
         """
         metadata = claim.metadata
-        if not metadata.uid:  # it would select the Events of everything that has none
+        if not metadata.uid:  # it would select the Events of all objects without uid
             return None
         await self._throttle.take()
         query = {"fieldSelector": f"involvedObject.uid={metadata.uid}", "limit": _MANY_EVENTS}
         raw = await self._transport.get(f"/api/v1/namespaces/{metadata.namespace}/events", query=query)
-        return last_told(raw, provisioner=provisioner, besides=besides)
+        return last_reported(raw, provisioner=provisioner, besides=besides)
 
     async def create_event(self, namespace: str, body: bytes) -> None:
-        """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it already arrived."""
+        """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it exists already."""
         path = _events_path(namespace)
         await self._requests_in_flight.event_enters()
         try:
@@ -279,9 +279,9 @@ class ApiWriter(Sender):
             self._requests_in_flight.event_leaves()
 
     async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
-        """Say how often an Event happened by now. Precondition: it still exists (`NotFound` once it has expired).
+        """Write how often an Event happened. Precondition: it still exists (`NotFound` once it has expired).
 
-        Sets absolute values, so repeating it does no harm.
+        Sets absolute values, so repeating it is safe.
         """
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._patch(f"{_events_path(namespace)}/{name}", body)
@@ -291,7 +291,7 @@ class ApiWriter(Sender):
         return self._claims.decode(await self._patch_once(path, selection(claim, node_name)))
 
     async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
-        """For what may be repeated after an answer that was lost. What a pod's place waits for goes before events."""
+        """Repeat a write that is safe to repeat after a lost answer. Urgent writes go before events."""
         if is_urgent:
             self._requests_in_flight.urgent_enters()
         try:
@@ -315,7 +315,7 @@ class ApiWriter(Sender):
         )
 
     async def _sent(self, send: Callable[[], Awaitable[bytes]]) -> None:
-        """Send with a token. A server that is busy and says for how long is waited for, as client-go does."""
+        """Send with a token. Wait as long as a busy server requests, as client-go does."""
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
         while True:
             await self._throttle.take()
@@ -328,7 +328,7 @@ class ApiWriter(Sender):
                 return
 
     def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
-        """`type` is the merge key. A reason or message that is empty is cleared, not left as it was."""
+        """Return the condition. `type` is the merge key. An empty reason or message clears the old one."""
         body: dict[str, object] = {
             "type": condition.type,
             "status": condition.status,
@@ -344,9 +344,11 @@ class ApiWriter(Sender):
 
 
 class LeaseWriter:
-    """One Lease: what keeps the fence open, so it knows none, and no throttle either: a burst must not cost the lead.
+    """Write one Lease.
 
-    Every call may be given up by cancelling: what became of it shows in the next read.
+    It has no fence, because it keeps the fence open, and no throttle: a burst must not cost the lead.
+
+    Every call may be cancelled; the next read shows its effect.
     """
 
     def __init__(
@@ -358,9 +360,9 @@ class LeaseWriter:
         serves: Collection[str] = (),
         reconnect: Callable[[], None] = as_it_is,
     ) -> None:
-        """`serves` are the scheduler names to mark it with.
+        """Create the writer. `serves` are the scheduler names in the Lease's mark.
 
-        `reconnect` has the next request sent on a new connection; called when an answer did not come in time.
+        `reconnect` makes the next request use a new connection; it is called after a late answer.
         """
         self._serves = tuple(serves)
         self.reconnect = reconnect
@@ -372,21 +374,23 @@ class LeaseWriter:
         self.key = f"{namespace}/{name}"
 
     async def read_lease(self) -> Lease | None:
-        """From the server's storage; None when there is none."""
+        """Return the Lease from the server's storage; None if there is none."""
         try:
             return read_answer(await self._transport.get(self._path))
         except NotFound:
             return None
 
     async def create_lease(self, spec: LeaseSpec) -> Lease:
-        """Precondition: there is none; `Conflict` otherwise, `NotFound` when its namespace is not there."""
+        """Create the Lease. Precondition: there is none; `Conflict` otherwise, `NotFound` without its namespace."""
         body = new_lease(self._namespace, self._name, spec, self._serves)
         return write_answer(await self._transport.post(self._collection, body, query=FIELD_MANAGER))
 
     async def patch_lease(self, seen: Lease, spec: LeaseSpec) -> Lease:
-        """Replace the record and our marks, leave other labels and the like. Precondition: nothing was written since `seen`; else `Conflict`.
+        """Replace the record and our marks, and keep other labels.
 
-        `NotFound` when it was deleted.
+        Precondition: no write since `seen`; otherwise `Conflict`.
+
+        Raises `NotFound` if it was deleted.
         """
         body = lease_change(seen, spec, self._serves)
         return write_answer(await self._transport.patch(self._path, body, content_type=MERGE, query=FIELD_MANAGER))
@@ -409,13 +413,13 @@ def _events_path(namespace: str) -> str:
 
 
 LABEL: Final = "kubestow.dev/scheduler-lease"
-"""Marks the Lease under which a Kubestow leads."""
+"""Marks the Lease of a leading Kubestow."""
 NAMES: Final = "kubestow.dev/scheduler-names"
-"""The annotation that says which scheduler names it serves, with commas between them."""
+"""The annotation with the scheduler names, separated by commas."""
 
 
 class LeaseSpec(Frozen, frozen=True):
-    """Who holds it, and since when; two equal ones are one renewal. A holder that is empty has given it back."""
+    """The holder and its times; equal ones are one renewal. An empty holder has released the lease."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -425,24 +429,24 @@ class LeaseSpec(Frozen, frozen=True):
 
     @property
     def holder(self) -> str:
-        """Empty when nobody holds it."""
+        """The holder; "" if none."""
         return self.holder_identity or ""
 
     @property
     def transitions(self) -> int:
-        """How often it changed hands."""
+        """How often the holder changed."""
         return self.lease_transitions or 0
 
 
 class Lease(Frozen, frozen=True):
-    """What leader election reads of one."""
+    """The part of a Lease that leader election reads."""
 
     metadata: AnnotatedMetadata = AnnotatedMetadata()
     spec: LeaseSpec | None = None
 
     @property
     def record(self) -> LeaseSpec:
-        """The spec; an empty one if somebody created the lease without."""
+        """The spec; an empty one if the lease was created without."""
         return self.spec or _NOBODY
 
 
@@ -451,24 +455,24 @@ _LEASE: Final = msgspec.json.Decoder(Lease)
 
 
 def new_lease(namespace: str, name: str, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
-    """The body that creates it, marked with the scheduler names that its holder serves."""
+    """Return the body that creates the Lease, with the mark of the scheduler names."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     return _encode({**head, "metadata": {"name": name, "namespace": namespace} | _marks(serves), "spec": spec})
 
 
 def lease_change(seen: Lease, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
-    """The merge patch from `seen` to this record and these marks."""
+    """Return the merge patch from `seen` to this record and these marks."""
     metadata = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
     return _encode({"metadata": metadata | _marks(serves), "spec": spec})
 
 
 def names_in(lease: Lease) -> set[str]:
-    """The scheduler names that its holder serves, by its annotation."""
+    """Return the scheduler names in the annotation."""
     return set(filter(None, lease.metadata.annotations.get(NAMES, "").split(",")))
 
 
 def one_of_many(raw: bytes | msgspec.Raw) -> Lease | None:
-    """A Lease of a list; None for one that cannot be read."""
+    """Return a Lease of a list; None for an unreadable one."""
     try:
         return apijson.decode(_LEASE, raw)
     except (msgspec.DecodeError, ValueError):
@@ -480,7 +484,7 @@ def _marks(serves: Collection[str]) -> dict[str, Any]:
 
 
 def read_answer(raw: bytes) -> Lease:
-    """What a read was answered; `Unavailable` if that is no Lease, as from a proxy in between."""
+    """Return the answer of a read; raise `Unavailable` if it is no Lease, for example from a proxy."""
     try:
         return _lease(raw)
     except (msgspec.DecodeError, ValueError) as error:
@@ -488,7 +492,7 @@ def read_answer(raw: bytes) -> Lease:
 
 
 def write_answer(raw: bytes) -> Lease:
-    """What a write was answered; `Ambiguous` if that is no Lease: it may have been carried out."""
+    """Return the answer of a write; raise `Ambiguous` if it is no Lease, because the write may have been executed."""
     try:
         return _lease(raw)
     except (msgspec.DecodeError, ValueError) as error:
@@ -503,7 +507,7 @@ def _lease(raw: bytes) -> Lease:
 
 
 def prebinding(volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool) -> bytes:
-    """The volume is this claim's from now on; `marks`: and we were the ones who chose it."""
+    """Return the patch that reserves the volume for this claim; `marks` records that we chose it."""
     metadata = as_seen(volume.metadata)
     if marks:
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
@@ -519,7 +523,7 @@ def prebinding(volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks:
 
 
 def selection(claim: PersistentVolumeClaim, node_name: str | None) -> bytes:
-    """The claim's volume is to be made for this node; None: for no node any more."""
+    """Return the patch that selects this node for the claim; None removes the node."""
     return _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
 
 
@@ -541,7 +545,7 @@ _owned: Final = msgspec.json.Decoder(_Owned).decode
 
 
 def owners_of_selection(raw: bytes) -> tuple[str, ...]:
-    """The field managers of the claim's selected-node annotation. Empty without one, and where nobody can tell."""
+    """Return the field managers of the claim's selected-node annotation; empty without one, and if unknown."""
     try:
         metadata = _owned(raw).metadata
     except (msgspec.DecodeError, ValueError):
@@ -552,7 +556,7 @@ def owners_of_selection(raw: bytes) -> tuple[str, ...]:
 
 
 def _owns(owner: _Owner) -> bool:
-    """`fieldsV1` mirrors the object, each field under `f:` and its name."""
+    """Return whether the owner has the field. `fieldsV1` mirrors the object, each field as `f:` and its name."""
     fields = owner.fields_v1
     for step in ("f:metadata", "f:annotations", f"f:{SELECTED_NODE}"):
         fields = fields.get(step) if isinstance(fields, dict) else None

@@ -1,8 +1,6 @@
-"""How writes leave: with a token, in their lane, with a precondition, and never once this process does not lead.
+"""Send writes: with a token, by priority, with a precondition, and only while this process leads.
 
-How requests leave: with a token, in their lane, and never once this process does not lead any more.
-
-Knows nothing of what is written; that is in `writes` and `claimwrites`.
+Knows nothing of the content of writes.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from scheduler.kube.wire import JSON, MERGE, Query, Transport
 
 
 def as_seen(metadata: Metadata) -> dict[str, object]:
-    """Of a patch: nothing was written since.
+    """Return the precondition of a patch that nothing was written since.
 
-    Raises Conflict where there is no version: an empty one in a patch would be no precondition at all.
+    Raises Conflict without a version, because an empty one would be no precondition.
     """
     if not metadata.resource_version or not metadata.uid:
         raise Conflict(f"{metadata.key} has no uid or no resourceVersion that could be compared")
@@ -28,7 +26,7 @@ def as_seen(metadata: Metadata) -> dict[str, object]:
 
 
 def the_same(metadata: Metadata) -> dict[str, object]:
-    """Of a patch, or of a deletion: it is still this very object, whatever was written since. Raises Conflict likewise."""
+    """Return the precondition of a patch or deletion that it is still this object. Raises Conflict likewise."""
     if not metadata.uid:
         raise Conflict(f"{metadata.key} has no uid that could be compared")
     return {"uid": metadata.uid}
@@ -39,16 +37,16 @@ FIELD_MANAGER: Final = {"fieldManager": OURS}
 
 
 def always() -> bool:
-    """Nobody else could lead."""
+    """Return True: without leader election this process always leads."""
     return True
 
 
 class Sender:
-    """What writers of all kinds have in common.
+    """Base of all writers.
 
-    `may_write` is asked before each request, after every wait for a token or for another try, and by the transport once
-    more when it leaves: once it says no, `Fenced` is raised and nothing leaves. What was sent before is awaited as always.
-    Writers that share a `requests_in_flight` let urgent requests of each other go first.
+    `may_write` is called before each request, after every wait, and by the transport when the request is sent. If it
+    returns False, `Fenced` is raised and nothing is sent. Earlier requests are still awaited. Writers with a common
+    `requests_in_flight` give way to each other's urgent requests.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class Sender:
         self._requests_in_flight = requests_in_flight or RequestsInFlight()
 
     async def _read(self, path: str, accept: str = JSON) -> bytes | None:
-        """From the server's storage rather than its cache; None when it is gone."""
+        """Read from the server's storage instead of its cache; None if the object is gone."""
         await self._throttle.take(urgent=True)
         try:
             return await self._transport.get(path, accept=accept)
@@ -75,12 +73,12 @@ class Sender:
             return None
 
     async def _list(self, path: str, query: Query) -> bytes:
-        """One page of a list."""
+        """Return one page of a list."""
         await self._throttle.take(urgent=True)
         return await self._transport.list(path, query)
 
     async def _patch_once(self, path: str, body: bytes, content_type: str = MERGE) -> bytes:
-        """For what a pod's place waits for, and the caller must look at before it is said again."""
+        """Send an urgent patch once. The caller must check before it repeats it."""
         return await self._once(
             lambda: self._transport.patch(
                 path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
@@ -88,7 +86,10 @@ class Sender:
         )
 
     async def _put_once(self, path: str, body: bytes, content_type: str) -> bytes:
-        """As `_patch_once`, but for a connection that is lost: the second PUT of one resourceVersion is a conflict."""
+        """Send a PUT once.
+
+        A lost connection may repeat it, because the second PUT of one resourceVersion is a conflict.
+        """
         return await self._once(
             lambda: self._transport.put(
                 path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
@@ -96,13 +97,13 @@ class Sender:
         )
 
     async def _post_once(self, path: str, body: bytes) -> bytes:
-        """As `_patch_once`."""
+        """Send an urgent POST once."""
         return await self._once(
             lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
         )
 
     async def _delete_once(self, path: str, body: bytes) -> bytes:
-        """As `_patch_once`, but for a connection that is lost: a DELETE twice is a DELETE."""
+        """Send a DELETE once; a lost connection may repeat it, which is safe."""
         return await self._once(lambda: self._transport.delete(path, body, before_sending=self._check_fence))
 
     async def _once(self, send: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -115,7 +116,7 @@ class Sender:
             self._requests_in_flight.urgent_leaves()
 
     def may_write(self) -> bool:
-        """Whether this process leads, as far as it knows."""
+        """Return whether this process leads, as far as it knows."""
         return self._may_write()
 
     def _check_fence(self) -> None:

@@ -1,9 +1,9 @@
 """Request bodies for claims: patches of single fields, and claims for extended resources.
 
-Claims embed parameters of drivers, which the server compares byte by byte. A strategic merge patch writes them anew and is
-refused; JSON patches and merge patches leave them as they are. A patch that adds to a claim names the uid and the
-resourceVersion that was seen; one that removes an item of a list tests the uid and the item. `status` looks the same in
-every version of resource.k8s.io; requests were flat in v1beta1. Rules: docs/spec/dra.md §3.5, §3.8, §3.10, §3.12.
+Claims contain parameters of drivers, which the server compares byte by byte. A strategic merge patch rewrites them
+and is refused; JSON patches and merge patches keep them. A patch that adds to a claim names the uid and the seen
+resourceVersion. A patch that removes an item of a list tests the uid and the item. `status` is equal in every version
+of resource.k8s.io; requests were flat in v1beta1. Rules: docs/spec/dra.md §3.5, §3.8, §3.10, §3.12.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ _encode: Final = msgspec.json.Encoder(enc_hook=_hook).encode
 
 
 def protection(claim: ResourceClaim) -> bytes:
-    """JSON patch: add the finalizer to those that the claim has."""
+    """Return the JSON patch that adds the finalizer to those of the claim."""
     finalizers = dict.fromkeys((*claim.metadata.finalizers, FINALIZER))
     return _encode([*_seen(claim.metadata), _add("/metadata/finalizers", list(finalizers))])
 
 
 def allocating(claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference) -> bytes:
-    """JSON patch: set the allocation and the first user. A merge patch would sort the parameters and drop their nulls.
+    """Return the JSON patch that sets the allocation and the first user.
 
-    A server always shows a status, be it empty. The finalizer cannot come with it: a status is written alone.
+    A merge patch would sort the parameters and drop their nulls. A server always shows a status, even an empty one.
+    The finalizer cannot be part of it, because a status is written alone.
     """
     return _encode(
         [*_seen(claim.metadata), _add("/status/allocation", allocation), _add("/status/reservedFor", [user])]
@@ -58,7 +59,7 @@ def allocating(claim: ResourceClaim, allocation: AllocationResult, user: Consume
 
 
 def reserving(claim: ResourceClaim, user: ConsumerReference) -> bytes:
-    """JSON patch: add the user, or write it over the entry of the same uid."""
+    """Return the JSON patch that adds the user, or replaces the entry with its uid."""
     users = claim.status.reserved_for
     place = next((at for at, each in enumerate(users) if each.uid == user.uid), None)
     if place is not None:
@@ -69,32 +70,32 @@ def reserving(claim: ResourceClaim, user: ConsumerReference) -> bytes:
 
 
 def releasing(claim: ResourceClaim, place: int) -> bytes:
-    """JSON patch: remove the user at this index, if it is still the one that was seen there."""
+    """Return the JSON patch that removes the user at this index, if it is still the same."""
     path, user = f"/status/reservedFor/{place}", claim.status.reserved_for[place]
     return _encode([_test_uid(claim.metadata), _test(f"{path}/uid", user.uid), {"op": "remove", "path": path}])
 
 
 def deallocating(claim: ResourceClaim) -> bytes:
-    """Merge patch: null removes. What drivers say of devices goes with them."""
+    """Return the merge patch that removes allocation, users and device status."""
     gone = {"allocation": None, "reservedFor": None, "devices": None}
     return _encode({"metadata": as_seen(claim.metadata), "status": gone})
 
 
 def unprotecting(claim: ResourceClaim, place: int) -> bytes:
-    """JSON patch: remove the finalizer at this index, if it is there."""
+    """Return the JSON patch that removes the finalizer at this index, if it is still there."""
     path = f"/metadata/finalizers/{place}"
     return _encode([_test_uid(claim.metadata), _test(path, FINALIZER), {"op": "remove", "path": path}])
 
 
 def deletion(claim: ResourceClaim) -> bytes:
-    """Of this very claim."""
+    """Return the options that delete this claim only."""
     return _encode({"preconditions": the_same(claim.metadata)})
 
 
 def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -> bytes:
-    """A new claim of the pod's, with the finalizer at once: that is one write less before it gets its devices.
+    """Return a new claim of the pod, with the finalizer, which saves one write before the allocation.
 
-    It says what name it would have had the server make up, as all such claims do.
+    It also has the `generateName` of such claims.
     """
     metadata = pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
@@ -116,12 +117,18 @@ def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -
 
 
 def extended_status(pod: Pod, status: ExtendedResourceClaimStatus) -> bytes:
-    """Strategic: the pod's status names the claim and who uses which request of it; mappings are replaced as a whole."""
+    """Return the strategic patch with the claim and its requests in the pod's status.
+
+    Mappings are replaced completely.
+    """
     return _encode({"metadata": the_same(pod.metadata), "status": {"extendedResourceClaimStatus": status}})
 
 
 def _seen(metadata: Metadata) -> list[_Operation]:
-    """The precondition that nothing was written since. The server answers `replace` with a conflict, `test` with 422."""
+    """Return the precondition that nothing was written since.
+
+    The server answers a failed `replace` with a conflict, a failed `test` with 422.
+    """
     return [{"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in as_seen(metadata).items()]
 
 

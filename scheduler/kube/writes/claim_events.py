@@ -1,4 +1,7 @@
-"""What the Events of a claim say about its provisioning, from core/v1 as provisioners write them. Knows no requests."""
+"""Read from the Events of a claim what a provisioner reported, in core/v1 as provisioners write them.
+
+Sends no requests.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from scheduler.core import api_json as apijson
 from scheduler.core.errors import Unavailable
 
 MESSAGE_LENGTH: Final = 256
-"""Enough for the error of a driver; several claims have to fit into one note."""
+"""Enough for the error of a driver; several claims must fit into one note."""
 _BEGINS: Final = "Provisioning"
-"""The reason that provisioners give before each try: it must not hide what the last one came to."""
+"""The reason with which provisioners announce a try: it must not hide the result of the last one."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)] | None
 
@@ -49,12 +52,12 @@ class _Event(Frozen, frozen=True):
 
     @property
     def happened(self) -> datetime:
-        """For the last time: one that repeats says so in its series, or in the older API's lastTimestamp."""
+        """Return the last time: of the series, or lastTimestamp of the older API."""
         times = (self.series and self.series.last_observed_time, self.last_timestamp, self.event_time)
         return max((time for time in times if time), default=self.metadata.creation_timestamp or _NEVER)
 
     def is_by(self, provisioner: str) -> bool:
-        """external-provisioner reports as `name_host_uid`."""
+        """Return whether the provisioner reported it. external-provisioner reports as `name_host_uid`."""
         return bool(provisioner) and (self.reporter == provisioner or self.reporter.startswith(f"{provisioner}_"))
 
 
@@ -65,11 +68,11 @@ class _Events(Frozen, frozen=True):
 _EVENTS: Final = msgspec.json.Decoder(_Events)
 
 
-def last_told(raw: bytes, *, provisioner: str, besides: Collection[str]) -> str | None:
-    """The newest that is a Warning, whosever, or the provisioner's own: `reason at time: message`. None if none is.
+def last_reported(raw: bytes, *, provisioner: str, besides: Collection[str]) -> str | None:
+    """Return the newest Warning, or the provisioner's newest Event: `reason at time: message`. None without one.
 
-    `besides` are reporters that do not count. A try that begins counts only where nothing else does. `Unavailable` if
-    `raw` is no list of Events.
+    `besides` are reporters that do not count. An announced try counts only without another Event. Raises
+    `Unavailable` if `raw` is no list of Events.
     """
     try:
         events = apijson.decode(_EVENTS, raw).items or ()

@@ -1,14 +1,10 @@
-"""Changes of single fields of claims in protobuf, for claims that the server takes no patch of.
+"""Change single fields of claims in protobuf, for claims whose patches the server refuses.
 
-Protobuf messages as lists of fields, for changes that leave every other byte as it is.
-
-Kubernetes wraps an object into an envelope: four bytes, then a message with the type and the object.
-
-Claims in protobuf, changed in single fields, for claims that the server takes no patch of.
-
-The server applies a patch to a claim's JSON, which has no spaces and escapes `<`. Parameters that are stored otherwise, as
-Python's JSON encoder writes them, change by that and are immutable. In protobuf they are bytes, read and written unchanged.
-Field numbers are those of k8s.io/api/resource, the same in v1, v1beta2 and v1beta1.
+The server applies a patch to a claim's JSON, which has no spaces and escapes `<`. Parameters with another spelling,
+such as that of Python's JSON encoder, change thereby, and they are immutable. In protobuf they are bytes, read and
+written unchanged. A message is a list of fields here, so that all other bytes stay. Kubernetes wraps an object into
+four bytes and a message with its type. Field numbers are those of k8s.io/api/resource, equal in v1, v1beta2 and
+v1beta1.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ _VARINT_BYTES_MAX: Final = 10
 
 
 class Field(NamedTuple):
-    """One field. `value` is the content of a string or message, and empty for numbers; `raw` is all of the field."""
+    """One field. `value` is the content of a string or message, and empty for numbers; `raw` is the whole field."""
 
     number: int
     value: bytes
@@ -54,7 +50,7 @@ def envelope_of(api_version: str, kind: str, obj: bytes) -> bytes:
 
 
 def fields(content: bytes) -> Iterator[Field]:
-    """Yield the fields of a message in their order. Raises ValueError for what is none."""
+    """Yield the fields of a message in order. Raises ValueError for invalid bytes."""
     at = 0
     while at < len(content):
         start = at
@@ -99,13 +95,13 @@ def with_message(content: bytes, number: int, change: Callable[[bytes], bytes]) 
 
 
 def with_every(content: bytes, number: int, values: Iterable[bytes]) -> bytes:
-    """Return the content with these strings or messages in place of all that have this number."""
+    """Return the content with these strings or messages in place of all with this number."""
     kept = b"".join(each.raw for each in fields(content) if each.number != number)
     return kept + b"".join(message(number, value) for value in values)
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return the number and where it ends."""
+    """Return the number and the index after it."""
     value = 0
     for shift, byte in enumerate(content[at : at + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << 7 * shift
@@ -127,24 +123,24 @@ _UID, _RESOURCE_VERSION, _FINALIZERS = 5, 6, 14
 _RESERVED_FOR: Final = 2
 _API_GROUP, _RESOURCE, _NAME, _USER_UID = 1, 3, 4, 5
 Change: TypeAlias = Callable[[bytes], bytes]
-"""From a claim in its envelope to the claim as it is to be. Raises ValueError for what cannot be read."""
+"""A function from a claim in its envelope to the changed claim. Raises ValueError for unreadable bytes."""
 
 
 class PreconditionFields(NamedTuple):
-    """What a precondition looks at."""
+    """The fields of a precondition."""
 
     uid: str
     resource_version: str
 
 
 def seen(envelope: bytes) -> PreconditionFields:
-    """Raises ValueError."""
+    """Return the fields of the precondition. Raises ValueError."""
     metadata = first(opened(envelope), _METADATA)
     return PreconditionFields(first(metadata, _UID).decode(), first(metadata, _RESOURCE_VERSION).decode())
 
 
 def needs_exact_writes(claim: ResourceClaim) -> bool:
-    """Whether the claim may have parameters, or data of drivers, that a patch would change."""
+    """Return whether a patch may change parameters or driver data of the claim."""
     allocation = claim.status.allocation
     passed_on = allocation.devices.config if allocation is not None else ()
     opaque = [*(config.opaque for config in claim.spec.devices.config), *(config.opaque for config in passed_on)]

@@ -1,6 +1,6 @@
-"""What is told in the status of SchedulerProfile objects; `writes.PROFILE_RULES` is its permission.
+"""Write the status of SchedulerProfile objects; `api_writer.PROFILE_RULES` is its permission.
 
-Sent once: whoever must know what became of a lost answer reads the object.
+Each write is sent once: after a lost answer the caller reads the object.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ProfileWriter(Sender):
-    """Goes behind bindings and evictions: nothing waits for it."""
+    """Writes that give way to bindings and evictions."""
 
-    async def tell_profile(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-        """Set these fields of the object's status; the object as it is then.
+    async def write_profile_status(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+        """Set these fields of the object's status; return the object.
 
-        Precondition: nothing was written since `seen`; `Conflict` otherwise, and `NotFound` when it is gone. Never
-        repeated here.
+        Precondition: no write since `seen`; `Conflict` otherwise, `NotFound` if it is gone. Never repeated here.
         """
         metadata = seen["metadata"]
         before = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}

@@ -1,8 +1,8 @@
-"""Every change that is made to claims for devices (docs/spec/dra.md §3.5–§3.12); `writes.DEVICE_RULES` are its permissions.
+"""Every write to device claims (docs/spec/dra.md §3.5–§3.12); `api_writer.DEVICE_RULES` has the permissions.
 
-Each write waits for a token of its own, goes before events, is sent once and returns the claim as the server stored it. After
-a lost answer the caller reads the claim. Removing an item of a list is sent again where the item was at another index. A
-patch that the server refuses because of a claim's parameters is followed by a read and a PUT in protobuf (`claimproto`).
+Each write takes a token, goes before events, is sent once, and returns the stored claim. After a lost answer the
+caller reads the claim. The removal of a list item is sent again if the item moved. If the server refuses a patch
+because of the parameters, a read and a PUT in protobuf follow (`claim_protobuf`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _Send: TypeAlias = Callable[[ResourceClaim, int], Awaitable[ResourceClaim | Brok
 
 
 class _Namesake(Conflict):
-    """The claim was deleted and made anew under its name."""
+    """Another claim of the same name exists."""
 
 
 def newest() -> str:
-    """The version that claims have where nobody has asked the server."""
+    """Return the version of claims without discovery."""
     return NEWEST
 
 
 class ResourceClaimWrites(Sender):
-    """Implements the `ResourceClaimWrites` port.
+    """Implement the `ResourceClaimWrites` port.
 
-    `claims_version` is asked for each request: the version of resource.k8s.io in which the server has claims.
+    `claims_version` is called for each request: the version of resource.k8s.io in which the server has claims.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class ResourceClaimWrites(Sender):
         self._resource_claims: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """Add the finalizer. Precondition: nothing was written since `claim`; `Conflict` otherwise.
+        """Add the finalizer. Precondition: no write since `claim`; `Conflict` otherwise.
 
-        A write of its own, for the server takes nothing but a status where it takes a status; and before the allocation,
-        or the claim could be deleted while its devices are in use.
+        A separate write, because the server accepts only a status where it accepts a status. It comes before the
+        allocation, otherwise the claim could be deleted while its devices are in use.
         """
         try:
             return await self._change(claim, claimbody.protection(claim), JSON_PATCH)
@@ -76,21 +76,21 @@ class ResourceClaimWrites(Sender):
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
     ) -> ResourceClaim | Broken:
-        """Set allocation and first user. Precondition: nothing was written since `claim`; `Conflict` otherwise.
+        """Set allocation and first user. Precondition: no write since `claim`; `Conflict` otherwise.
 
-        `Invalid` if the claim has devices already: they cannot be replaced.
+        Raises `Invalid` if the claim has devices already: they cannot be replaced.
         """
         return await self._change_status(claim, claimbody.allocating(claim, allocation, user), JSON_PATCH)
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
-        """One user more. Precondition: nothing was written since `claim`. `Invalid` if it has as many as it may have."""
+        """Add one user. Precondition: no write since `claim`. Raises `Invalid` if the claim has the maximum."""
         try:
             return await self._change_status(claim, claimbody.reserving(claim, user), JSON_PATCH)
         except Invalid as refused:
             return await self._exactly(claim, claimproto.reserving(user), refused, subresource="/status")
 
     async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
-        """Remove the user, wherever it is in the list by now. Precondition: the claim's uid; `Conflict` otherwise."""
+        """Remove the user at any index. Precondition: the claim's uid; `Conflict` otherwise."""
 
         def place(now: ResourceClaim) -> int | None:
             return next((at for at, user in enumerate(now.status.reserved_for) if user.uid == pod_uid), None)
@@ -103,22 +103,22 @@ class ResourceClaimWrites(Sender):
         )
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """No devices, no users. Precondition: nothing was written since `claim`; `Conflict` otherwise."""
+        """Remove devices and users. Precondition: no write since `claim`; `Conflict` otherwise."""
         return await self._change_status(claim, claimbody.deallocating(claim), MERGE)
 
     async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
-        """A claim for what `claim` asks for, owned by the pod and found by that, by its annotation and by this name.
+        """Create a claim with the requests of `claim`, owned by the pod, with the annotation and this name.
 
-        Precondition: there is none of this name; `Conflict` otherwise. So it may be repeated after `Ambiguous`.
+        Precondition: the name is free; `Conflict` otherwise. So it may be repeated after `Ambiguous`.
         """
         version = self._claims_version()
         body = claimbody.extended_claim(claim, pod, version, name=name)
         return self._read_claim(await self._post_once(_collection(pod.metadata.namespace, version), body), version)
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
-        """Remove the finalizer, then the claim. Precondition of both: it is this very claim; else there is nothing to do.
+        """Remove the finalizer, then the claim. Precondition of both: it is this claim; otherwise nothing is done.
 
-        Cancelled between the two it leaves the claim without protection, and the second call ends it.
+        If it is cancelled between the two, the claim has no protection, and a second call completes it.
         """
 
         def place(now: ResourceClaim) -> int | None:
@@ -136,24 +136,24 @@ class ResourceClaimWrites(Sender):
             return
         try:
             await self._delete_once(self._path(claim, self._claims_version()), claimbody.deletion(claim))
-        except (NotFound, Conflict):  # gone, or a namesake by now
+        except (NotFound, Conflict):  # gone, or another claim of that name
             return
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Which claim serves which extended resource of which container. Precondition: the pod's uid."""
+        """Write which claim serves which extended resource of which container. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
         await self._patch_once(path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
-        """The newest state, from the server's storage; None when it is gone."""
+        """Return the newest state, from the server's storage; None if it is gone."""
         version = self._claims_version()
         raw = await self._read(f"{_collection(namespace, version)}/{name}")
         return self._read_claim(raw, version) if raw is not None else None
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
-        """As it was at this resourceVersion, by a list of one; None if it was not there.
+        """Return the claim at this resourceVersion, by a list of one; None if it did not exist.
 
-        `Gone` when the server has compacted its history, which it keeps for some minutes.
+        Raises `Gone` if the server has compacted its history, which it keeps for some minutes.
         """
         served = self._claims_version()
         query = {
@@ -168,10 +168,10 @@ class ResourceClaimWrites(Sender):
     async def _exactly(
         self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, *, subresource: str = ""
     ) -> ResourceClaim | Broken:
-        """Write in protobuf what a patch was refused for, because it changes parameters that are immutable.
+        """Write in protobuf after a refused patch, because it would change immutable parameters.
 
-        Precondition: nothing was written since `claim`; `Conflict` otherwise. Raises `refused` for a claim without
-        parameters, and where the server has no protobuf; else what the server says of this write.
+        Precondition: no write since `claim`; `Conflict` otherwise. Raises `refused` for a claim without parameters
+        and for servers without protobuf; otherwise the error of this write.
         """
         if not claimproto.needs_exact_writes(claim):
             raise refused
@@ -191,10 +191,10 @@ class ResourceClaimWrites(Sender):
     async def _remove(
         self, claim: ResourceClaim, place: _Place, send: _Send, exactly: _Exactly
     ) -> ResourceClaim | Broken:
-        """Send the removal of the item that `place` finds, and again if the item has moved since. Return the claim.
+        """Send the removal of the item that `place` finds, again if the item moved. Return the claim.
 
-        What the server calls invalid may be a test that failed: a read shows whether it was. Raises NotFound, Conflict
-        for a namesake, and the server's own error if the claim is as it was seen.
+        An invalid patch may be a failed test: a read shows it. Raises NotFound, Conflict for another claim of that
+        name, and the server's error if the claim is unchanged.
         """
         seen, at = claim, place(claim)
         the_same(claim.metadata)

@@ -266,7 +266,7 @@ async def test_capacity_that_is_not_served_is_said_once(log: CapturingLogger) ->
     async with bench(log, kinds=(POD, NODE, CAPACITY)) as world:
         await world.asked()
 
-        suffers = "volumes are placed without asking whether there is room"
+        suffers = "volumes are placed without a check of the capacity"
         problem = f"not served: csistoragecapacities (storage.k8s.io/v1): {suffers}"
         assert (world.check.kinds_served(), world.check.minor(KINDS_SERVED)) == (None, problem)
         await world.clock.advance(300)

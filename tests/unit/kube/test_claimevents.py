@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Unavailable
-from scheduler.kube.writes.claim_events import MESSAGE_LENGTH, last_told
+from scheduler.kube.writes.claim_events import MESSAGE_LENGTH, last_reported
 
 P = "disk.example"
 
@@ -39,7 +39,7 @@ def failed(minute: int, message: str = "m", **rest: str) -> dict[str, Any]:
 
 def told(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), provisioner: str = P) -> str | None:
     raw = msgspec.json.encode({"kind": "EventList", "metadata": {}, "items": list(events)})
-    return last_told(raw, provisioner=provisioner, besides=besides)
+    return last_reported(raw, provisioner=provisioner, besides=besides)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_without_a_name_nobody_is_the_provisioner() -> None:
 def test_what_is_no_list_of_events(raw: bytes) -> None:
     """As from a proxy in between: a failure like any other."""
     with pytest.raises(Unavailable, match="no list of Events"):
-        last_told(raw, provisioner=P, besides=())
+        last_reported(raw, provisioner=P, besides=())
 
 
 def test_a_list_without_items() -> None:
     """Go writes an empty slice as null."""
-    assert last_told(b'{"items":null}', provisioner=P, besides=()) is None
+    assert last_reported(b'{"items":null}', provisioner=P, besides=()) is None

@@ -235,7 +235,7 @@ async def test_somebody_elses_labels_survive_and_cost_a_read(world):
     ("holder", "why"),
     [
         pytest.param("thief", "lease kube-system/kubestow is held by thief", id="stolen"),
-        pytest.param("", "lease kube-system/kubestow was given back by somebody else", id="emptied"),
+        pytest.param("", "lease kube-system/kubestow was released by another client", id="emptied"),
     ],
 )
 async def test_another_holder_ends_it_at_the_next_renewal(world, holder, why):

@@ -28,7 +28,7 @@ async def test_only_the_status_is_changed_and_only_of_this_very_state() -> None:
     now = SEEN | {"status": STATUS}
     write, transport = writer(msgspec.json.encode(now))
 
-    assert await write.tell_profile(SEEN, STATUS) == now
+    assert await write.write_profile_status(SEEN, STATUS) == now
 
     (asked,) = transport.asked
     assert (
@@ -56,7 +56,7 @@ async def test_it_is_sent_once(error: ApiError) -> None:
     write, transport = writer(error)
 
     with pytest.raises(type(error)):
-        await write.tell_profile(SEEN, STATUS)
+        await write.write_profile_status(SEEN, STATUS)
 
     assert len(transport.asked) == 1
 
@@ -66,7 +66,7 @@ async def test_a_standby_sends_nothing() -> None:
     write, transport = writer(leads=False)
 
     with pytest.raises(Fenced):
-        await write.tell_profile(SEEN, STATUS)
+        await write.write_profile_status(SEEN, STATUS)
 
     assert (transport.asked, write.may_write()) == ([], False)
 
@@ -77,6 +77,6 @@ async def test_without_anything_to_compare_nothing_is_sent(lacking: str) -> None
     write, transport = writer()
 
     with pytest.raises(Conflict):
-        await write.tell_profile({"metadata": SEEN["metadata"] | {lacking: ""}}, STATUS)
+        await write.write_profile_status({"metadata": SEEN["metadata"] | {lacking: ""}}, STATUS)
 
     assert transport.asked == []

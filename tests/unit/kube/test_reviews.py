@@ -167,7 +167,7 @@ async def test_a_question_that_nobody_waits_for_any_more_ends() -> None:
 
     assert await again == User("ann")
     assert len(transport.asked) == 1
-    assert not world.reviews._tokens._asked
+    assert not world.reviews._tokens._running
 
 
 async def test_questions_have_a_pace() -> None:

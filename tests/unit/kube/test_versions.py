@@ -265,7 +265,7 @@ def test_what_is_told_where_devices_are_not_served() -> None:
     assert rows.mirrors.lag(TAINT_RULE.name) == MirrorLag("devices are allocated as if no rule tainted them", False)
 
 
-LACKS = "volumes are placed without asking whether there is room"
+LACKS = "volumes are placed without a check of the capacity"
 
 
 def test_what_is_waited_for() -> None:
