@@ -1,8 +1,7 @@
-"""What a configuration may say, as tables: the part of docs/configuration.md that is about the document.
+"""Print the tables of docs/configuration.md about the configuration document.
 
-Defaults come from the reader, what has no effect from what it says of a document that has it all, and what Kubestow's
-own switches do from their docstrings. The texts of the other fields are here; a test holds them to the fields that are
-asked for.
+Defaults, and the fields without effect, come from the reader. The texts of Kubestow's own fields are their docstrings.
+The texts of the other fields are here; a test compares them with the fields that the reader reads.
 """
 
 from __future__ import annotations
@@ -27,107 +26,107 @@ from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON
 FIELDS: Final[Mapping[str, str]] = {
     "apiVersion": "`kubescheduler.config.k8s.io/v1`; required.",
     "kind": "`KubeSchedulerConfiguration`; required.",
-    "parallelism": "There are no threads that it could number; above 0.",
-    "clientConnection.kubeconfig": "A file. `--kubeconfig` wins.",
-    "clientConnection.qps": "Requests a second to the API server; negative: no limit; 0: the default. `--kube-api-qps` wins.",
-    "clientConnection.burst": "How many may go at once; 0: the default. `--kube-api-burst` wins.",
-    "clientConnection.acceptContentTypes": "JSON is spoken, whatever is asked for.",
-    "clientConnection.contentType": "JSON is spoken, whatever is asked for.",
-    "leaderElection.leaderElect": "Of several replicas only the holder of the Lease decides.",
-    "leaderElection.leaseDuration": "Others take over after so long without a renewal; more than `renewDeadline`.",
-    "leaderElection.renewDeadline": "The leader ends after so long without one; more than 1.2 times `retryPeriod`.",
-    "leaderElection.retryPeriod": "Between two tries to renew or to acquire.",
-    "leaderElection.resourceLock": "`leases` is the only kind there is.",
-    "leaderElection.resourceName": "Of the Lease. `kube-scheduler` in `kube-system` is refused.",
-    "leaderElection.resourceNamespace": "Of the Lease.",
-    "percentageOfNodesToScore": "0..100 of the nodes, but at least 100, of those that fit are scored; absent or 0: all.",
-    "percentageOfPlacementsToScore": "Of kube-scheduler 1.37; 0..100.",
-    "podInitialBackoffSeconds": "How long a pod rests after its first attempt in vain; doubles each time.",
-    "podMaxBackoffSeconds": "How long at most; not below the first.",
-    "delayCacheUntilActive": "A standby mirrors nothing, and is not ready, before it leads: less load, a slower change-over.",
-    "enableProfiling": "There are no profiling pages, whatever it says.",
+    "parallelism": "Kubestow has no threads for it; above 0.",
+    "clientConnection.kubeconfig": "A file. `--kubeconfig` has precedence.",
+    "clientConnection.qps": "Requests per second to the API server; negative: no limit; 0: the default. `--kube-api-qps` has precedence.",
+    "clientConnection.burst": "Requests at once after a pause; 0: the default. `--kube-api-burst` has precedence.",
+    "clientConnection.acceptContentTypes": "Kubestow always uses JSON.",
+    "clientConnection.contentType": "Kubestow always uses JSON.",
+    "leaderElection.leaderElect": "Only the replica that holds the Lease schedules.",
+    "leaderElection.leaseDuration": "Time without a renewal after which a standby takes over; more than `renewDeadline`.",
+    "leaderElection.renewDeadline": "Time without a renewal after which the leader ends; more than 1.2 times `retryPeriod`.",
+    "leaderElection.retryPeriod": "Time between two tries to renew or to acquire.",
+    "leaderElection.resourceLock": "`leases` is the only kind.",
+    "leaderElection.resourceName": "Name of the Lease. `kube-scheduler` in `kube-system` is refused.",
+    "leaderElection.resourceNamespace": "Namespace of the Lease.",
+    "percentageOfNodesToScore": "Percentage of the nodes that are scored, at least 100 of those that fit; absent or 0: all.",
+    "percentageOfPlacementsToScore": "A field of kube-scheduler 1.37; 0..100.",
+    "podInitialBackoffSeconds": "Seconds until the next attempt after the first failed one; doubles each time.",
+    "podMaxBackoffSeconds": "Longest time until the next attempt; not below the first.",
+    "delayCacheUntilActive": "A standby has no cache and is not ready before it leads: less load, a slower failover.",
+    "enableProfiling": "Kubestow has no profiling pages.",
     "enableContentionProfiling": "As above.",
-    "extenders": "Checked, and then refused: there are none yet ([limits](limits.md#extenders)).",
-    "profiles": "Without any there is one, named `kubestow`, with every default.",
-    "profiles[].schedulerName": "What pods name. Required; `default-scheduler` only with `--allow-default-scheduler`.",
+    "extenders": "Validated and then refused ([limits](limits.md#extenders)).",
+    "profiles": "Without profiles there is one, named `kubestow`, with all defaults.",
+    "profiles[].schedulerName": "The scheduler name of pods. Required; `default-scheduler` only with `--allow-default-scheduler`.",
     "profiles[].percentageOfNodesToScore": "As above, for this profile.",
-    "profiles[].plugins.<point>.enabled[].name": "A plugin. In `multiPoint`: at each point that it has,"
-    " behind the defaults. At a point: ahead of the others if it is there anyway, else behind them. Named again, a default"
-    " takes the new weight.",
-    "profiles[].plugins.<point>.enabled[].weight": "Of its score; 0 is 1.",
-    "profiles[].plugins.<point>.disabled[].name": "A default that is left out; `*`: all of them.",
-    "profiles[].plugins.<point>.disabled[].weight": "Read, and has no meaning.",
+    "profiles[].plugins.<point>.enabled[].name": "A plugin. In `multiPoint` it is enabled at all its points,"
+    " after the defaults. At a point it comes first if it is already enabled there, otherwise last. A default that is listed"
+    " again gets the new weight.",
+    "profiles[].plugins.<point>.enabled[].weight": "Weight of its score; 0 means 1.",
+    "profiles[].plugins.<point>.disabled[].name": "A default to disable; `*`: all of them.",
+    "profiles[].plugins.<point>.disabled[].weight": "Accepted without effect.",
     "profiles[].pluginConfig[].name": "A plugin, or `Kubestow`; once each.",
-    "profiles[].pluginConfig[].args": "See [arguments](#plugin-arguments). `apiVersion` and `kind` may be left out.",
+    "profiles[].pluginConfig[].args": "See [arguments](#plugin-arguments). `apiVersion` and `kind` are optional.",
 }
 _TRUE_IN_YAML: Final = "on"
 _FIELD: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 _SHAPE: Final = {
-    "utilization": "Percent, 0..100, each above the one before.",
-    "score": "What a node with that much in use is worth, 0..10; linear between points.",
+    "utilization": "Percent, 0..100, strictly increasing.",
+    "score": "Score of a node with that utilization, 0..10; linear between points.",
 }
 ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "DefaultPreemption": {
-        "minCandidateNodesPercentage": "So many percent of the nodes are tried at least.",
-        "minCandidateNodesAbsolute": "So many nodes are tried at least. The two are not 0 together.",
+        "minCandidateNodesPercentage": "Percentage of the nodes that are tried at least.",
+        "minCandidateNodesAbsolute": "Number of nodes that are tried at least. One of the two must be above 0.",
     },
     "InterPodAffinity": {
         "hardPodAffinityWeight": "0..100.",
-        "ignorePreferredTermsOfExistingPods": "Do not let what pods that run prefer count in scores.",
+        "ignorePreferredTermsOfExistingPods": "Ignore preferred affinity terms of running pods in scores.",
     },
-    "NodeAffinity": {"addedAffinity": "A NodeAffinity, beside that of each pod."},
+    "NodeAffinity": {"addedAffinity": "A NodeAffinity in addition to that of each pod."},
     "NodeResourcesFit": {
-        "ignoredResources": "Names that are not checked.",
-        "ignoredResourceGroups": "What stands before the `/` of names that are not checked.",
-        "scoringStrategy.type": "`LeastAllocated`, `MostAllocated` or `RequestedToCapacityRatio`; required where there is a `scoringStrategy`.",
-        "scoringStrategy.resources": "What counts, and how much.",
-        "scoringStrategy.resources[].name": "Of the resource.",
-        "scoringStrategy.resources[].weight": "1..100; 1 unless given.",
-        "scoringStrategy.requestedToCapacityRatio.shape": "A curve; with that type only, and required there.",
+        "ignoredResources": "Names of resources that are not checked.",
+        "ignoredResourceGroups": "Groups (the part before `/`) of resources that are not checked.",
+        "scoringStrategy.type": "`LeastAllocated`, `MostAllocated` or `RequestedToCapacityRatio`; required in a `scoringStrategy`.",
+        "scoringStrategy.resources": "Resources and their weights.",
+        "scoringStrategy.resources[].name": "Name of the resource.",
+        "scoringStrategy.resources[].weight": "1..100; default 1.",
+        "scoringStrategy.requestedToCapacityRatio.shape": "A curve; required with that type, otherwise not allowed.",
         **{f"scoringStrategy.requestedToCapacityRatio.shape[].{name}": text for name, text in _SHAPE.items()},
     },
     "NodeResourcesBalancedAllocation": {
-        "resources": "What counts.",
-        "resources[].name": "Of the resource; once each.",
-        "resources[].weight": "1, if it is given.",
+        "resources": "Resources that count.",
+        "resources[].name": "Name of the resource; once each.",
+        "resources[].weight": "1, or omitted.",
     },
     "PodTopologySpread": {
-        "defaultingType": "`System`: upstream's soft constraints over hosts and zones. `List`: those below, or none.",
-        "defaultConstraints": "With `List`: constraints for pods that have none of their own.",
+        "defaultingType": "`System`: upstream's soft constraints over hosts and zones. `List`: the constraints below, or none.",
+        "defaultConstraints": "With `List`: constraints for pods without constraints.",
         "defaultConstraints[].maxSkew": "Required.",
         "defaultConstraints[].topologyKey": "Required.",
         "defaultConstraints[].whenUnsatisfiable": "`DoNotSchedule` or `ScheduleAnyway`; required.",
-        "defaultConstraints[].minDomains": "Counts with `DoNotSchedule` only.",
+        "defaultConstraints[].minDomains": "Only used with `DoNotSchedule`.",
         "defaultConstraints[].nodeAffinityPolicy": "`Honor` or `Ignore`.",
         "defaultConstraints[].nodeTaintsPolicy": "`Honor` or `Ignore`.",
         "defaultConstraints[].matchLabelKeys": "Labels whose values pods must share to count.",
-        "defaultConstraints[].labelSelector": "Refused: it is deduced for each pod.",
+        "defaultConstraints[].labelSelector": "Refused: the selector is deduced for each pod.",
     },
     "VolumeBinding": {
-        "bindTimeoutSeconds": "A pod waits so long for its volumes; then the attempt ends. 0: it does not wait.",
-        "shape": f"A curve over the room in use; with the gate `{CAPACITY_SCORING}` only.",
+        "bindTimeoutSeconds": "Time that a pod waits for its volumes before the attempt ends. 0: it does not wait.",
+        "shape": f"A curve over the used capacity; with the gate `{CAPACITY_SCORING}` only.",
         **{f"shape[].{name}": text for name, text in _SHAPE.items()},
     },
     "DynamicResources": {
-        "filterTimeout": "For the search of one node's devices; 0s: no limit. With `DRASchedulerFilterTimeout` only.",
-        "bindingTimeout": "For binding conditions; at least 1s. With `DRADeviceBindingConditions` only.",
+        "filterTimeout": "Time limit for the search of one node's devices; 0s: no limit. With `DRASchedulerFilterTimeout` only.",
+        "bindingTimeout": "Time limit for binding conditions; at least 1s. With `DRADeviceBindingConditions` only.",
     },
     KubestowArgs.plugin: {
-        "parity": "Every switch below, but for `victims`, does what kube-scheduler does; one that is given otherwise is a mistake.",
+        "parity": "Sets every switch below except `victims` to kube-scheduler's behaviour; a contradicting switch is a mistake.",
     },
 }
 GATES: Final[Mapping[str, str]] = {
-    CAPACITY_SCORING: "VolumeBinding scores nodes by the room that is left for new volumes.",
-    "VolumeLimitScaling": "Nodes without a CSI driver take no pods of it if its CSIDriver has `preventPodSchedulingIfMissing`.",
-    "DynamicResourceAllocation": "Devices at all.",
-    "DRAAdminAccess": "Requests with `adminAccess` see devices that are in use.",
-    "DRAPrioritizedList": "`firstAvailable`: the first of several requests that can be met.",
-    "DRAPartitionableDevices": "Shared counters: devices that are parts of others.",
+    CAPACITY_SCORING: "VolumeBinding scores nodes by the free capacity for new volumes.",
+    "VolumeLimitScaling": "Nodes without a CSI driver get no pods with its volumes if its CSIDriver has `preventPodSchedulingIfMissing`.",
+    "DynamicResourceAllocation": "Dynamic resource allocation.",
+    "DRAAdminAccess": "Requests with `adminAccess` may use devices that are in use.",
+    "DRAPrioritizedList": "`firstAvailable`: the first of several requests that can be satisfied.",
+    "DRAPartitionableDevices": "Shared counters: devices that are partitions of one device.",
     "DRADeviceTaints": "Taints in slices, tolerations in requests.",
-    "DRADeviceTaintRules": "Taints by DeviceTaintRule objects, which are then watched.",
-    "DRAConsumableCapacity": "Devices that several claims share by amounts; `distinctAttribute`.",
-    "DRADeviceBindingConditions": "Devices that must be made ready before the pod is bound.",
-    "DRAResourceClaimDeviceStatus": "Device status in claims, where those conditions stand.",
+    "DRADeviceTaintRules": "Taints by DeviceTaintRule objects, which are watched with this gate.",
+    "DRAConsumableCapacity": "Devices whose capacity several claims share; `distinctAttribute`.",
+    "DRADeviceBindingConditions": "Devices that must be ready before the pod is bound.",
+    "DRAResourceClaimDeviceStatus": "Device status in claims, which has these conditions.",
     "DRAExtendedResource": "Extended resources that device classes serve.",
     "DRASchedulerFilterTimeout": "`filterTimeout` of DynamicResources.",
     "DRAListTypeAttributes": "Attributes that are lists.",
@@ -146,22 +145,22 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
     "enableProfiling": True,
     "enableContentionProfiling": True,
 }
-"""What may stand beside `profiles`, to be told which of it changes nothing."""
+"""All fields next to `profiles`, to find out which have no effect."""
 
 
 def sections() -> str:
-    """All tables of the document, each under its heading."""
+    """Return all tables of the document, each under its heading."""
     return "\n".join([_fields(), _plugins(), *(_arguments(args) for args in default_args().values()), _gates()])
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown, with an empty line behind it."""
+    """Return a Markdown table and an empty line."""
     lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def code(value: Any) -> str:
-    """As a file would write it, in one line; nothing for None and for an empty text."""
+    """Return the value in the form of a file, in one line; "" for None and for an empty text."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -170,7 +169,7 @@ def code(value: Any) -> str:
 
 
 def ignored() -> frozenset[str]:
-    """Fields that are accepted and have no effect."""
+    """Return the fields that are accepted without effect."""
     return frozenset(parse(json.dumps(_EVERYTHING), source="all fields").ignored)
 
 
@@ -179,7 +178,7 @@ def ignored() -> frozenset[str]:
 
 def _fields() -> str:
     usual, nothing = _flat(to_document(default())), ignored()
-    usual["profiles[].schedulerName"] = None  # of a profile that is written there is none
+    usual["profiles[].schedulerName"] = None  # a written profile has no default name
     rows = [
         (
             code(path),
@@ -190,14 +189,14 @@ def _fields() -> str:
     ]
     points = ", ".join(code(point) for point in (MULTI_POINT, *POINTS))
     later = " and ".join(code(point) for point in LATER_POINTS)
-    return f"{_FIELDS_HEAD}{table(('field', 'default', ''), rows)}\n`<point>` is one of {points}; {later} may stand there with nothing in it.\n"
+    return f"{_FIELDS_HEAD}{table(('field', 'default', ''), rows)}\n`<point>` is one of {points}; {later} may be present if it is empty.\n"
 
 
 _FIELDS_HEAD: Final = """\
 ## Fields
 
-What is not in this table is a mistake, and named with its path; so is a value of another type. What has *no effect* is accepted because kube-scheduler
-accepts it; `check-config`, and a line at the start, list it.
+A field that is not in this table is a mistake, reported with its path; so is a value of another type. Fields with *no effect* are accepted because
+kube-scheduler accepts them; `check-config` and the log at start list them.
 
 """
 
@@ -212,7 +211,7 @@ def _plugins() -> str:
         )
         for ref in DEFAULT_PLUGINS
     ]
-    head = "## Default plugins\n\nIn this order, at each point that they have; kube-scheduler 1.36's but for those of pod groups.\n\n"
+    head = "## Default plugins\n\nIn this order, at each of their points: those of kube-scheduler 1.36, without the plugins for pod groups.\n\n"
     return f"{head}{table(('plugin', 'weight', ''), rows)}\n## Plugin arguments\n"
 
 
@@ -229,7 +228,7 @@ def _arguments(args: KnownArgs) -> str:
 
 
 def _spelled(field: re.Match[str]) -> str:
-    """A field's name as files have it."""
+    """Return the field's name in the spelling of a file."""
     first, *rest = field[1].split("_")
     return code("".join([first, *(word.capitalize() for word in rest)]))
 
@@ -253,14 +252,14 @@ def _gates() -> str:
 _GATES_HEAD: Final = """\
 ## Feature gates
 
-`--feature-gates=NAME=true,…`, not part of the document. Defaults are those of kube-scheduler 1.36. A gate that is not listed changes nothing here, and is named
-in the log.
+The flag `--feature-gates=NAME=true,…` sets them; they are not part of the document. Defaults are those of kube-scheduler 1.36. A gate that is not listed
+has no effect, and the log names it.
 
 """
 
 
 def _terms(name: str) -> str:
-    """What comes with a gate: that it cannot be set, or what has to be on for it."""
+    """Return whether a gate is locked, and the gates that it needs."""
     if "locked" in _refusal({name: not FEATURE_GATES[name]}):
         return " Locked."
     needs = [
@@ -281,13 +280,13 @@ def _refusal(gates: Mapping[str, bool]) -> str:
 
 
 def _usual() -> dict[str, dict[str, Any]]:
-    """Plugin → field → default, with the gate on that a curve needs."""
+    """Return plugin → field → default, with the gate that a curve needs."""
     (profile,) = to_document(default(feature_gates=GATES_ON | {CAPACITY_SCORING}))["profiles"]
     return {each["name"]: _flat(each["args"]) for each in profile["pluginConfig"]}
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Path → value; lists are values."""
+    """Return path → value; lists are values."""
     found: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, dict):
@@ -298,7 +297,7 @@ def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """Field → the text below it."""
+    """Return field → its docstring."""
     (made,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(made, ast.ClassDef)
     return {
