@@ -34,6 +34,6 @@ DEVICE_GATES_ON: Final = frozenset(
         FILTER_TIMEOUT,
     }
 )
-"""Those that are on unless a flag says otherwise."""
+"""Feature gates that are on by default."""
 DEVICE_GATES_OFF: Final = frozenset({TAINT_RULES, LIST_TYPES})
-"""Those that are off unless a flag says otherwise."""
+"""Feature gates that are off by default."""
