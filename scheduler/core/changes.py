@@ -27,7 +27,7 @@ class Watchers(dict[Hashable, dict[Callback, None]]):
 
         return end
 
-    def tell(self, topic: Hashable) -> None:
+    def notify(self, topic: Hashable) -> None:
         """Call all callbacks of the topic, also those whose subscription one of them ends."""
         for callback in tuple(self.get(topic, ())):
             callback()

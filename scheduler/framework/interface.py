@@ -228,7 +228,7 @@ class NodeSimulation(Protocol):
 
 
 class DryRun(Protocol):
-    """A dry run for one pod whose PreFilter has run: would the pod fit on a node without some pods?
+    """A dry run for one pod whose PreFilter has run: it checks whether the pod fits on a node without some pods.
 
     It is valid until the attempt ends.
     """

@@ -119,7 +119,7 @@ class ScoreColumn:
             self.column[index] = self._many(index)
 
 
-def everyone(_pod: PodInfo) -> Hashable:
+def all_alike(_pod: PodInfo) -> Hashable:
     """Return one value for all pods, for hints that do not depend on the waiting pod."""
     return None
 
