@@ -279,8 +279,8 @@ class Cluster:
     def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[Trial]:
         """Change columns and indexes as if pods were added to nodes and removed; the end of the block undoes it.
 
-        The cost grows with the number of pods, never with the cluster. Unknown pods in `remove` are skipped, and so are
-        pods in `add` that are on that node already. The `Trial` can add and remove more pods.
+        The cost grows with the number of pods, never with the cluster. Unknown pods in `remove` are skipped, and so
+        are pods in `add` that are on that node already. The `Trial` can add and remove more pods.
         """
         trial = Trial(self.nodes)
         try:

@@ -126,9 +126,9 @@ class NominatedPods:
     ) -> Work[NodeSet]:
         """Return the nodes that fail once nominated pods of equal or higher priority are added.
 
-        Add the rejections to `groups`. `one_pass` runs the filters as usual. The work yields after each node that was tried in the cache, and where
-        `one_pass` does. If a node's own pods determine its result, the cost is O(nodes and nominations that changed
-        since the last call for this shape).
+        Add the rejections to `groups`. `one_pass` runs the filters as usual. The work yields after each node that was
+        tried in the cache, and where `one_pass` does. If a node's own pods determine its result, the cost is O(nodes
+        and nominations that changed since the last call for this shape).
         """
         if not self._nominations.nodes():
             return EMPTY

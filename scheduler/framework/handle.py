@@ -123,7 +123,8 @@ class Writer(Protocol):
     async def claim_written_by(self, namespace: str, name: str) -> str | None:
         """Return a field manager of the claim's selected-node annotation, by a live read.
 
-        Return `kubestow` only if there is no other one. Return None without claim or annotation, or if the manager cannot be determined.
+        Return `kubestow` only if there is no other one. Return None without claim or annotation, or if the manager
+        cannot be determined.
         """
 
     async def last_event(

@@ -265,7 +265,8 @@ class DryRun(Protocol):
     def leading(self, slot: int) -> NodeSimulation | None:
         """Return the node for the filters before the first one that needs the cache.
 
-        Their rejection is that of all filters. Return None if pods with precedence over this pod are nominated to the node.
+        Their rejection is that of all filters. Return None if pods with precedence over this pod are nominated to the
+        node.
         """
 
 

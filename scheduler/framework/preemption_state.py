@@ -104,7 +104,8 @@ class Preempting:
     def victims_evicted(self, uid: str, node_name: str, now: float) -> float:
         """Record that all victims on the node were evicted for the pod.
 
-        Return for how many seconds the node is now excluded, or 0. A second call for the same pod and node means that another pod took the freed capacity.
+        Return for how many seconds the node is now excluded, or 0. A second call for the same pod and node means that
+        another pod took the freed capacity.
         """
         known = self._rounds.setdefault(uid, {}).setdefault(node_name, _Round())
         known.times += 1

@@ -223,8 +223,9 @@ class Runner:
     ) -> Work[tuple[Groups, NodeSet]]:
         """Return the filter's rejections and the remaining nodes.
 
-        Raise AttemptError if the filter fails on a candidate (§3.3 step 6). `first` is the first node on which it failed. A node that Verify of an earlier plugin rejects is not a
-        candidate, because upstream does not run the filter there.
+        Raise AttemptError if the filter fails on a candidate (§3.3 step 6). `first` is the first node on which it
+        failed. A node that Verify of an earlier plugin rejects is not a candidate, because upstream does not run the
+        filter there.
         """
         while first:
             no = yield from self._verified(deferred, state, pod, first.bit_length() - 1)

@@ -122,8 +122,8 @@ class AllocationState:
     def still(self) -> Iterator[None]:
         """Defer all changes until the block ends, for an attempt that yields to the event loop.
 
-        Bindings and background writes put the API server's responses into the claim cache at once. A search that saw both
-        the old and the new state would cache results for nodes that are true in neither.
+        Bindings and background writes put the API server's responses into the claim cache at once. A search that saw
+        both the old and the new state would cache results for nodes that are true in neither.
         """
         was_still, self._is_deferring = self._is_deferring, True
         try:

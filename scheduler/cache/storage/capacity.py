@@ -116,9 +116,9 @@ class SharedPools:
     ) -> bool:
         """Compare the change of a pool's capacity with the volumes created since its last change.
 
-        `other_pools` are the pools of other classes on the same nodes. The object may or may not count a volume that was
-        created at most `grace_s` before this change or before the last one. Then nothing is learned. Return whether
-        anything was learned.
+        `other_pools` are the pools of other classes on the same nodes. The object may or may not count a volume that
+        was created at most `grace_s` before this change or before the last one. Then nothing is learned. Return
+        whether anything was learned.
         """
         written_at = self._written_at.get(new.key, -math.inf)
         since = max(written_at - grace_s, now - _REMEMBERED_S)
