@@ -26,7 +26,7 @@ _SERVER_LEVELS: Final = 10_000
 _KEPT_LEVELS: Final = 200
 """No field that is read is nested deeper than about 20 levels."""
 _SURROGATES: Final = re.compile(
-    rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes escape each other
+    rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes
     rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 """Escaped surrogates: pairs are group 2."""
@@ -35,10 +35,10 @@ CUT: Final = b"kubestow.dev/nested-too-deeply"
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
-    """Decode `raw`; the same errors as `decoder.decode`, but no RecursionError.
+    """Decode `raw`, with the same errors as `decoder.decode`, but without RecursionError.
 
-    Where the interpreter cannot read all levels, containers below level 200 are replaced by the string `CUT`. A caller
-    that passes raw JSON on must look for it.
+    If the interpreter cannot decode all levels, containers below level 200 are replaced by the string `CUT`. A caller
+    that passes raw JSON on must check for it.
     """
     try:
         return decoder.decode(raw)

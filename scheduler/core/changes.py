@@ -1,4 +1,4 @@
-"""Callbacks by topic, and a log of changes of bounded length whose readers remember their positions in it."""
+"""Callbacks by topic, and a bounded log of changes for readers that store their positions."""
 
 from __future__ import annotations
 

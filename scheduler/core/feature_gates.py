@@ -1,4 +1,4 @@
-"""kube-scheduler's feature gates for devices, as v1.36 has them (docs/spec/dra.md §6).
+"""kube-scheduler's feature gates for devices, as in v1.36 (docs/spec/dra.md §6).
 
 Upstream: pkg/features/kube_features.go defaultVersionedKubernetesFeatureGates
 """

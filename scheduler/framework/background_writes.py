@@ -98,7 +98,7 @@ class BackgroundWrites:
                 except (Ambiguous, Unavailable) as error:
                     failed: ApiError = error
                 except ApiError as error:
-                    _log.info("not done", what=what, claim=about, error=str(error))
+                    _log.info("background write not done", what=what, claim=about, error=str(error))
                     break
                 except Exception as error:  # noqa: BLE001 (an unexpected error must not lose what is to be released)
                     self._errors.record(
@@ -107,6 +107,6 @@ class BackgroundWrites:
                     failed = Unavailable(repr(error))
                 await retry.pause(failed)
         except ApiError as error:
-            _log.warning("gave up", what=what, claim=about, error=str(error))
+            _log.warning("background write given up", what=what, claim=about, error=str(error))
         await self._clock.sleep(_BEFORE_GIVEN_UP_S)
         self._failed.add(key)

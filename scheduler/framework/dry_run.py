@@ -1,8 +1,9 @@
-"""Filtering as if pods had left a node, or as if nominated pods were on it (docs/spec/core.md §3.5, §3.10, dry run).
+"""Filtering as if pods had left a node, or nominated pods were on it (docs/spec/core.md §3.5, §3.10).
 
-There are two methods with the same result. If every filter either does not read pods or can count those of one node
-(`TallyPlugin`), the cache is not changed, and a check costs about a microsecond per filter. Otherwise the pods leave
-the cache's columns and indexes in a trial, the filters run as usual, and the end of the trial restores everything.
+There are two methods with the same result. In the first one, the cache is not changed, and a check costs about a
+microsecond per filter. It needs filters that either do not read pods or can count those of one node (`TallyPlugin`).
+Otherwise the pods leave the cache's columns and indexes in a trial, the filters run as usual, and the end of the
+trial restores everything.
 
 A burst of preemptors can be nominated to hundreds of nodes while the next pods are tried. If a node's result depends
 on that node alone, it is cached for pods of one shape. It is valid until the node's columns or its nominations

@@ -104,7 +104,7 @@ class Topics:
     of_pod: OfPod
     """Returns the topics that the result for a waiting pod can depend on; None for all topics.
 
-    It is called when the first pod of a shape begins to wait, for all pods of that shape, so pods of equal shape must
+    It is called when the first pod of a shape begins to wait, for all pods of that shape. So pods of equal shape must
     have equal topics. Besides the pod it may read only the cause of the rejection: later changes are not what the pod
     waits for.
     """

@@ -1,6 +1,6 @@
 """Results of extension points, and the diagnosis of an attempt.
 
-A rejection is a value, not an exception. It is small, hashable and immutable, so equal rejections of five thousand
+A rejection is a value, not an exception. It is small, hashable and immutable. So equal rejections of five thousand
 nodes are one object, and counting them is counting bits (ADR 0002, docs/spec/core.md §3.2).
 
 The diagnosis holds the rejections of one attempt and makes upstream's message from them (docs/spec/core.md §3.9).

@@ -1,7 +1,7 @@
 """The heap of pods that are ready for an attempt, and the fair share of costly pods.
 
 `ActiveQueue` is a heap from which any pod can be removed in O(1). The smallest key comes first; equal keys are first
-in, first out. A pod is in at most one heap. All heaps of a queue take their tickets from one counter, so a dead entry
+in, first out. A pod is in at most one heap. All heaps of a queue take their tickets from one counter. So a dead entry
 in one heap cannot become valid through a push into another.
 
 `FairShare` limits the time of fruitless preemption attempts while other pods are ready (docs/spec/core.md §10.2). An

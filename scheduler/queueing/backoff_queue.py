@@ -1,7 +1,7 @@
 """Back-off periods, and the flush of pods that wait too long.
 
 The back-off queues hold failed and rejected pods (docs/spec/core.md §1.9). Back-off starts at the failure and ends
-with a whole second, so that all pods of one second are tried in the order of their priorities. Rejections and errors
+with a whole second. So all pods of one second are tried in the order of their priorities. Rejections and errors
 are counted separately. A second here is the floor of `Clock.now()`.
 
 The flush retries pods that have waited too long for an event, in case a queueing hint is missing (docs/spec/core.md

@@ -9,8 +9,7 @@ created once per pool and set of visible slices, and dropped with the pool's nex
 `CounterUse` has the shared capacities and counters of a whole pool, over all its slices. Nodes see parts of a pool,
 but allocations on all nodes count against the same amounts (docs/spec/dra.md §4.8, §4.9).
 
-Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go
-GatherPools
+Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go GatherPools
 """
 
 from __future__ import annotations

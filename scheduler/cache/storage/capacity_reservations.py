@@ -11,7 +11,7 @@ A claim without a volume reserves storage for at most HOLD_S, counted from its f
 volume may never be created. Stranded claims are served pod by pod, the oldest claim first, and only if storage is
 left for all of them. Otherwise two pods could block each other although one of them fits.
 
-The state follows from claims, volumes and capacity objects, except for the elapsed times, which start again after a
+The state follows from claims, volumes and capacity objects, except for the elapsed times. They start again after a
 restart (docs/spec/volumes.md §12.1 B-1).
 """
 
@@ -37,7 +37,7 @@ SETTLE_S: Final = 120.0
 GRACE_S: Final = 2.0
 """An object that was written within this time after the creation of a volume may have been measured before it."""
 HOLD_S: Final = 600.0
-"""How long a claim without a volume reserves storage, which is also the bind timeout of VolumeBinding."""
+"""How long a claim without a volume reserves storage: as long as VolumeBinding waits for the volume."""
 
 _FLYING: Final = "flying"
 _SETTLING: Final = "settling"

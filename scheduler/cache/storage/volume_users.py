@@ -1,7 +1,7 @@
 """Claims and inline disks on nodes, and the pods that use them.
 
-`DiskUsers` has inline volumes by their CSI names, only for drivers to which in-tree volumes migrate
-(docs/spec/volumes.md §9.1). `DiskConflicts` has inline disks that pods cannot share (docs/spec/volumes.md §9.3).
+`DiskUsers` has the inline in-tree volumes that migrate to CSI, by their CSI names (docs/spec/volumes.md §9.1).
+`DiskConflicts` has inline disks that pods cannot share (docs/spec/volumes.md §9.3).
 """
 
 from __future__ import annotations

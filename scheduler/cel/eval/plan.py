@@ -58,7 +58,7 @@ class CompiledNode:
 
     @property
     def as_part(self) -> Code:
-        """The code for a place where a chain of selections does not pay for itself."""
+        """The code for a place where a chain of selections is not charged."""
         return self.code if self.attribute is None else self.attribute.resolved()
 
 

@@ -28,7 +28,7 @@ _DATE: Final = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`problems` are what is wrong with a text; `pattern_size` is what its cost is reckoned by."""
+    """A named format. `problems` returns the errors in a text; `pattern_size` determines its cost."""
 
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
 

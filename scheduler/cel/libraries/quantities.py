@@ -25,9 +25,9 @@ _FINEST: Final = -9
 
 
 class Amount(Struct, frozen=True, eq=False, gc=False):
-    """`unscaled * 10**exponent`, no finer than billionths. Equal amounts are equal, whatever their spelling.
+    """The number `unscaled * 10**exponent`, no finer than billionths. Amounts in different formats can be equal.
 
-    `is_small`: upstream keeps it in 64 bits, and calls only such numbers integers.
+    `is_small`: upstream stores the number in 64 bits. Only such numbers can count as integers.
     """
 
     unscaled: int
@@ -146,7 +146,7 @@ def _quickly_read(text: str) -> Amount | None:
 def _read(text: str) -> Amount | str:
     """Parse any quantity; return the text of an error.
 
-    Upstream reads a number without digits as zero if it uses its short form.
+    Upstream reads a number without digits as zero if the number has its 64-bit form.
     """
     bare = _WITHOUT_DIGITS.fullmatch(text) if text else None
     try:
