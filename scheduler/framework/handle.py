@@ -1,4 +1,4 @@
-"""Interfaces of everything outside that decisions use; `daemon.app` passes the implementations.
+"""The interfaces through which decisions use the rest of the daemon; `daemon.app` passes the implementations.
 
 Rule: docs/architecture.md, law 1.
 """
@@ -30,8 +30,8 @@ class ClaimWrites(Protocol):
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Add the finalizer of allocated claims. `Conflict` if anything was written since `claim`.
 
-        This and the other writes wait for a separate token and are not repeated after an error. They return the claim
-        as it was written; after `Ambiguous`, read it.
+        This and the other writes take one rate-limit token each and are not repeated after an error. They return the
+        claim as it was written; after `Ambiguous`, read it.
         """
 
     async def allocate_claim(
@@ -78,7 +78,7 @@ class Writer(Protocol):
         """
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Bind with the pod's uid as precondition, after waiting for a token.
+        """Bind with the pod's uid as precondition, after a `turn`.
 
         After `Ambiguous`, read the pod before any decision. `TooManyRequests` is not retried here, because the
         decision becomes outdated: call `turn` and check again.
@@ -90,7 +90,7 @@ class Writer(Protocol):
         """Set one condition and/or the nomination ("" clears it, None leaves it unchanged)."""
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Delete the pod gracefully by its uid (`Conflict` for another pod of this name), after waiting for a token.
+        """Delete the pod gracefully by its uid (`Conflict` for another pod of this name), after a `turn`.
 
         Like `bind`, the call is never repeated: call `turn` and check whether the pod must still be deleted.
         `NotFound` if it is gone, which can also happen after `Ambiguous`.
@@ -104,8 +104,9 @@ class Writer(Protocol):
     ) -> PersistentVolume | Broken:
         """Set the volume's claimRef to the claim, and with `marks` its bound-by-controller annotation.
 
-        `Conflict` if anything was written to the volume since `volume`. This and the next two calls wait for a
-        separate token and are never repeated. They return the object as it was written; after `Ambiguous`, read it.
+        `Conflict` if anything was written to the volume since `volume`. This and the next two calls take one
+        rate-limit token each and are never repeated. They return the object as it was written; after `Ambiguous`,
+        read it.
         """
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:

@@ -106,15 +106,17 @@ class QueueingHints:
             self._by_event.clear()
         return bool(unregistered)
 
-    def about(self, news: QueueingEvent, waker: HintRegistration) -> SomeTopics:
+    def about(self, queueing_event: QueueingEvent, registration: HintRegistration) -> SomeTopics:
         """Return the topics of the event for this registration. Each function of topics is called once per event."""
-        topics = waker.registered.topics
+        topics = registration.registered.topics
         if topics is None:
             return None
         of_event = topics.of_event
-        if of_event not in news.about:
-            news.about[of_event] = self.topics(of_event, news.old, news.new, plugin=waker.plugin)
-        return news.about[of_event]
+        if of_event not in queueing_event.about:
+            queueing_event.about[of_event] = self.topics(
+                of_event, queueing_event.old, queueing_event.new, plugin=registration.plugin
+            )
+        return queueing_event.about[of_event]
 
     def topics(self, function: Callable[..., Iterable[Hashable] | None], *objects: object, plugin: str) -> SomeTopics:
         """Return the result of one function of `hints.Topics`; if the function raises, all topics."""
@@ -127,14 +129,14 @@ class QueueingHints:
             return None
 
     def says_queue(
-        self, waker: HintRegistration, event: ClusterEvent, pod: PodInfo, *, old: object, new: object
+        self, registration: HintRegistration, event: ClusterEvent, pod: PodInfo, *, old: object, new: object
     ) -> bool:
         """Return whether the hint says QUEUE. A missing hint, or one that raises, counts as QUEUE.
 
         An unnecessary attempt is better than a pod that waits without need.
         """
         began = self._clock.now()
-        hint = waker.registered.hint
+        hint = registration.registered.hint
         answer = Hint.QUEUE
         label = answer.value
         if hint is not None:
@@ -143,9 +145,9 @@ class QueueingHints:
                 label = answer.value
             except Exception as error:  # noqa: BLE001 (a plugin's error must not prevent the wake-up of other pods)
                 label = "Error"
-                about = {"plugin": waker.plugin, "cause": event.label, "pod": pod.key}
+                about = {"plugin": registration.plugin, "cause": event.label, "pod": pod.key}
                 self.errors.record("queueing-hint", error, "queueing hint failed, Queue is assumed", **about)
-        self._metrics.hint(waker.plugin, event.label, label, self._clock.now() - began)
+        self._metrics.hint(registration.plugin, event.label, label, self._clock.now() - began)
         return answer is Hint.QUEUE
 
     def evaluate(
@@ -161,13 +163,13 @@ class QueueingHints:
         if event.is_wildcard:
             return QueueingStrategy.AFTER_BACKOFF if is_addressed(queued, new) else QueueingStrategy.SKIP
         best = QueueingStrategy.SKIP
-        for waker in self.of(event):
-            if waker.plugin not in rejecters or waker.profile != queued.profile:
+        for registration in self.of(event):
+            if registration.plugin not in rejecters or registration.profile != queued.profile:
                 continue
-            possible = strategy_for(queued, waker.plugin)
+            possible = strategy_for(queued, registration.plugin)
             if possible <= best:
                 continue
-            if is_blurred or self.says_queue(waker, event, queued.info, old=old, new=new):
+            if is_blurred or self.says_queue(registration, event, queued.info, old=old, new=new):
                 best = possible
                 if best is QueueingStrategy.IMMEDIATELY or not queued.pending_plugins:
                     break

@@ -37,12 +37,12 @@ class RejectedPods:
     Adding and removing costs O(shapes). A shape value that is new, or loses its last pod, costs O(topics) more.
     """
 
-    def __init__(self, rejecter: Rejecter, wakers: QueueingHints) -> None:
+    def __init__(self, rejecter: Rejecter, hints: QueueingHints) -> None:
         self.rejecter = rejecter
         self.pods: Pods = {}
-        self._wakers = wakers
+        self._hints = hints
         self._shape_indexes: dict[Shape, _ShapeIndex] = {}
-        for registered in wakers.registrations(*rejecter):
+        for registered in hints.registrations(*rejecter):
             if registered.shape is None or registered.hint is None:
                 continue
             index = self._shape_indexes.setdefault(registered.shape, _ShapeIndex())
@@ -60,7 +60,7 @@ class RejectedPods:
             if group is None:
                 group = index.groups[value] = {}
                 for of_pod, topic_index in index.topic_indexes.items():
-                    topic_index.add(value, group, self._wakers.topics(of_pod, queued.info, plugin=self.rejecter[1]))
+                    topic_index.add(value, group, self._hints.topics(of_pod, queued.info, plugin=self.rejecter[1]))
             group[queued.uid] = queued
         return values
 
@@ -92,7 +92,7 @@ class RejectedPods:
             hash(value)
         except Exception as error:  # noqa: BLE001 (a plugin's error must not lose the pod: it is a separate group)
             about = {"plugin": self.rejecter[1], "pod": info.key}
-            self._wakers.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
+            self._hints.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
             return (_Alone, info.uid)
         return value
 
@@ -160,8 +160,8 @@ Concerns: TypeAlias = Callable[[PodInfo], bool] | None
 class _Index:
     """Waiting pods, by rejecter. Adding and removing costs O(rejecters x shapes)."""
 
-    def __init__(self, wakers: QueueingHints) -> None:
-        self._wakers = wakers
+    def __init__(self, hints: QueueingHints) -> None:
+        self._hints = hints
         self.pods: Pods = {}
         self._by_rejecter: dict[Rejecter, RejectedPods] = {}
         self._entries: dict[str, list[tuple[RejectedPods, list[Hashable]]]] = {}
@@ -172,7 +172,7 @@ class _Index:
             rejecter = (queued.profile, plugin)
             rejected = self._by_rejecter.get(rejecter)
             if rejected is None:
-                rejected = self._by_rejecter[rejecter] = RejectedPods(rejecter, self._wakers)
+                rejected = self._by_rejecter[rejecter] = RejectedPods(rejecter, self._hints)
             entries.append((rejected, rejected.add(queued)))
         self.pods[queued.uid] = queued
         self._entries[queued.uid] = entries
@@ -187,15 +187,15 @@ class _Index:
                 del self._by_rejecter[rejected.rejecter]
 
     def woken_by(
-        self, news: QueueingEvent, wakers: Iterable[HintRegistration], concerns: Concerns
+        self, queueing_event: QueueingEvent, registrations: Iterable[HintRegistration], concerns: Concerns
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
         best: dict[str, tuple[QueuedPodInfo, QueueingStrategy]] = {}
-        for waker in wakers:
-            rejected = self._by_rejecter.get(waker.rejecter)
+        for registration in registrations:
+            rejected = self._by_rejecter.get(registration.rejecter)
             if rejected is None:
                 continue
-            for queued in self._accepted_by_hint(rejected, waker, news):
-                strategy = strategy_for(queued, waker.plugin)
+            for queued in self._accepted_by_hint(rejected, registration, queueing_event):
+                strategy = strategy_for(queued, registration.plugin)
                 known = best.get(queued.uid)
                 if known is not None and known[1] >= strategy:
                     continue
@@ -203,24 +203,28 @@ class _Index:
                     best[queued.uid] = (queued, strategy)
         return list(best.values())
 
-    def concerned(self, news: QueueingEvent, wakers: Iterable[HintRegistration]) -> list[QueuedPodInfo] | None:
+    def concerned(
+        self, queueing_event: QueueingEvent, registrations: Iterable[HintRegistration]
+    ) -> list[QueuedPodInfo] | None:
         """Return the pods that share a topic with the event by these registrations of one plugin; None if any pod may."""
         found: dict[str, QueuedPodInfo] = {}
-        for waker in wakers:
-            about = self._wakers.about(news, waker)
+        for registration in registrations:
+            about = self._hints.about(queueing_event, registration)
             if about is None:
                 return None
-            if (rejected := self._by_rejecter.get(waker.rejecter)) is not None:
-                for pods in rejected.groups(waker.registered, about):
+            if (rejected := self._by_rejecter.get(registration.rejecter)) is not None:
+                for pods in rejected.groups(registration.registered, about):
                     found.update(pods)
         return list(found.values())
 
     def _accepted_by_hint(
-        self, rejected: RejectedPods, waker: HintRegistration, news: QueueingEvent
+        self, rejected: RejectedPods, registration: HintRegistration, queueing_event: QueueingEvent
     ) -> Iterator[QueuedPodInfo]:
-        for pods in rejected.groups(waker.registered, self._wakers.about(news, waker)):
+        for pods in rejected.groups(registration.registered, self._hints.about(queueing_event, registration)):
             representative = next(iter(pods.values()))  # all pods of a group get the same result
-            if self._wakers.says_queue(waker, news.event, representative.info, old=news.old, new=news.new):
+            if self._hints.says_queue(
+                registration, queueing_event.event, representative.info, old=queueing_event.old, new=queueing_event.new
+            ):
                 yield from pods.values()
 
 
@@ -232,9 +236,9 @@ class UnschedulablePods:
     Upstream: pkg/scheduler/backend/queue/unschedulable_pods.go unschedulablePods
     """
 
-    def __init__(self, wakers: QueueingHints) -> None:
-        self._wakers = wakers
-        self._rejected = _Index(wakers)
+    def __init__(self, hints: QueueingHints) -> None:
+        self._hints = hints
+        self._rejected = _Index(hints)
         self._gated: dict[Rejecter, _Index] = {}
         self._index_of: dict[str, _Index] = {}
 
@@ -251,12 +255,12 @@ class UnschedulablePods:
 
     def add(self, queued: QueuedPodInfo) -> None:
         """Add the pod to the index that `queued.place` names; its rejecters and its gating plugin must be set."""
-        self._wakers.learn(queued.profile, queued.rejecters)
+        self._hints.learn(queued.profile, queued.rejecters)
         index = self._rejected
         if queued.place is Place.GATED:
             gate = (queued.profile, queued.gating_plugin)
             if gate not in self._gated:
-                self._gated[gate] = _Index(self._wakers)
+                self._gated[gate] = _Index(self._hints)
             index = self._gated[gate]
         index.add(queued)
         self._index_of[queued.uid] = index
@@ -275,33 +279,35 @@ class UnschedulablePods:
                 for queued in self
                 if is_addressed(queued, new) and (concerns is None or concerns(queued.info))
             ]
-        wakers = self._wakers.of(event)
-        news = QueueingEvent(event, old, new)
-        woken = self._rejected.woken_by(news, wakers, concerns)
+        registrations = self._hints.of(event)
+        queueing_event = QueueingEvent(event, old, new)
+        woken = self._rejected.woken_by(queueing_event, registrations, concerns)
         if self._gated:
-            for gate in dict.fromkeys(waker.rejecter for waker in wakers):
+            for gate in dict.fromkeys(registration.rejecter for registration in registrations):
                 if (index := self._gated.get(gate)) is not None:
-                    woken += self._woken_of_gated(index, gate, news, wakers, concerns)
+                    woken += self._woken_of_gated(index, gate, queueing_event, registrations, concerns)
         return woken
 
     def _woken_of_gated(
         self,
         index: _Index,
         gate: Rejecter,
-        news: QueueingEvent,
-        wakers: tuple[HintRegistration, ...],
+        queueing_event: QueueingEvent,
+        registrations: tuple[HintRegistration, ...],
         concerns: Concerns,
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
         """Return the woken pods of one gating plugin.
 
         If the gating plugin has topics, only pods that share one with the event are evaluated.
         """
-        candidates = index.concerned(news, [waker for waker in wakers if waker.rejecter == gate])
+        candidates = index.concerned(
+            queueing_event, [registration for registration in registrations if registration.rejecter == gate]
+        )
         if candidates is None:
-            return index.woken_by(news, wakers, concerns)
+            return index.woken_by(queueing_event, registrations, concerns)
         woken: list[tuple[QueuedPodInfo, QueueingStrategy]] = []
         for queued in candidates:
-            strategy = self._wakers.evaluate(queued, news.event, news.old, news.new)
+            strategy = self._hints.evaluate(queued, queueing_event.event, queueing_event.old, queueing_event.new)
             if strategy is not QueueingStrategy.SKIP and (concerns is None or concerns(queued.info)):
                 woken.append((queued, strategy))
         return woken

@@ -217,7 +217,7 @@ class SharedDRAManager:
                     changed.append((before, now))
         return changed
 
-    # -- waiting for news ----------------------------------------------------------------------------------------------
+    # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at each change of one of these claims (`namespace/name`).

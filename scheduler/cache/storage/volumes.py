@@ -198,7 +198,7 @@ class Volumes:
         known = self.classes.get(storage_class)
         return known.obj.provisioner if known is not None else ""
 
-    # -- waiting for news ----------------------------------------------------------------------------------------------
+    # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[Hashable], callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at each change of one of these `(kind, key)`; return the function that ends the subscription."""
