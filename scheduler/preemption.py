@@ -342,7 +342,7 @@ class PreemptionExecutor:
 
     def _keep_count(self, plan: _Plan) -> None:
         preemptor = plan.preemptor
-        brake_s = self._preempting.made_room(preemptor.uid, plan.node_name, self._clock.now())
+        brake_s = self._preempting.victims_evicted(preemptor.uid, plan.node_name, self._clock.now())
         if not brake_s:
             return
         self._metrics.preemption_lost()

@@ -1,1 +1,1 @@
-"""What decisions read: nodes as columns, the pods on them, and our own assumptions. Single owner: the scheduling loop."""
+"""The data for decisions: nodes as columns, their pods, and assumptions. Only the scheduling loop uses and changes it."""

@@ -1,13 +1,11 @@
-"""Pods on nodes: bound pods, assumed pods, pods bound by other schedulers a moment ago, and trials that undo themselves.
+"""Pods on nodes: bound pods, assumed pods, recent bindings by other schedulers, and trials that undo themselves.
 
-Nodes to which another scheduler bound a pod a moment ago (docs/spec/core.md §2.6).
+The invariants are those of docs/spec/core.md §2.1 and §2.2. An assumption never expires by time: the pod's own
+events, a failed binding, or the pod's deletion end it. Where upstream exits ("cache is corrupted"), this cache
+corrects itself: the newest object wins, and the correction is counted.
 
-That scheduler may have decided on more pods for such a node than the watch shows yet.
-
-Pods on nodes: everybody's bound pods, our own assumed ones, and overlays that undo themselves.
-
-The laws of docs/spec/core.md §2.1 and §2.2. An assumption never expires by time: the pod's own events, a failed binding,
-or its deletion end it. Where upstream exits ("cache is corrupted") this heals: the newest object wins, and it is counted.
+Nodes with a recent binding by another scheduler are recorded (docs/spec/core.md §2.6). That scheduler may have
+decided on more pods for such a node than the watch shows yet.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ from scheduler.core.nodeset import Slots
 
 
 class Trial:
-    """Made by `Cluster.trial`. Each step costs as much as the pod's coming or going does; nothing is copied.
+    """Temporary changes of the cache, made by `Cluster.trial`. Each step costs as much as adding or removing a pod.
 
-    A node lists its pods in another order afterwards: those that left come back behind those that stayed, the last to
-    leave first. Nothing may hang on that order.
+    Afterwards, a node may list its pods in another order: the removed pods come after the other ones, the last
+    removed first. Nothing may depend on that order.
     """
 
     __slots__ = ("_nodes", "_steps")
@@ -51,21 +49,21 @@ class Trial:
         self._steps: list[tuple[PodInfo, str, bool]] = []
 
     def add(self, info: PodInfo, node_name: str) -> None:
-        """As if it were on that node; nothing happens if it is there."""
+        """Add the pod to the node; do nothing if it is there."""
         slot = self._nodes.slot(node_name)
         if slot is None or info.uid not in self._nodes.pods(slot):
             self._nodes.add_pod(node_name, info)
             self._steps.append((info, node_name, True))
 
     def remove(self, info: PodInfo) -> None:
-        """As if it had left `info.node_name`; nothing happens if it is not there."""
+        """Remove the pod from `info.node_name`; do nothing if it is not there."""
         taken = self._nodes.remove_pod(info.node_name, info.uid)
         if taken is not None:
             self._steps.append((taken, info.node_name, False))
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Everything as it was until the block ends, in which nobody may change anything: then the trial goes on."""
+        """Restore the cache until the block ends, and then apply the trial again. The block must not change the cache."""
         steps = self._steps.copy()
         self.undo()
         try:
@@ -78,7 +76,7 @@ class Trial:
                     self.remove(info)
 
     def undo(self) -> None:
-        """Everything as it was."""
+        """Restore the cache."""
         while self._steps:
             info, node_name, came = self._steps.pop()
             if came:
@@ -91,21 +89,24 @@ RECENT_S: Final = 1.0
 
 
 class ForeignBindings:
-    """The time of the last one per slot. A slot that is given to another node keeps it for the rest of its second."""
+    """The time of the last foreign binding per slot. A slot that is reused for another node keeps it until it expires."""
 
     def __init__(self) -> None:
         self._at: npt.NDArray[np.float64] = np.full(64, -math.inf)
         self._last = -math.inf
 
     def add(self, slot: int, now: float) -> None:
-        """A pod that this scheduler did not bind has appeared on the node. O(1)."""
+        """Record a pod on the node that this scheduler did not bind. O(1)."""
         if slot >= len(self._at):
             more = np.full(max(slot + 1, 2 * len(self._at)) - len(self._at), -math.inf)
             self._at = np.concatenate((self._at, more))
         self._at[slot] = self._last = now
 
     def spared(self, slots: Slots, now: float) -> Slots:
-        """Return those without a recent one, or all of them where there are none without. O(slots), or O(1) at rest."""
+        """Return the slots without a recent foreign binding, or all slots if each has one.
+
+        The cost is O(slots), or O(1) without recent foreign bindings.
+        """
         since = now - RECENT_S
         if self._last <= since:
             return slots
@@ -115,7 +116,7 @@ class ForeignBindings:
 
 
 class AssumptionError(Exception):
-    """The caller's picture of a pod is wrong: it is already in the cache, or not assumed there."""
+    """The caller's state of a pod is wrong: the pod is already in the cache, or not assumed there."""
 
 
 @dataclass(slots=True)
@@ -125,13 +126,13 @@ class _Held:
 
 
 class Cluster:
-    """The cache of nodes and pods. Plain calls, no locks: the scheduling loop is the only writer.
+    """The cache of nodes and pods. It has no locks, because only the scheduling loop changes it.
 
     Upstream: pkg/scheduler/backend/cache/cache.go cacheImpl
     """
 
     def __init__(self, clock: Clock | None = None, device_gates: frozenset[str] = DEVICE_GATES_ON) -> None:
-        """`device_gates` are kube-scheduler's feature gates for devices that are on; others among them do not matter."""
+        """Create an empty cache; of the enabled feature gates in `device_gates`, only those for devices are read."""
         self._clock = clock or SystemClock()
         self.nodes = Nodes()
         self.volumes = Volumes(self.nodes, self._clock)
@@ -141,36 +142,43 @@ class Cluster:
         self.disruptions = Disruptions()
         self.foreign_bindings = ForeignBindings()
         self.healed = 0
-        """Times an event contradicted the cache and the cache was put right."""
+        """The number of events that contradicted the cache, which was then corrected."""
         self._versions: dict[str, int] = {}
         self._last_version = 0
         self._pods: dict[str, _Held] = {}
         self._assumed: set[str] = set()
         self._answered: dict[str, float] = {}
-        """Assumed pods that the API server has bound, and when it said so: the watch has yet to show them. Oldest first."""
+        """Assumed pods that the API server has bound but the watch has not shown, with the time of the response.
+
+        Oldest first.
+        """
         self._broken: dict[str, Broken] = {}
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> None:
-        """A node was added or changed."""
+        """Add or update a node."""
         self._disturb(node.metadata.name)
         self.nodes.set_node(node)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone (or became unreadable); pods on it stay counted until their own deletions arrive."""
+        """Remove a node that is gone or unreadable. Its pods stay counted until their own deletions arrive."""
         self._disturb(name)
         self.nodes.remove_node(name)
         self._tidy(name)
 
     def version(self, name: str) -> int:
-        """Changes when anybody but our own assumptions changed the node: what was decided may no longer hold."""
+        """Return a number that changes with every change of the node except this scheduler's own assumptions.
+
+        A decision for the node may be outdated when the number differs.
+        """
         return self._versions.get(name, 0)
 
     def outlook(self, info: PodInfo) -> int:
-        """Changes when anybody else changed what a decision for this pod and its node rests on.
+        """Return a number that changes when a decision for this pod and its node may be outdated.
 
-        That is the node; and the whole cluster where pods elsewhere matter, to spread constraints and pod affinity.
+        That is the version of the node. It is the version of the whole cluster where pods on other nodes matter, for
+        spread constraints and pod affinity.
         """
         rules = info.spread_shape or has_pod_affinity(info.pod.spec.affinity)
         if rules or self.nodes.pod_terms.any(TermKind.REQUIRED_ANTI):
@@ -180,7 +188,7 @@ class Cluster:
     # -- pods as the API server has them -----------------------------------------------------------------------------
 
     def add_pod(self, info: PodInfo) -> None:
-        """A bound pod was seen: confirms our assumption, or corrects it when the real node differs."""
+        """Add a bound pod: it confirms the assumption, or corrects it if the real node differs."""
         held = self._pods.get(info.uid)
         if held is None:
             self._disturb(info.node_name)
@@ -192,14 +200,14 @@ class Cluster:
         self._replace(held, info)
 
     def update_pod(self, info: PodInfo) -> None:
-        """A bound pod changed. Unknown or moved pods are put right."""
+        """Update a bound pod. If it was unknown or on another node, the cache is corrected."""
         held = self._pods.get(info.uid)
         if held is None or (held.is_assumed and held.info.node_name != info.node_name):
             self.healed += 1
         self.add_pod(info)
 
     def remove_pod(self, uid: str) -> PodInfo | None:
-        """A pod is gone or finished: frees the place of the *cached* copy, which is returned."""
+        """Remove a deleted or finished pod from the node of the *cached* copy, and return that copy."""
         held = self._pods.pop(uid, None)
         if held is None:
             return None
@@ -209,32 +217,32 @@ class Cluster:
         return held.info
 
     def add_broken(self, broken: Broken) -> None:
-        """A bound pod of which nothing can be read: it is there (`is_broken`), but nothing is counted for it."""
+        """Record a bound pod that cannot be decoded: it exists (`is_broken`), but nothing is counted for it."""
         if broken.node_name:
             self._broken[broken.metadata.uid or broken.key] = broken
 
     def remove_broken(self, uid: str) -> None:
-        """The unreadable pod is gone or readable now."""
+        """Remove the record of a pod that is gone or can be decoded now."""
         self._broken.pop(uid, None)
 
     # -- our own assumptions -----------------------------------------------------------------------------------------
 
     def assume(self, info: PodInfo) -> None:
-        """Count a pod (its nodeName set by `placed`) before the API server knows. Raises AssumptionError if known."""
+        """Count a pod, with its nodeName set by `placed`, before it is bound. Raise AssumptionError if it is known."""
         if info.uid in self._pods:
             raise AssumptionError(f"pod {info.key} ({info.uid}) is in the cache, so can't be assumed")
         self._place(info, is_assumed=True)
         self._assumed.add(info.uid)
 
     def forget(self, info: PodInfo) -> None:
-        """Undo `assume`. Raises AssumptionError if the pod is not assumed on that node (state unchanged)."""
+        """Undo `assume`. Raise AssumptionError, without a change, if the pod is not assumed on that node."""
         held = self._pods.get(info.uid)
         if held is None or not held.is_assumed or held.info.node_name != info.node_name:
             raise AssumptionError(f"pod {info.key} ({info.uid}) wasn't assumed so cannot be forgotten")
         self.remove_pod(info.uid)
 
     def name_claims(self, info: PodInfo) -> None:
-        """An assumed pod's status names other claims for devices by now: what was decided for it may no longer hold."""
+        """Update the device claims in an assumed pod's status. The decision for the pod may be outdated."""
         held = self._pods.get(info.uid)
         if held is None or not held.is_assumed:
             return
@@ -247,21 +255,21 @@ class Cluster:
         self.nodes.replace_pod(old.node_name, held.info)
 
     def answered(self, uid: str) -> None:
-        """The API server has bound the pod: from now on the watch should show it."""
+        """Record that the API server has bound the pod, so that the watch should show it."""
         if uid in self._assumed:
             self._answered[uid] = self._clock.now()
 
     def unconfirmed_s(self) -> float:
-        """How long the watch has owed us a pod that is bound, the longest; 0 if it owes none. Constant cost."""
+        """Return for how many seconds the oldest bound pod has been missing in the watch; 0 if none is. O(1)."""
         since = next(iter(self._answered.values()), None)
         return 0.0 if since is None else self._clock.now() - since
 
     def is_assumed(self, uid: str) -> bool:
-        """Whether the pod counts only because we said so."""
+        """Return whether the pod is assumed and not confirmed by the watch."""
         return uid in self._assumed
 
     def get(self, uid: str) -> PodInfo | None:
-        """The cached copy: bound or assumed."""
+        """Return the cached copy of a bound or assumed pod."""
         held = self._pods.get(uid)
         return held.info if held else None
 
@@ -269,10 +277,10 @@ class Cluster:
 
     @contextlib.contextmanager
     def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[Trial]:
-        """Columns and indexes as if these pods came (to a node) and left; leaving the block undoes it, in reverse.
+        """Change columns and indexes as if pods were added to nodes and removed; the end of the block undoes it.
 
-        Cost grows with the pods named, never with the cluster. Unknown pods in `remove` are skipped, and so are
-        pods in `add` that are on that node already. More may come and leave through the `Trial`.
+        The cost grows with the number of pods, never with the cluster. Unknown pods in `remove` are skipped, and so
+        are pods in `add` that are on that node already. The `Trial` can add and remove more pods.
         """
         trial = Trial(self.nodes)
         try:
@@ -287,23 +295,23 @@ class Cluster:
     # -- counting ----------------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:
-        """For scheduler_cache_size: nodes, pods, assumed_pods."""
+        """Return the values of scheduler_cache_size: nodes, pods, assumed_pods."""
         return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
 
     def pods(self) -> Iterator[PodInfo]:
-        """Every pod in the cache, assumed ones included, in no order."""
+        """Return every pod in the cache, assumed ones included, in any order."""
         return (held.info for held in self._pods.values())
 
     def assumed(self) -> Iterator[PodInfo]:
-        """Pods we assumed and the watch has not confirmed."""
+        """Return the assumed pods that the watch has not confirmed."""
         return (self._pods[uid].info for uid in self._assumed)
 
     def is_broken(self, uid: str) -> bool:
-        """Whether this is a bound pod that could not be read: it is there, though `get` does not know it."""
+        """Return whether this is a bound pod that could not be decoded, which `get` does not return."""
         return uid in self._broken
 
     def broken(self) -> Iterator[Broken]:
-        """Bound pods that could not be read."""
+        """Return the bound pods that could not be decoded."""
         return iter(self._broken.values())
 
     def _confirmed(self, uid: str) -> None:

@@ -1,6 +1,6 @@
-"""Which budgets protect a pod, and whose eviction would violate one (docs/spec/core.md §3.10, dry run step 4).
+"""The PodDisruptionBudgets of a pod, and evictions that would violate one (docs/spec/core.md §3.10, dry run step 4).
 
-Budgets are filed by one label that they demand: a pod asks only those that may mean it.
+Budgets are indexed by one label that they require, so that only possible budgets of a pod are checked.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Disruptions:
 
     def __init__(self) -> None:
         self.generation = 0
-        """Changes with what any budget says. Their status is written often, mostly with nothing that is read here."""
+        """Changes when a value that is read here changes, which most status updates do not do."""
         self._budgets: dict[str, PodDisruptionBudget] = {}
-        self._filed: SelectorIndex[str] = SelectorIndex()
+        self._index: SelectorIndex[str] = SelectorIndex()
         self._unreadable: dict[str, str] = {}
         """Key → namespace."""
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or replace. One that selects nobody in particular, or has no selector, protects nobody, as upstream."""
+        """Add or replace a budget. As upstream, a budget without or with an empty selector protects no pods."""
         known = self._budgets.get(budget.key)
         if known is not None and (known.spec, known.status) == (budget.spec, budget.status):
             return
@@ -37,40 +37,43 @@ class Disruptions:
         if selector is None or not (selector.match_labels or selector.match_expressions):
             return
         self._budgets[budget.key] = budget
-        self._filed.file(budget.key, _anchors(budget))
+        self._index.add(budget.key, _anchors(budget))
         self.generation += 1
 
     def put_unreadable(self, key: str, namespace: str) -> None:
-        """It may mean any pod of the namespace and allow nothing, for all that can be known."""
+        """Add a budget that cannot be decoded. It may select any pod of the namespace and allow no disruption."""
         if key not in self._unreadable:
             self.remove(key)
             self._unreadable[key] = namespace
             self.generation += 1
 
     def remove(self, key: str) -> None:
-        """It is gone."""
+        """Remove a budget that is gone."""
         if self._unreadable.pop(key, None) is not None:
             self.generation += 1
         known = self._budgets.pop(key, None)
         if known is None:
             return
-        self._filed.unfile(key, _anchors(known))
+        self._index.remove(key, _anchors(known))
         self.generation += 1
 
     def protecting(self, pod: PodInfo) -> list[PodDisruptionBudget]:
-        """The budgets that are known to select this pod. O(labels + budgets filed under them); a pod without labels has none."""
+        """Return the decoded budgets that select this pod. O(labels + budgets indexed under them).
+
+        A pod without labels has none.
+        """
         metadata = pod.pod.metadata
-        if not self._filed or not metadata.labels:
+        if not self._index or not metadata.labels:
             return []
         return [
             budget
-            for budget in map(self._budgets.__getitem__, self._filed.under(metadata.namespace, metadata.labels))
+            for budget in map(self._budgets.__getitem__, self._index.under(metadata.namespace, metadata.labels))
             if budget.spec.selector is not None and budget.spec.selector.matches(metadata.labels)
         ]
 
     def violating(self, pods: Sequence[PodInfo]) -> set[str]:
-        """Uids of those whose eviction, one after the other in this order, takes a budget below zero."""
-        if not self._filed and not self._unreadable:
+        """Return the uids of the pods whose eviction, one after the other in this order, takes a budget below zero."""
+        if not self._index and not self._unreadable:
             return set()
         left: dict[str, int] = {}
         unsure = set(self._unreadable.values())

@@ -1,8 +1,7 @@
-"""Selectors of Services and owners, and labels of namespaces.
+"""Selectors of Services and controllers, and labels of namespaces.
 
-Which pods belong together, as their Services and owners say: the selector of default spread constraints.
-
-Rule: docs/spec/core.md §5.8. Services are filed by one label that they demand, so a pod asks only those that may mean it.
+They give the selector of default spread constraints (docs/spec/core.md §5.8). Services are indexed by one label that
+they require, so that only possible services of a pod are checked.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ class Workloads:
 
     def __init__(self) -> None:
         self.generation = 0
-        """Changes when what any of them selects does."""
+        """A number that changes when the selector of a Service or controller changes."""
         self._services: dict[str, Mapping[str, str]] = {}
-        self._filed: SelectorIndex[str] = SelectorIndex()
+        self._index: SelectorIndex[str] = SelectorIndex()
         self._controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
 
     def default_selector(self, pod: Pod) -> LabelSelector | None:
-        """The Services that select the pod and its owner, all together; None if there is nothing to go by.
+        """Return the combined selectors of the pod's Services and owner; None if there are none.
 
-        What a ReplicationController says takes the place of what Services say of the same label; other owners add to it.
+        For one label, a ReplicationController overrides Services; other owners add their selectors.
         """
         labels: dict[str, str] = {}
         metadata = pod.metadata
-        for key in sorted(self._filed.under(metadata.namespace, metadata.labels)):
+        for key in sorted(self._index.under(metadata.namespace, metadata.labels)):
             selector = self._services[key]
             if all(metadata.labels.get(name) == value for name, value in selector.items()):
                 labels |= selector
@@ -65,7 +64,10 @@ class Workloads:
         return LabelSelector(labels, expressions) if labels or expressions else None
 
     def set_service(self, service: Service) -> None:
-        """Add or replace. A nil selector selects no pod; an empty one selects every pod and demands nothing."""
+        """Add or replace a Service.
+
+        A nil selector selects no pods; an empty one selects every pod and requires nothing.
+        """
         selector = service.spec.selector
         known = self._services.get(service.key)
         if selector is None:
@@ -73,19 +75,19 @@ class Workloads:
         elif known != selector:
             self.remove_service(service.key)
             self._services[service.key] = selector
-            self._filed.file(service.key, _anchors(service.key, selector))
+            self._index.add(service.key, _anchors(service.key, selector))
             self.generation += 1
 
     def remove_service(self, key: str) -> None:
-        """It is gone, or unreadable."""
+        """Remove a Service that is gone or unreadable."""
         known = self._services.pop(key, None)
         if known is None:
             return
-        self._filed.unfile(key, _anchors(key, known))
+        self._index.remove(key, _anchors(key, known))
         self.generation += 1
 
     def set_controller(self, controller: Controller) -> None:
-        """Add or replace."""
+        """Add or replace a controller."""
         selector = controller.spec.selector
         wanted = LabelSelector(selector) if isinstance(selector, dict) else selector
         at = (type(controller), controller.key)
@@ -94,19 +96,19 @@ class Workloads:
             self.generation += 1
 
     def remove_controller(self, kind: type[Controller], key: str) -> None:
-        """It is gone, or unreadable."""
+        """Remove a controller that is gone or unreadable."""
         if (kind, key) in self._controllers:
             del self._controllers[kind, key]
             self.generation += 1
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """The owner that manages the pod, if it has one."""
+    """Return the controlling owner of the pod, if there is one."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def selecting_owner(pod: Pod) -> tuple[type[Controller], str] | None:
-    """Kind and key of the controller whose selector counts for the pod, whether it is known or not."""
+    """Return kind and key of the controller whose selector counts for the pod, known or not."""
     owner = controller_of(pod)
     kind = _KINDS.get((owner.api_version, owner.kind)) if owner is not None else None
     return (kind, f"{pod.metadata.namespace}/{owner.name}") if owner is not None and kind is not None else None
@@ -120,29 +122,29 @@ _NONE: Mapping[str, str] = {}
 
 
 class Namespaces:
-    """Namespace → labels. An unknown namespace has none, as upstream takes it."""
+    """Namespace → labels. An unknown namespace has none, as in upstream."""
 
     def __init__(self) -> None:
         self.generation = 0
-        """Changes when a namespace comes, goes, or has other labels."""
+        """A number that changes when a namespace is added or removed, or its labels change."""
         self._labels: dict[str, Mapping[str, str]] = {}
 
     def labels(self, name: str) -> Mapping[str, str]:
-        """Empty for a namespace that is not known."""
+        """Return the labels; empty for an unknown namespace."""
         return self._labels.get(name, _NONE)
 
     def matching(self, selector: LabelSelector) -> frozenset[str]:
-        """The names of those that are selected. O(namespaces): keep the answer per generation."""
+        """Return the names of the selected namespaces. O(namespaces): cache the result per generation."""
         return frozenset(name for name, labels in self._labels.items() if selector.matches(labels))
 
     def set(self, namespace: Namespace) -> None:
-        """Add or replace."""
+        """Add or replace a namespace."""
         name, labels = namespace.metadata.name, namespace.metadata.labels
         if self._labels.get(name) != labels:
             self._labels[name] = labels
             self.generation += 1
 
     def remove(self, name: str) -> None:
-        """It is gone, or unreadable."""
+        """Remove a namespace that is gone or unreadable."""
         if self._labels.pop(name, None) is not None:
             self.generation += 1

@@ -1,1 +1,1 @@
-"""The Common Expression Language as Kubernetes 1.36 has it, and nothing about what it is asked of (docs/spec/cel.md)."""
+"""The Common Expression Language of Kubernetes 1.36, independent of its use (docs/spec/cel.md)."""

@@ -1,4 +1,4 @@
-"""Dates and times of day of moments, in the calendar that Go uses: also where a zone leads out of years 1 to 9999."""
+"""Dates and times of day in Go's calendar, also where a time zone leads out of the years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 class Date(NamedTuple):
-    """Months and days from 1."""
+    """A date; months and days start at 1."""
 
     year: int
     month: int
@@ -33,13 +33,13 @@ class Date(NamedTuple):
 
 
 def date(days: int) -> dt.date | Date:
-    """The day so many days after 1970-01-01."""
+    """Return the date of a number of days after 1970-01-01."""
     ordinal = days + _FIRST_ORDINAL
     return _of_ordinal(ordinal) if 0 < ordinal <= _LAST_ORDINAL else Date(*_date(days))
 
 
 def day_of_year(days: int) -> int:
-    """From 0."""
+    """Return the day of the year, from 0."""
     found = date(days)
     if type(found) is Date:
         return days - _days(found.year, 1, 1)
@@ -47,7 +47,7 @@ def day_of_year(days: int) -> int:
 
 
 def date_and_time(seconds: int) -> str:
-    """`2026-01-02T03:04:05`, so many seconds after the beginning of 1970."""
+    """Return `2026-01-02T03:04:05` for a number of seconds after the beginning of 1970."""
     days, second = divmod(seconds, _DAY_S)
     return f"{_day(days)}{_MINUTES[second // 60]}{_DIGITS[second % 60]}"
 
@@ -59,7 +59,7 @@ def _day(days: int) -> str:
 
 
 def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0917
-    """The moment of a date and time in UTC; None if there is no such."""
+    """Return the time of a date and time of day in UTC, in nanoseconds; None if it does not exist."""
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60):
         return None
     try:
@@ -72,7 +72,7 @@ def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: in
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01, in the proleptic Gregorian calendar; years begin in March here."""
+    """Return the days since 1970-01-01 in the proleptic Gregorian calendar. Here, years begin in March."""
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -90,18 +90,20 @@ def _date(days: int) -> tuple[int, int, int]:
 
 
 _ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}")
-"""Names of the time zone database. Other texts are kept away from zoneinfo: it takes a dot for the name of a module to import."""
+"""Names of the time zone database. Other texts must not reach zoneinfo, which imports a module for a name with a dot.
+"""
 
 
 def zone_offset_s(zone: str, nanos: int) -> int:
-    """Seconds east of Greenwich at a moment, for `+hh:mm` or a name of the time zone database."""
+    """Return the seconds east of Greenwich at a time, for `+hh:mm` or a name of the time zone database."""
     there = _zone(zone)
     if isinstance(there, int):
         return there
     if isinstance(there, str):
         raise EvalError(there)
     seconds = max(nanos // _SECOND, _ZONED_S[0])
-    if seconds > _ZONED_S[1]:  # Python's calendar may end before that day does; four centuries earlier it is the same
+    # Python's calendar may end during that day; four centuries earlier the calendar is the same
+    if seconds > _ZONED_S[1]:
         seconds -= _ERA_DAYS * _DAY_S
     offset = dt.datetime.fromtimestamp(seconds, there).utcoffset()
     return offset.days * _DAY_S + offset.seconds if offset is not None else 0
@@ -109,7 +111,7 @@ def zone_offset_s(zone: str, nanos: int) -> int:
 
 @remembered
 def _zone(zone: str) -> int | ZoneInfo | str:
-    """The offset of a zone that has but one, or the zone; what is wrong with it if there is none."""
+    """Return the offset of a fixed zone, or the zone, or the error text for an invalid one."""
     try:
         return _found_zone(zone)
     except EvalError as error:

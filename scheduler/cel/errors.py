@@ -1,7 +1,4 @@
-"""The errors of expressions, and how they are shown with their place.
-
-How what is wrong with an expression is shown: with its place, and the line of source under it.
-"""
+"""The errors of expressions, and their texts with position and source line."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from typing import NamedTuple
 
 
 class CelError(Exception):
-    """The text is upstream's, without the prefix that names the expression or the device."""
+    """An error of an expression. The text is upstream's, without the prefix that names the expression or the device."""
 
 
 class CompileError(CelError):
-    """The expression is not well-formed or not well-typed. The text is what follows `compilation failed: `."""
+    """The expression is not well-formed or not well-typed. The text is the part after `compilation failed: `."""
 
 
 class EvalError(CelError):
@@ -26,7 +23,7 @@ class NoSuchKey(EvalError):
 
 
 class CostExceeded(CelError):
-    """A limit of the evaluation is reached. It is never absorbed."""
+    """The evaluation reached a limit. This error is never absorbed."""
 
 
 _LONGEST_LINE_BYTES = 16384
@@ -34,14 +31,14 @@ _MOST_ERRORS = 100
 
 
 class Issue(NamedTuple):
-    """Something wrong, at an offset in code points."""
+    """An error at an offset in code points."""
 
     at: int
     text: str
 
 
 def report(source: str, issues: Iterable[Issue]) -> str:
-    """All of them in the order of their places, as cel-go prints them."""
+    """Return the text of all issues in the order of their positions, as cel-go prints them."""
     found = list(issues)
     kept = sorted(found[:_MOST_ERRORS], key=lambda issue: issue.at)
     lines = [_shown(source, issue) for issue in kept]

@@ -1,4 +1,4 @@
-"""Texts as Go writes them: what upstream prints is what users see."""
+"""Formatting of values as Go does it, for texts that are equal to upstream's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ESCAPES: Final = {
 
 
 def quoted(text: str) -> str:
-    """`%q`."""
+    """Return the text of `%q`."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(ESCAPES.get(each) or _shown(each) for each in text) + '"'
@@ -33,7 +33,7 @@ def _shown(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as `surrogateescape` decodes it
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as decoded by `surrogateescape`
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"
@@ -44,11 +44,11 @@ _SHORT: Final = (1e-4, 1e6)
 _LONG: Final = 1e16
 _EXPONENTS: Final = tuple(f"e+{power:02d}" for power in range(17))
 _shortest: Final = Encoder().encode
-"""The same figures as `repr`, many times faster; the exponent has no plus and no zeros."""
+"""The same digits as `repr`, many times faster; the exponent has no plus and no zeros."""
 
 
 def double(value: float) -> str:
-    """`%g`: the shortest text that reads back as the same number, with an exponent from a million on."""
+    """Return the text of `%g`: the shortest text for the number, with an exponent from a million on."""
     if _SHORT[0] <= (magnitude := abs(value)) < _SHORT[1]:
         return _shortest(value).decode().removesuffix(".0")
     if _LONG <= magnitude < math.inf:
@@ -61,7 +61,7 @@ def double(value: float) -> str:
 
 
 def _exponential(value: float) -> str:
-    """Of a number that is not written with an exponent of its own accord, or not with Go's."""
+    """Return the text of a number with an exponent, where the fast encoder writes none or one that differs from Go's."""
     text = _shortest(value).decode()
     if value >= 1:
         whole, _, fraction = text.partition(".")
@@ -76,7 +76,7 @@ def _exponential(value: float) -> str:
 
 
 def without_exponent(value: float) -> str:
-    """The same number without an exponent, as in the text of a duration."""
+    """Return the text without an exponent, as in the text of a duration."""
     if _SHORT[0] <= abs(value) < _LONG:
         return _shortest(value).decode().removesuffix(".0")
     sign, figures, point = _decimal(value)
@@ -84,14 +84,14 @@ def without_exponent(value: float) -> str:
 
 
 def scalar(value: Value) -> str:
-    """`%v` of what a message shows: a key, an element."""
+    """Return the text of `%v` for a key or an element in a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return double(value) if isinstance(value, float) else str(value)
 
 
 def _decimal(value: float) -> tuple[str, str, int]:
-    """Sign, figures, and after how many of them the point is."""
+    """Return sign, digits, and the number of digits before the decimal point."""
     text = _shortest(value).decode()
     mantissa, _, exponent = text.removeprefix("-").partition("e")
     whole, _, fraction = mantissa.partition(".")

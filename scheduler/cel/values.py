@@ -1,9 +1,9 @@
-"""What expressions evaluate to, and how those things are told apart, compared and used as keys.
+"""The values of expressions: their types, comparison, and use as keys.
 
 | CEL | Python |
 |---|---|
 | null, bool, int, double, string, bytes | None, bool, int, float, str, bytes |
-| uint | `UInt`, an int of its own class |
+| uint | `UInt`, a subclass of int |
 | list | list or tuple |
 | map | any Mapping whose keys went through `key`; a map of strings is a plain dict |
 | timestamp, duration | `Timestamp`, `Duration` |
@@ -12,7 +12,7 @@
 | quantity, semver, URL, IP, CIDR, format | classes of the libraries, with a class attribute `cel_type` |
 | an object with fields | a Mapping that has `cel_type` |
 
-Python's `True == 1` and `1 == 1.0` are never CEL's: compare with `equal`.
+Python's `True == 1` and `1 == 1.0` differ from CEL's equality: compare with `equal`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.running import work
 
 Value: TypeAlias = Any
-"""Any of the above."""
+"""Any of the types above."""
 
 
 class UInt(int):
-    """64 bits, no sign."""
+    """An unsigned 64-bit integer."""
 
     __slots__ = ()
 
 
 class Timestamp(Struct, frozen=True, eq=False, gc=False):
-    """Nanoseconds since 1970-01-01T00:00:00Z, years 1 to 9999; `offset_s` east of UTC is only for writing it down."""
+    """Nanoseconds since 1970-01-01T00:00:00Z, years 1 to 9999; `offset_s` east of UTC is only used for its text."""
 
     nanos: int
     offset_s: int = 0
@@ -52,21 +52,21 @@ class Timestamp(Struct, frozen=True, eq=False, gc=False):
 
 
 class Duration(Struct, frozen=True, order=True, gc=False):
-    """Nanoseconds, 64 bits."""
+    """Nanoseconds in 64 bits."""
 
     nanos: int
     cel_type: ClassVar[str] = "duration"
 
 
 class TypeValue(Struct, frozen=True, gc=False):
-    """`type(x)`, and the names of types."""
+    """The result of `type(x)`, and the names of types."""
 
     name: str
     cel_type: ClassVar[str] = "type"
 
 
 class Optional(Struct, frozen=True, eq=False):
-    """`optional.of(value)`, or none."""
+    """The result of `optional.of(value)`, or none."""
 
     value: Value = None
     present: bool = True
@@ -77,7 +77,7 @@ NONE = Optional(present=False)
 
 
 class BoolKey:
-    """A bool as a key of a map, where Python would take it for 0 or 1."""
+    """A bool as a key of a map, because Python treats a bool as 0 or 1."""
 
     __slots__ = ("value",)
 
@@ -90,7 +90,7 @@ _FALSE: Final = BoolKey(value=False)
 
 
 def key(value: Value) -> Value:
-    """The value as a key of a map: 1, 1u and 1.0 are one key, true is another. TypeError for what cannot be one."""
+    """Return the value as a key of a map: 1, 1u and 1.0 are one key, true is another. TypeError for an invalid key."""
     if value is True:
         return _TRUE
     if value is False:
@@ -100,7 +100,7 @@ def key(value: Value) -> Value:
 
 
 def unkey(held: Value) -> Value:
-    """The value that `key` made a key of."""
+    """Return the value from which `key` made this key."""
     return held.value if type(held) is BoolKey else held
 
 
@@ -120,7 +120,7 @@ _LONG_NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "goo
 
 
 def type_name(value: Value) -> str:
-    """What `type(value)` is called at run time; messages about types say `timestamp` and `duration` for short."""
+    """Return the name of `type(value)` at run time; messages about types use `timestamp` and `duration` instead."""
     plain = _PLAIN_NAMES.get(type(value))
     if plain is not None:
         return plain
@@ -134,19 +134,19 @@ _Pairs: TypeAlias = set[tuple[int, int]]
 _NUMBERS: Final = frozenset({int, UInt, float})
 _LISTS: Final = frozenset({list, tuple})
 _HOLDERS: Final = (list, tuple, Mapping)
-_TELLING: Final[frozenset[type]] = frozenset({int, UInt, str, bytes, bool, type(None), Duration, TypeValue})
-"""Classes of which a list is equal to another if Python says so."""
-_compared_by_python: Final[set[type]] = {*_TELLING, float, Timestamp}
-"""Classes whose values compare as Python compares them, as far as any were seen: no containers."""
+_EXACTLY_COMPARED: Final[frozenset[type]] = frozenset({int, UInt, str, bytes, bool, type(None), Duration, TypeValue})
+"""Classes for which Python's equality of lists is CEL's."""
+_compared_by_python: Final[set[type]] = {*_EXACTLY_COMPARED, float, Timestamp}
+"""Classes, as far as seen, whose values Python compares as CEL does; no containers."""
 _ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
 _OF_KUBERNETES: Final = ("kubernetes.", "net.")
 
 
 def equal(left: Value, right: Value) -> bool:
-    """`left == right`. Numbers are compared across their types; else values of two types are not equal.
+    """Return `left == right`. Numbers of all types are compared; other values of different types are not equal.
 
-    A value of Kubernetes' own types on the left does not even allow the question: EvalError, upstream's asymmetry.
-    `!=` never fails: it is `not same(left, right)`.
+    As in upstream, a value of Kubernetes' own types on the left raises EvalError. `!=` never fails: it is `not
+    same(left, right)`.
     """
     one = type(left)
     if one is type(right):
@@ -160,16 +160,17 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def is_kubernetes(value: Value) -> bool:
-    """Whether the value is a quantity, version, URL, address, network or format."""
+    """Return whether the value is a quantity, version, URL, address, network or format."""
     if type(value) in _PLAIN_NAMES or isinstance(value, Mapping):
         return False
     return str(getattr(value, "cel_type", "")).startswith(_OF_KUBERNETES)
 
 
 def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
-    """As `equal`, but two values that cannot be compared are simply not equal: inside lists, for `in`, for `!=`.
+    """Return the result of `equal`, but False for values that cannot be compared: inside lists, for `in`, for `!=`.
 
-    `alike` are containers that have been found to be equal. They may hold each other more often than anybody could count.
+    `alike` are pairs of containers that are known to be equal. Shared containers would otherwise be compared
+    exponentially often.
     """
     one, other = type(left), type(right)
     if one is other:
@@ -210,13 +211,13 @@ def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
 
 
 _COMPARED_PER_COST: Final = 16
-"""Elements that are compared in the time that one unit of cost stands for."""
+"""The number of elements that are compared in the time of one unit of cost."""
 
 
 def _same_elements(left: Sequence[Value], right: Sequence[Value], alike: _Pairs) -> bool:
     kinds = {*map(type, left)}
     if len(kinds) == 1 and kinds == {*map(type, right)}:
-        if kinds <= _TELLING:
+        if kinds <= _EXACTLY_COMPARED:
             return list(left) == list(right) if type(left) is not type(right) else bool(left == right)
         if kinds <= _compared_by_python:
             return all(map(eq, left, right))
@@ -228,13 +229,13 @@ def _same_elements(left: Sequence[Value], right: Sequence[Value], alike: _Pairs)
 def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value], alike: _Pairs) -> bool:
     if type(left) is type(right) is dict:
         kinds = {*map(type, left.values())}
-        if len(kinds) == 1 and kinds <= _TELLING and kinds == {*map(type, right.values())}:
+        if len(kinds) == 1 and kinds <= _EXACTLY_COMPARED and kinds == {*map(type, right.values())}:
             return left == right
     return all(name in right and same(value, right[name], alike) for name, value in left.items())
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:
-    """Whether the list holds the value. Python looks for most values as CEL would, and in no time."""
+    """Return whether the list contains the value. For most values, Python's fast search has the same result as CEL's."""
     class_ = type(value)
     if class_ is str:
         return value in values
@@ -250,7 +251,10 @@ def contains(values: Sequence[Value], value: Value) -> bool:
 
 
 def _contains_number(values: Sequence[Value], value: Any) -> bool:
-    """To Python booleans are numbers, and a double is an integer only if it is nothing else."""
+    """Return whether the list contains a number.
+
+    Python treats booleans as numbers, and compares integers and doubles exactly.
+    """
     if value != value:  # noqa: PLR0124  NaN is in no list
         return False
     if value in values:
@@ -261,11 +265,11 @@ def _contains_number(values: Sequence[Value], value: Any) -> bool:
 
 
 _EXACT: Final = 2**53
-"""Up to here every integer is a double."""
+"""Up to this number, every integer is a double."""
 
 
 def compare(left: Value, right: Value) -> int:
-    """-1, 0 or 1. Raises EvalError for values without order between them."""
+    """Return -1, 0 or 1; raise EvalError for values without an order."""
     one, other = type(left), type(right)
     if one in _NUMBERS and other in _NUMBERS:
         order = _compared_numbers(left, right)
@@ -286,7 +290,7 @@ _UINT_RANGE: Final = (0.0, float(2**64))
 
 
 def _compared_numbers(left: Any, right: Any) -> int | None:
-    """None if one is NaN. An integer next to a double is taken for the double nearest to it, as upstream does."""
+    """Compare two numbers; None if one is NaN. As upstream, an integer is compared to a double as its nearest double."""
     if left != left or right != right:  # noqa: PLR0124  only NaN
         return None
     if type(left) is float and type(right) is not float:

@@ -40,7 +40,7 @@ from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from scheduler.queueing.types import Place
 
 Topic: TypeAlias = tuple[str, str]
-"""Kind and key, as `Volumes.tell` names a change."""
+"""Kind and key, as `Volumes.notify` names a change."""
 NODE: Final = "Node"
 RESOURCE_CLAIM: Final = "ResourceClaim"
 

@@ -1,1 +1,1 @@
-"""Plain values and rules: no I/O, no clock, no asyncio. Everything above may import this; it imports nothing of ours."""
+"""Plain values and rules without I/O, clock or asyncio. This package imports no other package of the project."""

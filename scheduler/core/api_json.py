@@ -2,11 +2,11 @@
 
 Any user can store such an object, and one item must not make its whole list unreadable:
 
-* Nesting of up to 10,000 levels, also in fields that are skipped. The limit of the interpreter is its recursion limit
-  in 3.11, a constant of some 1500 levels in 3.12, and about 10,000 levels in 3.13 and later.
+** Nesting of up to 10,000 levels, also in fields that are skipped. The interpreter's limit depends on its version:
+  the recursion limit in 3.11, about 1500 levels in 3.12, and about 10,000 levels in 3.13 and later.
 * Escaped lone surrogates in raw JSON, such as the opaque parameters of a claim. Go reads them as U+FFFD.
 
-Ordinary input costs nothing extra: only a failed decode is repeated.
+Ordinary input has no extra cost, because only a failed decode is repeated.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 _SERVER_LEVELS: Final = 10_000
 _KEPT_LEVELS: Final = 200
-"""No field that is read lies deeper than some 20 levels."""
+"""No field that is read is nested deeper than about 20 levels."""
 _SURROGATES: Final = re.compile(
-    rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes escape each other
+    rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes
     rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 """Escaped surrogates: pairs are group 2."""
 CUT: Final = b"kubestow.dev/nested-too-deeply"
-"""The JSON string that replaces what is nested too deeply for this interpreter."""
+"""The JSON string that replaces values that are nested too deeply for this interpreter."""
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
-    """Decode `raw`; the same errors as `decoder.decode`, but no RecursionError.
+    """Decode `raw`, with the same errors as `decoder.decode`, but without RecursionError.
 
-    Where the interpreter cannot read all levels, containers below level 200 are replaced by the string `CUT`. A caller
-    that passes raw JSON on must look for it.
+    If the interpreter cannot decode all levels, containers below level 200 are replaced by the string `CUT`. A caller
+    that passes raw JSON on must check for it.
     """
     try:
         return decoder.decode(raw)
@@ -61,9 +61,9 @@ def without_lone_surrogates(raw: bytes) -> bytes:
 
 
 def cut_below(raw: bytes, levels: int) -> bytes:
-    """Return `raw` with each object or list that is nested more than `levels` deep replaced by the string `CUT`.
+    """Return `raw` with each object or list below `levels` levels replaced by the string `CUT`.
 
-    Some 20 ns per byte. Input that is not JSON stays without meaning.
+    The cost is about 20 ns per byte. Input that is not valid JSON stays invalid.
     """
     plain = np.frombuffer(raw.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
     is_outside = np.cumsum(plain == ord('"'), dtype=np.int32) & 1 == 0
@@ -81,7 +81,10 @@ def cut_below(raw: bytes, levels: int) -> bytes:
 
 @contextlib.contextmanager
 def _raised_recursion_limit() -> Iterator[None]:
-    """Only around a decoder, which needs some 200 bytes of stack per level; Python code may need much more."""
+    """Raise the limit only around a decoder, which needs about 200 bytes of stack per level.
+
+    Python code may need much more stack.
+    """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + 2 * _SERVER_LEVELS)
     try:

@@ -11,9 +11,10 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """At most `size` entries; None is no value. All operations are O(1), and a read takes about 0.1 µs.
+    """A cache of at most `size` entries; None is not a valid value.
 
-    `functools.lru_cache` does the same in C for a function of hashable arguments. `Interner` reads at the cost of a dict.
+    All operations are O(1), and a read takes about 0.1 µs. `functools.lru_cache` does the same in C for a function of
+    hashable arguments. `Interner` reads at the cost of a dict.
     """
 
     __slots__ = ("_entries", "_size")
@@ -26,7 +27,7 @@ class BoundedCache(Generic[K, V]):
         return len(self._entries)
 
     def __contains__(self, key: K) -> bool:
-        """Return whether there is an entry; that does not count as its use."""
+        """Return whether there is an entry; the call does not count as a use of it."""
         return key in self._entries
 
     def __iter__(self) -> Iterator[K]:
@@ -34,7 +35,7 @@ class BoundedCache(Generic[K, V]):
         return iter(self._entries)
 
     def values(self) -> Iterator[V]:
-        """Iterate over the values, the least recently used first; that does not count as their use."""
+        """Iterate over the values, the least recently used first; the call does not count as a use of them."""
         return iter(self._entries.values())
 
     def get(self, key: K) -> V | None:
@@ -70,10 +71,11 @@ T = TypeVar("T")
 
 
 class Interner(dict[K, T]):
-    """Content → the object that stands for all equal ones. Reads are those of a dict.
+    """A dict of content → the one object that represents all equal objects. A read costs the same as in a dict.
 
-    It forgets everything before it would hold more than `size` objects. That costs nothing per read, and objects in use come back with
-    their next `share`. Forgetting is safe: equal objects are then two objects and nothing else changes. None is no object.
+    It drops all entries before it would hold more than `size` objects. The limit costs nothing per read, and objects
+    in use come back with their next `share`. Dropping is safe: equal objects are then two objects, and nothing else
+    changes. None is not a valid object.
     """
 
     def __init__(self, size: int) -> None:
@@ -81,7 +83,7 @@ class Interner(dict[K, T]):
         self._size = size
 
     def share(self, content: K, one: T) -> T:
-        """Return the object that is known by the content, or keep this one. Amortized O(1)."""
+        """Return the object that is stored for the content, or store this one. Amortized O(1)."""
         known = self.get(content)
         if known is not None:
             return known
@@ -92,7 +94,7 @@ class Interner(dict[K, T]):
 
 
 class Numbers(Generic[K]):
-    """Content → number, counted from 0 in the order of arrival. `contents` is the inverse."""
+    """A map of content → number, counted from 0 in the order of arrival. `contents` is the inverse."""
 
     __slots__ = ("_numbers", "contents")
 
@@ -115,18 +117,18 @@ _SUBJECTS: Final = 20_000
 
 
 class LogOnce:
-    """Remembers the last text of each subject. The least recently mentioned subject is forgotten first."""
+    """The last logged text of each subject. The least recently logged subject is dropped first."""
 
     def __init__(self, size: int = _SUBJECTS) -> None:
-        self._said: BoundedCache[Hashable, str] = BoundedCache(size)
+        self._texts: BoundedCache[Hashable, str] = BoundedCache(size)
 
     def is_new(self, subject: Hashable, text: str = "") -> bool:
-        """Return whether the text differs from the last one about the subject, and remember it. O(1)."""
-        if self._said.get(subject) == text:
+        """Return whether the text differs from the last one about the subject, and store it. O(1)."""
+        if self._texts.get(subject) == text:
             return False
-        self._said.put(subject, text)
+        self._texts.put(subject, text)
         return True
 
     def forget(self, subject: Hashable) -> None:
-        """The next text about the subject is new."""
-        self._said.pop(subject)
+        """Drop the last text of the subject, so that the next one is new."""
+        self._texts.pop(subject)

@@ -1,4 +1,4 @@
-"""Callbacks by topic, and a log of changes of bounded length whose readers remember their positions in it."""
+"""Callbacks by topic, and a bounded log of changes for readers that store their positions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Callback: TypeAlias = Callable[[], None]
 
 
 class Watchers(dict[Hashable, dict[Callback, None]]):
-    """Topic → the callbacks that follow it, in the order of their subscription. No topic is without one."""
+    """A map of topic → subscribed callbacks, in the order of subscription. Each topic in it has at least one."""
 
     def subscribe(self, topics: Iterable[Hashable], callback: Callback) -> Callback:
         """Call back at each change of one of the topics; return a function that ends the subscription."""
@@ -27,7 +27,7 @@ class Watchers(dict[Hashable, dict[Callback, None]]):
 
         return end
 
-    def tell(self, topic: Hashable) -> None:
+    def notify(self, topic: Hashable) -> None:
         """Call all callbacks of the topic, also those whose subscription one of them ends."""
         for callback in tuple(self.get(topic, ())):
             callback()
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class ChangeLog(Generic[T]):
-    """A log on its own, or the base of an index whose readers follow its changes one by one."""
+    """A bounded list of changes with positions, used alone or as the base class of an index."""
 
     __slots__ = ("_log", "_log_start")
 
@@ -50,11 +50,11 @@ class ChangeLog(Generic[T]):
 
     @property
     def position(self) -> int:
-        """The position after the newest entry; give it to `changed_since` later."""
+        """The position after the newest entry, for a later `changed_since`."""
         return self._log_start + len(self._log)
 
     def changed_since(self, position: int) -> list[T] | None:
-        """Return the entries since the position, with repeats; None if some of them are dropped."""
+        """Return the entries since the position, repeats included; None if some of them were dropped."""
         behind = position - self._log_start
         return None if behind < 0 else self._log[behind:]
 
@@ -63,7 +63,7 @@ class ChangeLog(Generic[T]):
         return position >= self._log_start
 
     def note(self, entry: T) -> bool:
-        """Append an entry; return whether older ones were dropped for it. Amortized O(1)."""
+        """Append an entry; return whether older entries were dropped. Amortized O(1)."""
         self._log.append(entry)
         if len(self._log) <= self.log_max:
             return False

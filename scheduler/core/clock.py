@@ -1,4 +1,4 @@
-"""Time as a port: decisions never ask the machine what time it is.
+"""The clock interface. Decisions read the time only through it.
 
 Rule: docs/architecture.md, "Design principles".
 """
@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """Two readings and one wait. Tests plug in `tests.support.clock.VirtualClock`."""
+    """Two clocks and one wait. Tests pass `tests.support.clock.VirtualClock`."""
 
     def now(self) -> float:
-        """Monotonic seconds; only differences mean anything."""
+        """Return monotonic seconds; only differences have a meaning."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, for timestamps that others read."""
+        """Return seconds since the epoch, for timestamps that are written or shown."""
 
     async def sleep(self, delay_s: float) -> None:
-        """Return after `delay_s`; cancellation ends it at once."""
+        """Return after `delay_s`; cancellation ends the wait at once."""
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The clock of the machine."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -38,9 +38,9 @@ class SystemClock:
 
 
 async def done_within(clock: Clock, work: Awaitable[Any], limit_s: float) -> bool:
-    """Whether the work is done in time. If it is not, or if we are cancelled, it is cancelled.
+    """Return whether the work ended in time; if it did not, or on cancellation of the caller, cancel the work.
 
-    Who wants its result hands in a future. A failure of the work is not raised here.
+    A caller that needs the result passes a future. A failure of the work is not raised here.
     """
     doing = asyncio.ensure_future(work)
     limit = asyncio.ensure_future(clock.sleep(limit_s))

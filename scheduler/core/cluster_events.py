@@ -1,4 +1,4 @@
-"""Cluster events: what changed, in the terms that wake waiting pods (docs/spec/core.md §1.10, §4.4)."""
+"""Cluster events: the kinds of changes that can make a waiting pod schedulable (docs/spec/core.md §1.10, §4.4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Action(enum.IntFlag):
-    """What happened to an object. The bit order is part of the registration rule: see `Registered.matches`.
+    """The kind of a change. The bit order is part of the registration rule: see `ClusterEvent.wants`.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ActionType
     """
@@ -48,22 +48,22 @@ ALL: Final = UPDATE | Action.ADD | Action.DELETE
 
 
 class Resource(enum.StrEnum):
-    """What an event is about; `value` is the text that metrics print.
+    """The kind of object that changed; `value` is the text in metrics.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go EventResource
     """
 
     POD = "Pod"
-    """As a registration: every pod event. Never emitted."""
+    """Only in registrations: every pod event."""
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULABLE_POD = "UnschedulablePod"
     NODE = "Node"
     NAMESPACE = "Namespace"
-    """Ours: upstream lets pods that a namespaceSelector concerns wait for something else (docs/spec/core.md §10.2)."""
+    """Not upstream's: there, pods with a namespaceSelector wait for a different event (docs/spec/core.md §10.2)."""
     SERVICE = "Service"
-    """Ours, too: with hard default constraints it says which pods are counted together."""
+    """Not upstream's: with hard default constraints, services decide which pods are counted together."""
     CONTROLLER = "Controller"
-    """Ours: a ReplicationController, ReplicaSet or StatefulSet, for the same reason."""
+    """Not upstream's: a ReplicationController, ReplicaSet or StatefulSet, for the same reason."""
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
     CSI_NODE = "storage.k8s.io/CSINode"
@@ -98,7 +98,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened, or (as a registration) something worth being told of.
+    """An event, or, in a registration, the events that a plugin waits for.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ClusterEvent
     """
@@ -109,18 +109,18 @@ class ClusterEvent:
 
     @property
     def label(self) -> str:
-        """As metrics print it: `NodeAdd`, `AssignedPodDelete`, or the custom label."""
+        """The text in metrics: `NodeAdd`, `AssignedPodDelete`, or the custom label."""
         return self.custom_label or f"{self.resource.value}{_WORDS.get(self.action, 'Update')}"
 
     @property
     def is_wildcard(self) -> bool:
-        """Flushes and forced activations: no registration is asked."""
+        """Whether the event is a flush or a forced activation, for which no hint is called."""
         return self.resource is Resource.WILDCARD
 
     def wants(self, event: ClusterEvent) -> bool:
-        """As a registration: whether it covers this incoming event.
+        """Return whether this registration covers the incoming event.
 
-        The resource matches and the action bits intersect, and every incoming bit is one that was registered: a
+        The resource must match, the action bits must intersect, and every incoming bit must be registered. So a
         generic Update does not trigger a plugin that registered one specific bit.
         """
         if self.resource is Resource.WILDCARD and self.action == ALL:
@@ -138,4 +138,4 @@ NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.WILDCARD, ALL, "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent(Resource.WILDCARD, ALL, "ForceActivate")
 PROFILE_CHANGED: Final = ClusterEvent(Resource.WILDCARD, ALL, "ProfileChanged")
-"""Ours: other plugins decide from now on, and what the old ones registered says nothing any more."""
+"""Not upstream's: the plugins of a profile were replaced, so registrations of the old plugins are void."""

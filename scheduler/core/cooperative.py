@@ -1,6 +1,7 @@
-"""Work that is done bit by bit: a generator that yields wherever it may rest, and returns what it has found.
+"""Work in steps: a generator that yields where it may be suspended, and returns its result.
 
-Who drives it decides how long it may go on, and what is done meanwhile; closed before its end, it leaves nothing behind.
+The driver decides how long the work runs at a time, and what runs between two steps. A generator that is closed
+before its end leaves no changes behind.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from scheduler.core.clock import Clock
 T = TypeVar("T")
 
 TURN_S: Final = 0.005
-"""So long others may have to wait for their turn."""
+"""The longest time that the work may block the event loop."""
 _INLINE_S: Final = 0.001
 
 Work: TypeAlias = Generator[None, None, T]
 
 
 def finish(work: Work[T]) -> T:
-    """The result, without a rest."""
+    """Run the work without suspension and return its result."""
     while True:
         try:
             next(work)
@@ -33,7 +34,7 @@ def finish(work: Work[T]) -> T:
 
 
 def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> Work[T]:
-    """The same work, resting only when more than 5 ms have passed since the last turn, and within `aside` then."""
+    """Run the work, but yield only when more than 5 ms have passed since the last yield, and within `aside`."""
     turn = clock.now()
     try:
         while True:
@@ -51,7 +52,10 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
 
 
 def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
-    """The same work; `spend` gets the seconds of each step, without the time between steps, and may raise to end the work."""
+    """Run the work and call `spend` with the seconds of each step, without the time between steps.
+
+    `spend` may raise an exception to end the work.
+    """
     began = clock.now()
     try:
         while True:
@@ -68,7 +72,7 @@ def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work
 
 
 def started(work: Work[T], clock: Clock) -> T | Work[T]:
-    """Drive the work for a millisecond; return its result if it has ended by then, else the work, to be driven on."""
+    """Run the work for one millisecond; return its result if it has ended, else the unfinished work."""
     until = clock.now() + _INLINE_S
     while True:
         try:
@@ -81,19 +85,22 @@ def started(work: Work[T], clock: Clock) -> T | Work[T]:
 
 
 def answered(answer: T | Work[T]) -> Work[T]:
-    """Return an answer, or the result of the work that finds it."""
+    """Return a finished result, or run the work and return its result."""
     if isinstance(answer, Generator):
         return (yield from answer)
     return answer
 
 
 def submitted(job: Callable[[], T]) -> Future[T]:
-    """Start the job in the one worker thread: pure computation that shares nothing with the event loop but what is locked."""
+    """Start the job in the one worker thread.
+
+    The job is pure computation. It shares only locked data with the event loop.
+    """
     return _worker().submit(job)
 
 
 def awaited(future: Future[T]) -> Work[T]:
-    """The result of a job in the worker thread; rests every 5 ms, and the job goes on meanwhile. Raises what the job raises."""
+    """Return the result of a job in the worker thread; yield every 5 ms while the job runs. Raise what the job raises."""
     while not future.done():
         wait([future], timeout=TURN_S)
         yield

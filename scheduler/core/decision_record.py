@@ -1,11 +1,8 @@
-"""Records of scheduling attempts: event, condition, metrics and /debug print from them.
+"""Records of scheduling attempts: what one attempt decided, and why.
 
-What one attempt decided, and why: event, condition, metrics and /debug print from it
-(docs/operations.md, "How to read /debug/pod").
-
-The last decisions about each pod, for /debug/pod: a bounded memory, the longest untouched pod leaves first.
-
-Records are kept as they are, not copied: what binding adds to one later is seen here too.
+Event, condition, metrics and /debug/pod are made from them (docs/operations.md, "How to read /debug/pod"). The memory
+is bounded: the records of the least recently used pod are dropped first. Records are not copied, so later changes by
+the binding are visible here.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from scheduler.core.caching import BoundedCache
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """Nodes that one plugin refused for the same reasons; `examples` are up to five of their names."""
+    """Nodes that one plugin rejected for the same reasons; `examples` are up to five of their names."""
 
     plugin: str
     code: str
@@ -32,7 +29,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeScore:
-    """A node that was scored: weighted parts by plugin, and their sum."""
+    """A scored node: the weighted score of each plugin, and their sum."""
 
     node: str
     total: int
@@ -41,9 +38,9 @@ class NodeScore:
 
 @dataclass(slots=True)
 class DecisionRecord:
-    """One attempt. Filled as the attempt goes on; `result` and what follows change once more when binding ends.
+    """One attempt. It is filled during the attempt; `result` and the following fields change again when binding ends.
 
-    `result` is `scheduled`, `unschedulable` or `error`, or `binding` while the background half runs.
+    `result` is `scheduled`, `unschedulable` or `error`, or `binding` while the binding cycle runs.
     """
 
     pod: str
@@ -55,25 +52,25 @@ class DecisionRecord:
     result: str = ""
     node: str = ""
     seen_resource_version: str = ""
-    """Of the pod watch when the node was looked at for the last time before the Binding left; "" while none has."""
+    """The last resourceVersion of the pod watch at the last check of the node before binding; "" before any check."""
     message: str = ""
     node_count: int = 0
     feasible_count: int = 0
     groups: tuple[GroupRecord, ...] = ()
     preemption: tuple[GroupRecord, ...] = ()
-    """Why evicting pods from these nodes would not help, as far as they were looked at."""
+    """Why evicting pods from these nodes would not help; only nodes that preemption evaluated."""
     scores: tuple[NodeScore, ...] = ()
     nominated: str = ""
-    """Where a preemption makes room for it."""
+    """The node on which preemption evicts pods for this pod."""
     victims: tuple[str, ...] = ()
     """Pods that a preemption evicts for this one, the most important first."""
     cycle_s: float = 0.0
-    """Time spent deciding."""
+    """Seconds of the scheduling cycle."""
     binding_s: float = 0.0
-    """Time from the decision to the binding's outcome."""
+    """Seconds from the decision to the end of binding."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return dataclasses.asdict(self)
 
 
@@ -82,31 +79,30 @@ PER_POD: Final = 8
 
 
 class DecisionRecords:
-    """At most `per_pod` records for each of the last `pods` pods. Single owner: the scheduling loop."""
+    """At most `per_pod` records for each of the last `pods` pods. Only the scheduling loop uses it."""
 
     def __init__(self, pods: int = PODS, per_pod: int = PER_POD) -> None:
         self._per_pod = per_pod
         self._by_pod: BoundedCache[str, deque[DecisionRecord]] = BoundedCache(pods)
 
     def __len__(self) -> int:
-        """How many pods are remembered."""
         return len(self._by_pod)
 
     def add(self, record: DecisionRecord) -> None:
-        """Remember an attempt, at constant cost."""
+        """Add an attempt. O(1)."""
         self._by_pod.get_or_make(record.pod, lambda: deque(maxlen=self._per_pod)).append(record)
 
     def of(self, pod: str) -> tuple[DecisionRecord, ...]:
-        """The attempts of a pod (`namespace/name`), oldest first; those of namesakes that are gone included."""
+        """Return the attempts of a pod (`namespace/name`), oldest first; deleted pods of the same name are included."""
         return tuple(self._by_pod.get(pod) or ())
 
     def latest(self, pod: str) -> DecisionRecord | None:
-        """The newest attempt of a pod, None if it is not remembered."""
+        """Return the newest attempt of a pod; None if there is none."""
         records = self._by_pod.get(pod)
         return records[-1] if records else None
 
     def to_dict(self, pod: str) -> Mapping[str, Any] | None:
-        """What /debug/pod prints, newest attempt first; None if the pod is not remembered."""
+        """Return the JSON of /debug/pod, newest attempt first; None if there is no record of the pod."""
         records = self._by_pod.get(pod)
         if records is None:
             return None

@@ -1,16 +1,12 @@
-"""Errors of API requests, errors that no code path expects, and texts of bounded length.
+"""Errors of API requests, unexpected errors, and texts of bounded length.
 
-Texts of bounded length: what a tenant wrote may be megabytes long and ends up in logs, records and pages.
+Each subclass of `ApiError` says what the caller should do next. They are in `core` because `binding` and `kube` both
+use them.
 
-What a request to the API server can answer besides yes.
+Unexpected errors are logged with a traceback, counted by part, and shown for a while. A part is a component that can
+fail alone: `informer-pods`, `binding`, `endpoint`. All of this runs on the event loop.
 
-Each type says what the caller should do next. They live here, below everything, because decisions
-(`binding`) and the API edge (`kube`) both speak them. Decode failures are in `decode.py`.
-
-Errors that no code path expects: logged with a traceback, counted by part, and shown while they last.
-
-A part is a component that can fail without the others: `informer-pods`, `binding`, `endpoint`. Everything here runs on
-the event loop.
+Texts are shortened because a user's text can be megabytes long, and appears in logs, records and pages.
 """
 
 from __future__ import annotations
@@ -29,9 +25,9 @@ _ELLIPSIS: Final = b" ..."
 
 
 def shortened(text: str, limit_bytes: int = LIMIT_BYTES) -> str:
-    """Return `text` cut to at most `limit_bytes` of UTF-8, ending in an ellipsis where it was cut.
+    """Return `text` cut to at most `limit_bytes` of UTF-8, with an ellipsis where it was cut.
 
-    Lone surrogates, which no log or page can be written with, become question marks.
+    Lone surrogates become question marks, because logs and pages cannot contain them.
     """
     if text.isascii() and len(text) <= limit_bytes:
         return text
@@ -42,10 +38,10 @@ def shortened(text: str, limit_bytes: int = LIMIT_BYTES) -> str:
 
 
 class ApiError(Exception):
-    """The API server (or the way to it) did not do what was asked.
+    """A request to the API server failed.
 
-    `status` is the HTTP status or 0 when none arrived, `reason` the Status object's reason
-    (`AlreadyExists`, `Expired` …) or "".
+    `status` is the HTTP status, or 0 without a response. `reason` is the reason of the Status object
+    (`AlreadyExists`, `Expired` …), or "".
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -56,11 +52,11 @@ class ApiError(Exception):
 
 
 class Conflict(ApiError):
-    """409: someone wrote first, or the object is already bound or being deleted. Re-read, decide again."""
+    """409: another client wrote first, or the object is already bound or being deleted. Read it and decide again."""
 
 
 class Gone(ApiError):
-    """410: the history asked for is compacted, or a `continue` token expired. Start from a fresh list."""
+    """410: the requested history is compacted, or a `continue` token expired. Start with a new list."""
 
 
 class Unauthorized(ApiError):
@@ -68,23 +64,23 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: a permission is missing. Report it by name; retrying fast does not help."""
+    """403: a permission is missing. Report it by name; fast retries do not help."""
 
 
 class NotFound(ApiError):
-    """404: the object, or the whole kind, is not there."""
+    """404: the object or its whole kind does not exist."""
 
 
 class Invalid(ApiError):
-    """400, 415 or 422: the request itself is refused (also a uid precondition that failed with 422)."""
+    """400, 415 or 422: the request is invalid, or a uid precondition failed with 422."""
 
 
 class Unavailable(ApiError):
-    """5xx, or the connection failed before the request was sent: nothing was written. Back off, then retry."""
+    """5xx, or the connection failed before the request was sent, so nothing was written. Back off, then retry."""
 
 
 class TooManyRequests(Unavailable):
-    """429 (or 503 with Retry-After). `retry_after_s` is the server's wish, None if it named none."""
+    """429, or 503 with Retry-After. `retry_after_s` is the pause that the server requests, or None."""
 
     def __init__(
         self, message: str, *, status: int = 429, reason: str = "", retry_after_s: float | None = None
@@ -94,17 +90,20 @@ class TooManyRequests(Unavailable):
 
 
 class Ambiguous(ApiError):
-    """The connection was lost, or a time limit passed, after the request was sent: it may have been carried out. Read, never guess."""
+    """The connection was lost, or a time limit passed, after the request was sent.
+
+    The server may have executed the request. Read the object to find out.
+    """
 
 
 class Fenced(ApiError):
-    """Not sent: this process does not lead, or does not lead any more. Give up; whoever leads will see to it."""
+    """Not sent, because this process is not the leader. Give up; the leader does the work."""
 
 
 _log = structlog.get_logger(__name__)
 
 SHOWN_S: Final = 60.0
-"""/readyz shows the last error of a part for this long."""
+"""Seconds for which /readyz shows the last error of a part."""
 PARTS: Final = (
     "attempt",
     "background-write",
@@ -117,15 +116,15 @@ PARTS: Final = (
     "queueing-hint",
     "timers",
 )
-"""Parts that are counted beside those that the daemon starts as tasks."""
+"""Parts that are counted in addition to the daemon's tasks."""
 _LOG_EVERY_S: Final = 10.0
-"""One place in the code is logged for one object at most this often."""
+"""An error is logged at most once in this time for each place in the code and object."""
 _LINES: Final = 1000
-"""Lines remembered: more different ones within ten seconds are counted and not logged."""
+"""The number of remembered log lines. Further lines within ten seconds are counted and not logged."""
 
 
 class _Last(NamedTuple):
-    """Of the last error only the type is shown: /readyz is open to all, and the text may hold a tenant's data."""
+    """The last error. /readyz is public and the text may contain a user's data, so only the type is shown."""
 
     type: str
     at: float
@@ -133,14 +132,14 @@ class _Last(NamedTuple):
 
 @dataclass(slots=True)
 class _Line:
-    """When an error of one place and object was last logged, and how often it came since."""
+    """The time of the last log line for one place and object, and the number of errors since then."""
 
     logged_at: float
     times: int = 0
 
 
 class UnforeseenErrors:
-    """One per daemon."""
+    """The unexpected errors of one daemon."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -156,14 +155,14 @@ class UnforeseenErrors:
         return self._counts
 
     def expect(self, part: str) -> None:
-        """Count a part from zero on: a counter that appears with a one has no rate for that one."""
+        """Start the counter of a part at zero, because a counter that first appears with the value 1 has no rate."""
         self._counts.setdefault(part, 0)
 
     def record(self, part: str, error: BaseException, event: str = "unforeseen error", **about: object) -> None:
         """Log and count one error.
 
-        The traceback is logged once per place in the code, a line per place and object each ten seconds, with the number
-        of errors since the last one. `about` names the object; texts are cut at 1 KiB.
+        The traceback is logged once per place in the code. Further errors of the same place and object share one line
+        every ten seconds, with their number. `about` names the object; texts are cut at 1 KiB.
         """
         self._counts[part] = self._counts.get(part, 0) + 1
         now = self._clock.now()
@@ -179,7 +178,7 @@ class UnforeseenErrors:
             _log.error(event, part=part, error=text, times=times, exc_info=None if is_known else error, **named)
 
     def _times(self, line: str, now: float) -> int:
-        """How many errors a line logged now stands for; 0 if it is not to be logged."""
+        """Return the number of errors that a log line represents now; 0 if it must not be logged."""
         known = self._lines.get(line)
         if known is not None:
             known.times += 1
@@ -195,19 +194,19 @@ class UnforeseenErrors:
         return known.times if known is not None else 1
 
     def went_down(self, part: str, *, again_in_s: float) -> None:
-        """A part failed as a whole and starts over after this pause."""
+        """Record that a part failed and restarts after this pause."""
         self._down[part] = f"{part}: {self._last[part].type}, starts over in {again_in_s:.1f} s"
 
     def came_up(self, part: str) -> None:
-        """The part was started again."""
+        """Record that the part was started again."""
         self._down.pop(part, None)
 
     def down(self) -> str:
-        """The parts that do not run now, with their errors; empty if all run."""
+        """Return the parts that do not run now, with their errors; empty if all run."""
         return "; ".join(self._down.values())
 
     def recent(self) -> str:
-        """The last error of each part that failed within the last minute."""
+        """Return the last error of each part that failed within the last minute."""
         now = self._clock.now()
         shown = {part: (last, now - last.at) for part, last in self._last.items() if now - last.at <= SHOWN_S}
         return "; ".join(f"{part}: {last.type} {age_s:.0f} s ago" for part, (last, age_s) in shown.items())

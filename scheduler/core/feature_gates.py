@@ -1,4 +1,4 @@
-"""kube-scheduler's feature gates for devices, as v1.36 has them (docs/spec/dra.md §6).
+"""kube-scheduler's feature gates for devices, as in v1.36 (docs/spec/dra.md §6).
 
 Upstream: pkg/features/kube_features.go defaultVersionedKubernetesFeatureGates
 """
@@ -34,6 +34,6 @@ DEVICE_GATES_ON: Final = frozenset(
         FILTER_TIMEOUT,
     }
 )
-"""Those that are on unless a flag says otherwise."""
+"""Feature gates that are on by default."""
 DEVICE_GATES_OFF: Final = frozenset({TAINT_RULES, LIST_TYPES})
-"""Those that are off unless a flag says otherwise."""
+"""Feature gates that are off by default."""

@@ -1,7 +1,7 @@
-"""Sets of node slots, each held in one Python int (ADR 0002).
+"""Sets of node slots, each stored in one Python int (ADR 0002).
 
-Bit *i* is slot *i* of `cache.nodes`. And, or and "and not" on 5 000 nodes take well under a microsecond,
-`bit_count()` counts. Everything here is O(slots / 8) at worst.
+Bit *i* is slot *i* of `cache.nodes`. And, or and "and not" on 5 000 nodes take well under a microsecond, and
+`bit_count()` counts the members. All functions are O(slots / 8) at worst.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EMPTY: NodeSet = 0
 
 
 def of(slots: Iterable[int]) -> NodeSet:
-    """The set holding exactly these slots."""
+    """Return the set of exactly these slots."""
     out = 0
     for slot in slots:
         out |= 1 << slot
@@ -28,7 +28,7 @@ def of(slots: Iterable[int]) -> NodeSet:
 
 
 def each(nodes: NodeSet) -> Iterator[int]:
-    """Slots in ascending order. O(members) for small sets; use `slots` for whole clusters."""
+    """Yield the slots in ascending order. O(members): use `slots` for large sets."""
     while nodes:
         low = nodes & -nodes
         yield low.bit_length() - 1
@@ -36,16 +36,16 @@ def each(nodes: NodeSet) -> Iterator[int]:
 
 
 def from_mask(mask: Mask) -> NodeSet:
-    """Boolean column → set; True at index i puts slot i in."""
+    """Return the set of the indexes at which the mask is True."""
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def to_mask(nodes: NodeSet, size: int) -> Mask:
-    """Set → boolean column of `size` entries (a fresh array)."""
+    """Return the set as a new boolean array of `size` entries."""
     raw = np.frombuffer(nodes.to_bytes((size + 7) // 8, "little"), dtype=np.uint8)
     return np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
 
 
 def slots(nodes: NodeSet, size: int) -> Slots:
-    """Set → ascending array of slot numbers."""
+    """Return the slots in ascending order as an array."""
     return np.flatnonzero(to_mask(nodes, size))

@@ -1,4 +1,4 @@
-"""Pauses between the tries of one request."""
+"""Pauses between attempts of one request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scheduler.core.errors import ApiError, TooManyRequests
 
 
 class Retry:
-    """Counts the tries of one request and sleeps between them; the caller sends it again after each `pause`.
+    """Counts the attempts of one request and sleeps between them; the caller sends it again after each `pause`.
 
-    The pauses grow from `first_s` by `factor` up to `longest_s`; a server that asks for a pause gets that one. There are at most `tries`
-    tries, the first one included, and no pause ends after `deadline` (by `clock.now()`). `on_longest` is called before each
-    pause of `longest_s`.
+    The pauses grow from `first_s` by `factor` up to `longest_s`. A pause that the server requests replaces them.
+    There are at most `tries` attempts, the first one included, and no pause ends after `deadline` (by `clock.now()`).
+    `on_longest` is called before each pause of `longest_s`.
     """
 
     def __init__(  # noqa: PLR0913 (a policy has that many numbers)
@@ -38,9 +38,11 @@ class Retry:
         self._on_longest = on_longest
 
     async def pause(self, error: ApiError, *, pause_s: float | None = None) -> None:
-        """Sleep before the next try. Raise the error if there is none. `pause_s` replaces the grown pause, this once."""
-        grown_s, asked = self._next_s, asked_s(error)
-        sleep_s = pause_s if pause_s is not None else grown_s if asked is None else max(asked, self._first_s)
+        """Sleep before the next attempt; raise the error if none is left. `pause_s` replaces the computed pause once."""
+        grown_s, requested_s = self._next_s, requested_pause_s(error)
+        sleep_s = (
+            pause_s if pause_s is not None else grown_s if requested_s is None else max(requested_s, self._first_s)
+        )
         if self._left <= 0 or self._clock.now() + sleep_s >= self._deadline:
             raise error
         self._left -= 1
@@ -51,27 +53,27 @@ class Retry:
 
 
 class BusyRetry:
-    """Waits only for a server that is busy and says for how long, as client-go does."""
+    """Waits only for a busy server that states a pause, as client-go does."""
 
     def __init__(self, clock: Clock, *, tries: int) -> None:
         self._clock = clock
         self._left = tries
 
     async def wait(self, error: TooManyRequests) -> None:
-        """Sleep as long as the server asks. Raise the error if it names no time, or after the last try."""
+        """Sleep for the pause that the server states. Raise the error if it states none, or after the last attempt."""
         self._left -= 1
         if error.retry_after_s is None or self._left <= 0:
             raise error
         await self._clock.sleep(error.retry_after_s)
 
 
-def asked_s(error: ApiError) -> float | None:
-    """The pause that a busy server asks for, in seconds; None if it asks for none."""
+def requested_pause_s(error: ApiError) -> float | None:
+    """Return the pause that a busy server requests, in seconds; None if it requests none."""
     return error.retry_after_s if isinstance(error, TooManyRequests) else None
 
 
 class Backoff:
-    """Waits of 0.2 s doubling to 10 s, each shortened by up to half at random so that kinds and replicas spread."""
+    """Waits of 0.2 s doubling to 10 s. Each is shortened randomly by up to half, so that kinds and replicas spread."""
 
     def __init__(self, clock: Clock, chance: random.Random, *, first_s: float = 0.2, longest_s: float = 10.0) -> None:
         self._clock = clock
@@ -81,11 +83,11 @@ class Backoff:
         self._next_s = first_s
 
     def reset(self) -> None:
-        """Something worked: begin again with the shortest wait."""
+        """Start again with the shortest wait."""
         self._next_s = self._first_s
 
     async def next(self) -> None:
-        """Wait, and wait twice as long next time."""
+        """Wait, and double the next wait."""
         wait_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
         await self.pause(wait_s)
 
@@ -94,5 +96,5 @@ class Backoff:
         await self._clock.sleep(wait_s * self._chance.uniform(0.5, 1.0))
 
     async def longest(self) -> None:
-        """What only a human changes is asked for slowly."""
+        """Wait for about the longest time, for conditions that only an operator changes."""
         await self.pause(self._longest_s)

@@ -62,7 +62,7 @@ class DeviceHandlers:
         if kept is not None and gives_back(kept, now or new):
             claims.given_back.append(ClaimChange(kept, new))
         if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
-            self._devices.tell(key)
+            self._devices.notify(key)
 
     def _slice(self, delta: Delta[Any]) -> None:
         """Told as it counts, with the taints of rules."""
@@ -100,10 +100,10 @@ class DeviceHandlers:
             known = now if now is not None else before
             assert known is not None
             told.add(known.key)
-            self._devices.tell(known.key)
+            self._devices.notify(known.key)
             for owner in known.metadata.owner_references:  # a pod does not know the names of claims made for it
                 if owner.controller:
-                    self._devices.tell(owner.uid)
+                    self._devices.notify(owner.uid)
             self._tell(Resource.RESOURCE_CLAIM, before, now)
         return told
 

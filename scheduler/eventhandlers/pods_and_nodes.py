@@ -107,13 +107,13 @@ class PodAndNodeHandlers:
         name, old, new = seen(delta, volumes.broken)
         if new is not None:
             self._cluster.set_node(new)
-            volumes.tell("Node", name)
+            volumes.notify("Node", name)
             for event in (NODE_ADD,) if old is None else node_changes(old, new):
                 self._move(event, old, new)
         elif old is not None:
             self._move(NODE_DELETE, old, None)
             self._cluster.remove_node(name)
-            volumes.tell("Node", name)
+            volumes.notify("Node", name)
 
     def _each(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
         """The store has the whole batch and nothing is delivered twice: one bad delta must not cost the rest."""
@@ -295,7 +295,7 @@ class PodAndNodeHandlers:
             self._permits.reject(uid, "", "removed")
             return
         self._cluster.forget(assumed)
-        self._cluster.volumes.tell("Pod", uid)
+        self._cluster.volumes.notify("Pod", uid)
         self._move(ASSIGNED_POD_DELETE, assumed, None)
 
     def _broken(self, old: Pod | Broken | None, new: Broken) -> None:

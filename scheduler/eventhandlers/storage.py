@@ -77,11 +77,11 @@ class StorageHandlers:
             self._volumes.set_volume(new)
         for volume in (change.old, new):
             if volume is not None and volume.spec.claim_ref is not None:
-                self._volumes.tell(VOLUME_FOR, volume.spec.claim_ref.key)
+                self._volumes.notify(VOLUME_FOR, volume.spec.claim_ref.key)
         self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
         ref = new.spec.claim_ref if new is not None else None
         if ref is not None:  # a binding may have seen its claim bound before this volume
-            self._volumes.tell(CLAIM, ref.key)
+            self._volumes.notify(CLAIM, ref.key)
 
     def _class(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
@@ -136,5 +136,5 @@ class StorageHandlers:
         if action is None:
             return
         self._volumes.attached.changed(kind, change.key)
-        self._volumes.tell(kind, change.key)
+        self._volumes.notify(kind, change.key)
         self._move(ClusterEvent(resource, action), change.old, change.new)

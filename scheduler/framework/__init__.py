@@ -1,1 +1,1 @@
-"""What a plugin may implement (`interface`), what it may use (`handle`), and how plugins are ordered and run."""
+"""The interfaces for plugins (`interface`, `handle`), and the code that runs plugins (`profile`, `runtime`)."""

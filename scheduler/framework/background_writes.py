@@ -1,12 +1,13 @@
-"""Writes that nobody waits for: giving back what a pod does not need.
+"""Writes in the background: they release what a pod does not need.
 
 Rule: docs/architecture.md, "Design principles".
 
-Tried until the server has answered for good, or for some minutes. What is given up is logged, and after a pause whoever
-waits for the claim sees what there is and tries again: no event would tell it, and at once it would be refused again.
-A mistake of ours is logged as one, and costs no more than a server that is down: the errand is tried again like any other.
-Whoever is about to rely on a claim waits for the errands about it first: what one of them takes away late would be missed
-by a pod that is running by then.
+A write is retried until the API server answers definitely, or for some minutes. A failed write is logged. After a
+pause, waiting pods of the claim are retried: no event would wake them, and an immediate retry would be rejected
+again. An unexpected error is logged as one and retried like an unavailable server.
+
+A caller that needs a claim waits for its background writes first. Otherwise a late write could take something from a
+pod that is already running.
 """
 
 from __future__ import annotations
@@ -25,34 +26,33 @@ _log = structlog.get_logger(__name__)
 _TRIES: Final = 10
 _PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
-_BEFORE_TELLING_S: Final = 5.0
+_BEFORE_GIVEN_UP_S: Final = 5.0
 _Key: TypeAlias = tuple[str, str]
-"""What is written, and the uid of the object."""
+"""The name of the write, and the uid of the object."""
 
 
 class BackgroundWrites:
-    """Those of one plugin. To be used where an event loop runs."""
+    """The background writes of one plugin. It needs a running event loop."""
 
     def __init__(
         self, clock: Clock, *, given_up: Callable[[str], None] | None = None, errors: UnforeseenErrors | None = None
     ) -> None:
-        """`given_up` is called with the claim of an errand that failed for good."""
+        """Call `given_up` with the claim of each write that failed permanently."""
         self._errors = errors or UnforeseenErrors()
         self._clock = clock
-        self._tell_given_up = given_up
+        self._given_up = given_up
         self._failed: set[_Key] = set()
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._about: dict[str, set[asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:
-        """How many are under way."""
         return len(self._tasks)
 
     def run(self, write: Callable[[], Awaitable[None]], what: str, *, about: str = "", uid: str = "") -> None:
-        """Do it in the background, unless the same write about the same object is running. A second try must do no harm.
+        """Start the write in the background, unless the same write for the same object is running.
 
-        `what` is the write, for the log; `about` is the claim by `namespace/name`. `uid` is the claim's: a claim that was
-        deleted and created again under its name needs a write of its own.
+        It must be safe to repeat. `what` names the write in the log; `about` is the claim as `namespace/name`. `uid`
+        is the claim's: a claim that was deleted and created again under its name needs another write.
         """
         key = what, uid
         if key in self._tasks:
@@ -62,13 +62,13 @@ class BackgroundWrites:
         task.add_done_callback(lambda _: self._ended(task, key, about))
 
     async def done(self, about: Iterable[str]) -> None:
-        """Return when nothing is under way about these claims. Cancels nothing when it is cancelled."""
+        """Return when no write for these claims is running. Cancellation does not cancel the writes."""
         keys = tuple(about)
         while tasks := [task for key in keys for task in self._about.get(key, ())]:
             await asyncio.wait(tasks)
 
     async def drain(self) -> None:
-        """Return when nothing is under way at all; for whoever stops, and limits the wait."""
+        """Return when no write is running. The caller limits the wait."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
@@ -80,10 +80,10 @@ class BackgroundWrites:
             del self._about[about]
         if key in self._failed:
             self._failed.discard(key)
-            if self._tell_given_up is not None:
+            if self._given_up is not None:
                 try:
-                    self._tell_given_up(about)
-                except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
+                    self._given_up(about)
+                except Exception as error:  # noqa: BLE001 (in a callback of the event loop it would not be reported)
                     self._errors.record("background-write", error, what=key[0], claim=about)
 
     async def _run(self, write: Callable[[], Awaitable[None]], key: _Key, about: str) -> None:
@@ -94,19 +94,19 @@ class BackgroundWrites:
                     await write()
                     return
                 except NotFound:
-                    return  # nothing to give back any more
+                    return  # the claim is deleted, so there is nothing to release
                 except (Ambiguous, Unavailable) as error:
                     failed: ApiError = error
                 except ApiError as error:
-                    _log.info("not done", what=what, claim=about, error=str(error))
+                    _log.info("background write not done", what=what, claim=about, error=str(error))
                     break
-                except Exception as error:  # noqa: BLE001 (an unforeseen failure must not lose what is to be given back)
+                except Exception as error:  # noqa: BLE001 (an unexpected error must not lose what is to be released)
                     self._errors.record(
                         "background-write", error, "a write in the background failed", what=what, claim=about
                     )
                     failed = Unavailable(repr(error))
                 await retry.pause(failed)
         except ApiError as error:
-            _log.warning("gave up", what=what, claim=about, error=str(error))
-        await self._clock.sleep(_BEFORE_TELLING_S)
+            _log.warning("background write given up", what=what, claim=about, error=str(error))
+        await self._clock.sleep(_BEFORE_GIVEN_UP_S)
         self._failed.add(key)

@@ -1,11 +1,13 @@
-"""Filtering as if pods had left a node, and as if nominated pods were on theirs (docs/spec/core.md §3.5, §3.10, dry run).
+"""Filtering as if pods had left a node, or nominated pods were on it (docs/spec/core.md §3.5, §3.10).
 
-A question has two ways to the same answer. Where every filter either does not read pods or can count those of one node
-by itself (`TallyPlugin`), the cache is not touched and a question costs about a microsecond per filter. Else the pods leave
-the cache's columns and indexes in a trial, the filters run as usual, and the end of the trial puts everything back.
+There are two methods with the same result. In the first one, the cache is not changed, and a check costs about a
+microsecond per filter. It needs filters that either do not read pods or can count those of one node (`TallyPlugin`).
+Otherwise the pods leave the cache's columns and indexes in a trial, the filters run as usual, and the end of the
+trial restores everything.
 
-A burst of preemptors is nominated to hundreds of nodes while the next pods are tried. The answer for a node is remembered for
-pods of one shape until the node's columns or its nominations change, where it depends on that node alone.
+A burst of preemptors can be nominated to hundreds of nodes while the next pods are tried. If a node's result depends
+on that node alone, it is cached for pods of one shape. It is valid until the node's columns or its nominations
+change.
 """
 
 from __future__ import annotations
@@ -27,66 +29,66 @@ from scheduler.framework.status import AttemptError, Code, Groups, Rejection
 
 _FEW: Final = 4
 _SHAPES: Final = 64
-_MANY: Final = 1024
-"""So many changes are not followed one by one."""
+_CHANGES_MAX: Final = 1024
+"""More changes than this are not applied one by one."""
 
 
 class Nominations(Protocol):
-    """Pods that are about to take a place they do not hold yet."""
+    """Pods that will use a node, but are not assumed or bound yet."""
 
     def nodes(self) -> tuple[str, ...]:
-        """Names of nodes with at least one nominated pod."""
+        """Return the names of the nodes with at least one nominated pod."""
 
     def for_node(self, name: str) -> tuple[PodInfo, ...]:
-        """Pods nominated to this node, foreign ones included."""
+        """Return the pods nominated to this node, pods of other schedulers included."""
 
     def node_of(self, uid: str) -> str | None:
-        """Where this pod is nominated to."""
+        """Return the node that this pod is nominated to."""
 
     def version(self, name: str) -> int:
-        """Changes whenever somebody is nominated to this node, or no longer is."""
+        """Return a number that changes with every nomination to this node and every end of one."""
 
     @property
     def position(self) -> int:
-        """Where the log of changes stands."""
+        """The position after the newest entry of the log of changes."""
 
     def changed_since(self, position: int) -> list[str] | None:
-        """Nodes whose nominations have changed since then, with repeats; None when that is too long ago to tell."""
+        """Return the nodes whose nominations have changed since then, with repeats; None if the log is too short."""
 
 
 class _Known:
-    """What nominated pods make of nodes for pods of one shape that are not nominated there themselves."""
+    """The effect of nominated pods on nodes, for pods of one shape that are not nominated to these nodes themselves."""
 
     __slots__ = ("at", "groups", "refused", "tried")
 
     def __init__(self) -> None:
         self.at = (-1, -1, -1)
-        """Where the logs of columns and nominations stood, and the generation of node objects."""
+        """The positions in the logs of columns and nominations, and the generation of node objects."""
         self.groups: Groups = {}
         self.refused: NodeSet = EMPTY
         self.tried: NodeSet = EMPTY
         """Nodes that must be tried in the cache."""
 
     def drop(self, slot: int) -> None:
-        """Nothing is known of this node."""
+        """Drop the result of this node."""
         if (self.refused | self.tried) >> slot & 1:
             self.refused &= ~(1 << slot)
             self.tried &= ~(1 << slot)
             self.groups = {no: left for no, held in self.groups.items() if (left := held & ~(1 << slot))}
 
     def put(self, slot: int, no: Rejection | None) -> None:
-        """The nominated pods say this of it; None for nothing."""
+        """Store the result with nominated pods: a rejection, or None."""
         if no is not None:
             self.groups[no] = self.groups.get(no, EMPTY) | 1 << slot
             self.refused |= 1 << slot
 
 
 CheckNode: TypeAlias = Callable[[PodInfo, int, CycleState], Work[Rejection | None]]
-"""Filter and Verify for one node (slot) against the cache as it is now."""
+"""Runs Filter and Verify for one node (slot) with the current cache."""
 
 
 class NominatedPods:
-    """The pods that a pod must yield to: nominated to the node, of equal or higher priority.
+    """The nominated pods that have precedence over a pod: nominated to the node, of equal or higher priority.
 
     Upstream: pkg/scheduler/framework/runtime/framework.go RunFilterPluginsWithNominatedPods, addGENominatedPods
     """
@@ -103,15 +105,15 @@ class NominatedPods:
         self._known: BoundedCache[Hashable, _Known] = BoundedCache(_SHAPES)
 
     def of(self, pod: PodInfo, slot: int) -> list[PodInfo]:
-        """Who is ahead of this pod on this node."""
-        return [other for other in self._of_its_like(pod, slot) if other.uid != pod.uid]
+        """Return the pods that have precedence over this pod on this node."""
+        return [other for other in self._of_shape(pod, slot) if other.uid != pod.uid]
 
     def nominated_to(self, pod: PodInfo) -> str:
         """Return the node that the pod is nominated to, by its status or by a nomination not yet written, or ""."""
         return pod.pod.status.nominated_node_name or self._nominations.node_of(pod.uid) or ""
 
     def version(self, slot: int) -> int:
-        """A number that changes whenever a nomination to this node begins or ends."""
+        """Return a number that changes whenever a nomination to this node begins or ends."""
         return self._nominations.version(self._nodes.name(slot))
 
     def refusing(
@@ -123,10 +125,11 @@ class NominatedPods:
         *,
         one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]],
     ) -> Work[NodeSet]:
-        """The nodes where those ahead leave no place; who says so is added to `groups`. `one_pass` filters as usual.
+        """Return the nodes that fail once nominated pods of equal or higher priority are added.
 
-        Rests after each node that had to be tried in the cache, and while `one_pass` does.
-        O(nodes and nominations that changed since a pod of this shape came here last), where a node's own pods suffice.
+        Add the rejections to `groups`. `one_pass` runs the filters as usual. The work yields after each node that was
+        tried in the cache, and where `one_pass` does. If a node's own pods determine its result, the cost is O(nodes
+        and nominations that changed since the last call for this shape).
         """
         if not self._nominations.nodes():
             return EMPTY
@@ -136,7 +139,7 @@ class NominatedPods:
             one_by_one = nodeset.of(self._slots(nodes))
             what_if.about(one_by_one)
         else:
-            known = self._followed(what_if, pod)
+            known = self._up_to_date(what_if, pod)
             held = nodes & (known.refused | known.tried)
             what_if.about(held)
             one_by_one = held & (known.tried | what_if.hopeless_nodes | self.own(pod))
@@ -156,7 +159,7 @@ class NominatedPods:
                 yield
         return refused
 
-    def _of_its_like(self, pod: PodInfo, slot: int) -> list[PodInfo]:
+    def _of_shape(self, pod: PodInfo, slot: int) -> list[PodInfo]:
         return [
             other
             for other in self._nominations.for_node(self._nodes.name(slot))
@@ -164,12 +167,15 @@ class NominatedPods:
         ]
 
     def own(self, pod: PodInfo) -> NodeSet:
-        """Where the pod itself is nominated, if it is: who is ahead of it there is not who is ahead of its like."""
+        """Return the node that the pod itself is nominated to, if any.
+
+        Other pods have precedence there than for other pods of the same shape.
+        """
         slot = self._nodes.slot(self._nominations.node_of(pod.uid) or "")
         return EMPTY if slot is None else 1 << slot
 
     def _slots(self, nodes: NodeSet) -> Iterator[int]:
-        """Those of the nodes that somebody is nominated to; the shorter way round."""
+        """Return the nodes that have nominations, by the shorter of two ways."""
         if nodes.bit_count() <= _FEW:
             yield from (slot for slot in nodeset.each(nodes) if self._nominations.for_node(self._nodes.name(slot)))
             return
@@ -178,8 +184,8 @@ class NominatedPods:
             if slot is not None and nodes >> slot & 1:
                 yield slot
 
-    def _followed(self, what_if: Simulation, pod: PodInfo) -> _Known:
-        """What is known for pods like this one, brought up to date."""
+    def _up_to_date(self, what_if: Simulation, pod: PodInfo) -> _Known:
+        """Return the up-to-date results for pods of this shape."""
         shape = (pod.priority, what_if.shape)
         known = self._known.get_or_make(shape, _Known)
         columns, nominations, objects = known.at
@@ -197,16 +203,16 @@ class NominatedPods:
         return known
 
     def _changed(self, columns: int, nominations: int) -> set[int] | None:
-        """Slots to be judged again; None if it is less work to judge all."""
+        """Return the slots to evaluate again; None if evaluating all is less work."""
         touched, names = self._nodes.changed_since(columns), self._nominations.changed_since(nominations)
-        if touched is None or names is None or len(touched) + len(names) > _MANY:
+        if touched is None or names is None or len(touched) + len(names) > _CHANGES_MAX:
             return None
         found = {slot for name in set(names) if (slot := self._nodes.slot(name)) is not None}
         found.update(slot for slot in set(touched) if self._nominations.for_node(self._nodes.name(slot)))
         return found
 
     def _judge(self, known: _Known, what_if: Simulation, pod: PodInfo, slot: int) -> None:
-        ahead = self._of_its_like(pod, slot)
+        ahead = self._of_shape(pod, slot)
         if not ahead:
             return
         counted = what_if.counted(slot, ahead, is_flat=False)
@@ -218,7 +224,7 @@ class NominatedPods:
     def _tried(
         self, state: CycleState, pod: PodInfo, slot: int, one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]]
     ) -> Work[bool]:
-        """Whether the pod fits with those ahead in the cache."""
+        """Return whether the pod fits in the cache together with the pods that have precedence."""
         name, ahead = self._nodes.name(slot), self.of(pod, slot)
         with self.cluster.trial(add=[(other, name) for other in ahead]) as trial:
             with_them = state.clone()
@@ -229,7 +235,7 @@ class NominatedPods:
 
 
 class Simulation:
-    """Implements `points.WhatIf`."""
+    """Implements `interface.DryRun`."""
 
     def __init__(self, ahead: NominatedPods, state: CycleState, pod: PodInfo) -> None:
         self._ahead = ahead
@@ -239,7 +245,7 @@ class Simulation:
         self._counted_until = self._leading_count()
         self.is_counted = self._counted_until == len(self._filters)
         self._flat: list[tuple[int, Groups]] | None = None
-        self._asked: NodeSet = 0
+        self._nodes: NodeSet = 0
         self._hopeless: NodeSet | None = None
         self.alike = ~ahead.own(pod)
 
@@ -256,21 +262,21 @@ class Simulation:
         )
 
     def about(self, nodes: NodeSet) -> None:
-        self._asked = nodes
+        self._nodes = nodes
         self._flat = self._hopeless = None
 
     @property
     def hopeless_nodes(self) -> NodeSet:
         if self._hopeless is None:
             hopeless: NodeSet = 0
-            for _, groups in self._flat_groups(self._asked):
+            for _, groups in self._flat_groups(self._nodes):
                 for slots in groups.values():
                     hopeless |= slots
             self._hopeless = hopeless
         return self._hopeless
 
     def hopeless(self, slot: int) -> bool:
-        if not self._asked >> slot & 1:
+        if not self._nodes >> slot & 1:
             self._flat_groups(1 << slot)
         return bool(self.hopeless_nodes >> slot & 1)
 
@@ -278,7 +284,7 @@ class Simulation:
         return self._ahead.version(slot)
 
     def ahead(self, slot: int) -> list[PodInfo]:
-        """Pods nominated to the node that this pod must yield to."""
+        """Return the pods nominated to the node that have precedence over this pod."""
         return self._ahead.of(self._pod, slot)
 
     @contextlib.contextmanager
@@ -291,7 +297,7 @@ class Simulation:
             yield _Tried(self._ahead, trial, self._state.clone(), self._pod, slot)
 
     def _leading_count(self) -> int:
-        """How many filters come before the first one that needs the cache."""
+        """Return the number of filters before the first one that needs the cache."""
         return next((at for at, bound in enumerate(self._filters) if not self._counts(bound, ())), len(self._filters))
 
     def _counts(self, bound: BoundFilter, newcomers: Sequence[PodInfo]) -> bool:
@@ -300,9 +306,9 @@ class Simulation:
         )
 
     def counted(self, slot: int, ahead: Sequence[PodInfo], *, is_flat: bool = True) -> NodeSimulation | None:
-        """The node with these newcomers on it; None if that cannot be told without touching the cache.
+        """Return the node with these additional pods; None if that requires a change of the cache.
 
-        Without `is_flat` filters that do not look at pods are left out: see `hopeless_nodes`.
+        Without `is_flat`, filters that do not read pods are left out: see `hopeless_nodes`.
         """
         if not self.is_counted or (ahead and not all(self._counts(bound, ahead) for bound in self._filters)):
             return None
@@ -326,16 +332,16 @@ class Simulation:
                 if slots >> slot & 1 and refusal is None:
                     refusal = (at, no)
         if refusal is not None and not refusal[1].code.is_rejection:
-            return None  # a filter failed: what follows from that is the runner's business
+            return None  # a filter failed, and the runner handles errors
         return _Counted(tallies, refusal)
 
     def _flat_groups(self, nodes: NodeSet) -> list[tuple[int, Groups]]:
-        """What the leading filters that do not look at pods refuse of these nodes, and of others."""
-        if self._flat is None or nodes & ~self._asked:
-            self._asked |= nodes
+        """Return the rejections of these and other nodes by the leading filters that do not read pods."""
+        if self._flat is None or nodes & ~self._nodes:
+            self._nodes |= nodes
             self._hopeless = None
             answers = (
-                (at, finish(answered(bound.filter(self._state, self._pod, self._asked))))
+                (at, finish(answered(bound.filter(self._state, self._pod, self._nodes))))
                 for at, bound in enumerate(self._filters[: self._counted_until])
                 if bound.tally is None
             )

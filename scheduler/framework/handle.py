@@ -1,4 +1,7 @@
-"""What decisions may ask of the world, as Protocols; `app` plugs in the real things (architecture, law 1)."""
+"""The interfaces through which decisions use the rest of the daemon; `daemon.app` passes the implementations.
+
+Rule: docs/architecture.md, law 1.
+"""
 
 from __future__ import annotations
 
@@ -25,81 +28,85 @@ class ClaimWrites(Protocol):
     """Writes and reads of ResourceClaims."""
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """Add the finalizer that claims with devices have. `Conflict` if anything was written since `claim`.
+        """Add the finalizer of allocated claims. `Conflict` if anything was written since `claim`.
 
-        This and the other writes wait for a token of their own, are not repeated after an error, and return the claim as
-        it was written; after `Ambiguous` read it.
+        This and the other writes take one rate-limit token each and are not repeated after an error. They return the
+        claim as it was written; after `Ambiguous`, read it.
         """
 
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
     ) -> ResourceClaim | Broken:
-        """Give the claim its devices and its first user. `Conflict` if anything was written since `claim`."""
+        """Write the claim's allocation and its first user. `Conflict` if anything was written since `claim`."""
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
-        """One user more. `Conflict` if anything was written since `claim`."""
+        """Add a user. `Conflict` if anything was written since `claim`."""
 
     async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
-        """One user less, whatever was written since; `Conflict` if it is another claim by now."""
+        """Remove a user, also if the claim has changed; `Conflict` if it was replaced by another claim."""
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """Take devices and users away. `Conflict` if anything was written since `claim`."""
+        """Remove allocation and users. `Conflict` if anything was written since `claim`."""
 
     async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
-        """Make the claim for a pod's extended resources, owned by the pod. `Conflict` if there is one of this name."""
+        """Create the claim for a pod's extended resources, owned by the pod. `Conflict` if there is one of this name."""
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
-        """Remove that claim for good: its finalizer, then itself. Nothing if it is gone, or another one by now."""
+        """Remove the claim's finalizer and delete it. Do nothing if it is gone or was replaced by another claim."""
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Say in the pod's status which claim serves which extended resource of which container."""
+        """Write into the pod's status which claim serves which extended resource of which container."""
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
-        """The newest state; None when it is gone."""
+        """Return the newest state; None if it is gone."""
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
-        """As it was at this resourceVersion; None if it was not there. `Gone` when the server has forgotten that."""
+        """Return the state at this resourceVersion; None if there was none. `Gone` if the server no longer has it."""
 
 
 class Writer(Protocol):
-    """The cluster's write side. Every call raises the types of `scheduler.core.errors`."""
+    """The write interface of the cluster. Every call raises the types of `scheduler.core.errors`."""
 
     @property
     def device_claims(self) -> ClaimWrites:
         """The writes of ResourceClaims."""
 
     async def turn(self) -> None:
-        """Wait until one more binding or deletion may be sent (clientConnection.qps). Nothing is written: may be cancelled."""
+        """Wait until one more binding or deletion may be sent (clientConnection.qps).
+
+        Nothing is written, so the call may be cancelled.
+        """
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Bind with the pod's uid as precondition, after a `turn` of its own.
+        """Bind with the pod's uid as precondition, after a `turn`.
 
-        `Ambiguous` means: read the pod before deciding anything. `TooManyRequests` is not waited out here, because what
-        was decided grows old: take another turn and look again.
+        After `Ambiguous`, read the pod before any decision. `TooManyRequests` is not retried here, because the
+        decision becomes outdated: call `turn` and check again.
         """
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
     ) -> None:
-        """Set one condition and/or the nomination ("" clears, None leaves alone)."""
+        """Set one condition and/or the nomination ("" clears it, None leaves it unchanged)."""
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Delete gracefully, this very pod and no namesake (`Conflict`), after a `turn` of its own.
+        """Delete the pod gracefully by its uid (`Conflict` for another pod of this name), after a `turn`.
 
-        As `bind` it is never repeated: take another turn and look whether the pod still has to go. `NotFound` when it is
-        gone, as it may be after `Ambiguous` too.
+        Like `bind`, the call is never repeated: call `turn` and check whether the pod must still be deleted.
+        `NotFound` if it is gone, which can also happen after `Ambiguous`.
         """
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
-        """The newest state; None when the pod is gone."""
+        """Return the newest state; None if the pod is gone."""
 
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
     ) -> PersistentVolume | Broken:
         """Set the volume's claimRef to the claim, and with `marks` its bound-by-controller annotation.
 
-        `Conflict` if anything was written to the volume since `volume`. This and the two below wait for a token of their
-        own, are never repeated, and answer the object as it was written; after `Ambiguous` read it.
+        `Conflict` if anything was written to the volume since `volume`. This and the next two calls take one
+        rate-limit token each and are never repeated. They return the object as it was written; after `Ambiguous`,
+        read it.
         """
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
@@ -109,28 +116,29 @@ class Writer(Protocol):
         """Remove that annotation. `Conflict` if anything was written since `claim`."""
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
-        """The newest state; None when it is gone."""
+        """Return the newest state; None if it is gone."""
 
     async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
-        """The newest state; None when it is gone."""
+        """Return the newest state; None if it is gone."""
 
     async def claim_written_by(self, namespace: str, name: str) -> str | None:
-        """Whose the claim's selected-node annotation is, read live: `kubestow` if it is ours and nobody else's.
+        """Return a field manager of the claim's selected-node annotation, by a live read.
 
-        None without claim or annotation, and where nobody can tell.
+        Return `kubestow` only if there is no other one. Return None without claim or annotation, or if the manager
+        cannot be determined.
         """
 
     async def last_event(
         self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
     ) -> str | None:
-        """What the claim's user was told last: of Warnings by anyone and of all that the provisioner says.
+        """Return the last event about the claim: a Warning by any component, or any event of the provisioner.
 
-        What `besides` reported does not count. None without such an event. Optional: the permission may be missing.
+        Events reported by `besides` are ignored. None without such an event. Optional: the permission may be missing.
         """
 
 
 class Recorder(Protocol):
-    """Events for users. Never blocks, never raises, may drop."""
+    """Records events for users. It never blocks, never raises, and may drop events."""
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
@@ -143,56 +151,56 @@ class Recorder(Protocol):
         note: str,
         related: Pod | None = None,
     ) -> None:
-        """`controller` is the profile's schedulerName; `note` is cut to 1024 bytes."""
+        """Record an event; `controller` is the profile's schedulerName, and `note` is cut to 1024 bytes."""
 
 
 class VolumeMetrics(Protocol):
-    """What VolumeBinding counts (docs/spec/volumes.md §10.2)."""
+    """Metrics of VolumeBinding (docs/spec/volumes.md §10.2)."""
 
     def stage_error(self, operation: str) -> None:
-        """`predicate`, `assume` or `bind` failed, as opposed to having said no."""
+        """Count an error, not a rejection, of `predicate`, `assume` or `bind`."""
 
     def write_conflict(self, resource: str) -> None:
-        """Somebody else wrote first, or the answer was lost."""
+        """Count a write that conflicted, or whose response was lost."""
 
     def bind_wait(self, kind: str, seconds: float) -> None:
-        """From the first write to the last bound claim, or to the failure; `static`, `dynamic` or `mixed`."""
+        """Record the time from the first write to the last bound claim or the failure; `static`, `dynamic` or `mixed`."""
 
     def long_wait(self, after_s: int) -> None:
-        """The volumes of a pod are not bound after so long."""
+        """Count a pod whose volumes are not bound after this time."""
 
 
 class DeviceMetrics(Protocol):
-    """What DynamicResources counts (docs/spec/dra.md §8.2)."""
+    """Metrics of DynamicResources (docs/spec/dra.md §8.2)."""
 
     def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
-        """A device with binding conditions was waited for; `success`, `timeout`, `failure` or `error`."""
+        """Count the wait for a device with binding conditions; `success`, `timeout`, `failure` or `error`."""
 
     def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """How long the pod waited, told once per device of the pod."""
+        """Record how long the pod waited, once per device of the pod."""
 
     def claim_created(self, status: str) -> None:
-        """A claim for extended resources was to be made; `success` or `failure`."""
+        """Count the creation of a claim for extended resources; `success` or `failure`."""
 
     def claim_conflict(self) -> None:
-        """Somebody else wrote a claim first, or the answer was lost."""
+        """Count a write of a claim that conflicted, or whose response was lost."""
 
     def collision(self) -> None:
-        """Somebody else had got a device that we had decided on."""
+        """Count a device that another scheduler allocated after this scheduler had chosen it."""
 
     def searched(self, steps: int) -> None:
-        """One node was searched, and that many devices were tried."""
+        """Record the number of devices that the search of one node tried."""
 
     def evaluated(self, is_known: bool) -> None:
-        """A CEL expression was asked of a kind of device; whether the answer was remembered."""
+        """Count the evaluation of a CEL expression for a device; `is_known` means that the result was cached."""
 
 
-class Uncounted(Any):  # type: ignore[misc]  # the loop below gives it every method of both ports
-    """Metrics that nothing reads."""
+class Uncounted(Any):  # type: ignore[misc]  # the loop below adds every method of both interfaces
+    """Metrics that are not recorded."""
 
 
 def _count_nothing(*_: object, **__: object) -> None:
-    """Every method of `Uncounted`."""
+    """Do nothing; this is every method of `Uncounted`."""
 
 
 for _name in (*vars(VolumeMetrics), *vars(DeviceMetrics)):
@@ -201,49 +209,49 @@ for _name in (*vars(VolumeMetrics), *vars(DeviceMetrics)):
 
 
 class WaitingPod(Protocol):
-    """A pod that Permit holds.
+    """A pod that a Permit plugin holds.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go WaitingPod
     """
 
     @property
     def pod(self) -> PodInfo:
-        """The pod with the node that it is to be bound to."""
+        """The pod, with the node that it will be bound to."""
 
     def pending_plugins(self) -> list[str]:
-        """The plugins that have not allowed the pod yet."""
+        """Return the plugins that have not allowed the pod yet."""
 
     def allow(self, plugin: str) -> None:
-        """Let the pod go as far as this plugin is concerned; the last one to allow it releases it."""
+        """Allow the pod for this plugin; the last plugin releases the pod."""
 
     def reject(self, plugin: str, message: str) -> None:
-        """Send the pod back to the queue; the first answer counts."""
+        """Return the pod to the queue; the first call counts."""
 
 
 class WaitingPods(Protocol):
-    """The pods that Permit holds."""
+    """The pods that Permit plugins hold."""
 
     def __iter__(self) -> Iterator[WaitingPod]: ...
 
     def get(self, uid: str) -> WaitingPod | None:
-        """The waiting pod; None if it is not held."""
+        """Return the waiting pod; None if it is not held."""
 
 
 def _no_queue(_: Iterable[PodInfo]) -> None:
-    """Plugins that are made without a scheduler have no queue."""
+    """Do nothing, for plugins without a scheduler and its queue."""
 
 
 @runtime_checkable
 class Drains(Protocol):
-    """What a plugin keeps, if it writes by itself."""
+    """State of a plugin with background writes."""
 
     async def drain(self) -> None:
-        """Return when nothing is under way."""
+        """Return when no write is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Given to every plugin's constructor beside its arguments.
+    """The first argument of every plugin's constructor, next to the plugin's arguments.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go Handle
     """
@@ -254,11 +262,11 @@ class Handle:
     clock: Clock
     scheduler_name: str = ""
     scheduler_names: frozenset[str] = frozenset()
-    """Of all profiles of this process."""
+    """The scheduler names of all profiles of this process."""
     ours: KubestowArgs = field(default_factory=KubestowArgs)
-    """What the profile does otherwise than upstream."""
+    """Deliberate differences from upstream in this profile."""
     feature_gates: frozenset[str] = frozenset()
-    """Those of kube-scheduler's that are on (`config.types.FEATURE_GATES`)."""
+    """The enabled feature gates of kube-scheduler (`config.types.FEATURE_GATES`)."""
     preempting: Preempting = field(default_factory=Preempting)
     chance: random.Random = field(default_factory=random.Random)
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
@@ -269,53 +277,53 @@ class Handle:
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def get_waiting_pod(self, uid: str) -> WaitingPod | None:
-        """Return a pod that Permit holds; None if it does not, or not any more."""
+        """Return a pod that a Permit plugin holds; None if it is not held."""
         return self.waiting_pods.get(uid) if self.waiting_pods is not None else None
 
     def iterate_over_waiting_pods(self) -> Iterator[WaitingPod]:
-        """Iterate over the pods that Permit holds now; they may be allowed and rejected meanwhile."""
+        """Iterate over the pods that Permit plugins hold now; pods may be allowed and rejected during the iteration."""
         return iter(self.waiting_pods if self.waiting_pods is not None else ())
 
     def reject_waiting_pod(self, uid: str) -> bool:
-        """Reject a pod that Permit holds; False if it is not held. Upstream's message."""
+        """Reject a held pod with upstream's message; return False if it is not held."""
         waiting = self.get_waiting_pod(uid)
         if waiting is not None:
             waiting.reject("", "removed")
         return waiting is not None
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
-        """Make pending pods of this scheduler ready before the next attempt; one that is being tried backs off instead.
+        """Make pending pods of this scheduler ready before the next attempt.
 
-        Pods that are not in the queue are ignored.
+        A pod that is being tried backs off instead. Pods that are not in the queue are ignored.
         """
         self.to_activate(tuple(pods))
 
     def kept(self, name: str, make: Callable[[], T]) -> T:
-        """What is under way when a plugin is made anew, and its successor must know of: made once in a process.
+        """Return state that outlives the plugin; the first call in a process creates it.
 
-        Plugins are made anew when a profile changes; what was begun ends with those that began it. `name` starts with
-        the plugin's. Memos are not for keeping: they may depend on arguments.
+        Plugins are created again when a profile changes. The new plugin must know the work that the old one started.
+        `name` starts with the plugin's name. Do not store memos here, because they may depend on arguments.
         """
         if name not in self._kept:
             self._kept[name] = make()
         return cast("T", self._kept[name])
 
     async def drain(self) -> None:
-        """Return when the writes have ended that are kept and that nobody waits for; whoever stops limits the wait."""
+        """Return when the background writes of all plugins have ended. The caller limits the wait."""
         for each in tuple(self._kept.values()):
             if isinstance(each, Drains):
                 await each.drain()
 
 
 class Unplugged(Any):  # type: ignore[misc]  # `__getattr__` has the methods of `Writer`
-    """A writer and a recorder without a cluster, for plugins that are made for inspection only.
+    """A writer and a recorder without a cluster, for plugins that are created for inspection only.
 
-    Events are dropped, a turn is granted at once, and every other call of the writer raises `Unavailable`.
+    Events are dropped, `turn` returns at once, and every other call of the writer raises `Unavailable`.
     """
 
     @property
     def device_claims(self) -> Unplugged:
-        """The same object: it has the methods of `ClaimWrites`, too."""
+        """The same object, which also has the methods of `ClaimWrites`."""
         return self
 
     async def turn(self) -> None:

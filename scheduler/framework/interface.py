@@ -1,14 +1,10 @@
-"""The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2).
+"""The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, ADR 0002, ADR 0003).
 
-What events are about, in the terms that several plugins wait in (`hints.Topics`).
+A plugin is a plain class with a `name` and any of these methods; there is no base class. Only the outcome of Permit,
+PreBind, Bind and PostBind may wait. Raising `AttemptError` ends the attempt with SchedulerError.
 
-A function here is to be registered as it is: the queue then calls it once per event, however many plugins and profiles
-name it. Topics are hashable values and mean nothing by themselves.
-
-The extension points: upstream's, for all nodes at once, plus Verify (docs/spec/core.md §3.2, ADR 0002, ADR 0003).
-
-A plugin is a plain class with a `name` and any of these methods; no base class. Nothing here may wait except
-Permit's outcome, PreBind, Bind and PostBind. Raising `AttemptError` ends the attempt with SchedulerError.
+Functions of topics that several plugins share are here (`Topics`). Register them as they are: the queue then calls
+each once per event, for all plugins and profiles that name it. Topics are hashable values without further meaning.
 
 Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go FilterPlugin, ScorePlugin, ReservePlugin
 """
@@ -35,21 +31,21 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.status import Groups, Narrow, Nominate, Rejection, Skip, Wait
 
 NODE_CAME: Final = "a node came"
-"""Whoever may go to a node whatever labels it has, or lacks, waits for this one."""
+"""The topic of pods that may go to a node with any labels, or without any."""
 
 
 def label(key: str, value: str | None = None) -> Hashable:
-    """The node's label got this value; without a value: it came, went or changed."""
+    """Return the topic of a node label that got this value, or without a value, of any change of the label."""
     return key, value
 
 
 def named(node_name: str) -> Hashable:
-    """The node with this name came."""
+    """Return the topic for a new node with this name."""
     return NODE_NAME_FIELD, node_name
 
 
 def by_node_labels(old: Node | None, new: Node | None) -> Iterator[Hashable]:
-    """Every label that differs, with its new value; of a node that came, or went, that is all of them."""
+    """Yield the topics of every label that differs; of a node that was added or removed, those of all its labels."""
     before = old.metadata.labels if old is not None else {}
     after = new.metadata.labels if new is not None else {}
     for key, value in after.items():
@@ -65,14 +61,14 @@ def by_node_labels(old: Node | None, new: Node | None) -> Iterator[Hashable]:
 
 
 def by_pod_labels(old: PodInfo | None, new: PodInfo | None) -> tuple[Hashable, ...]:
-    """Where the selectors are filed that may select the pod, as it was or as it is (`anchors.anchors`)."""
+    """Return the index keys of all selectors that may select the pod before or after the change (`anchors.anchors`)."""
     before = probes(old.pod.metadata.namespace, old.pod.metadata.labels) if old is not None else ()
     after = probes(new.pod.metadata.namespace, new.pod.metadata.labels) if new is not None else ()
     return before + after
 
 
 class Hint(enum.Enum):
-    """`value` is the label of queueing_hint_execution_duration_seconds.
+    """The result of a hint; `value` is the label of queueing_hint_execution_duration_seconds.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go QueueingHint
     """
@@ -82,7 +78,7 @@ class Hint(enum.Enum):
 
 
 HintFn: TypeAlias = Callable[[PodInfo, Any, Any], Hint]
-"""`(waiting pod, old, new)`: objects are `PodInfo` for pod events, core objects for others, None where absent.
+"""`(waiting pod, old, new)`: `PodInfo` for pod events, core objects for other events, None where absent.
 
 An exception is logged and counts as QUEUE.
 """
@@ -93,34 +89,40 @@ OfEvent: TypeAlias = Callable[[Any, Any], Iterable[Hashable] | None]
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What a hint's answer depends on, so that an event asks only for the waiting pods that it can concern.
+    """The inputs that a hint's result depends on, so that an event evaluates only the waiting pods that it can concern.
 
-    The law: the hint says QUEUE only if one of the two answers None, or both name a common topic. It may well say SKIP
-    then: topics save questions, they decide nothing. An exception is logged and counts as None. Of a plugin that gates pods
-    (PreEnqueue) they do decide: a gated pod is asked about only at events that share a topic with it, by its gate's words.
+    Invariant: the hint says QUEUE only if one of the two functions returns None, or both return a common topic. It
+    may still say SKIP, because topics only save calls of the hint. An exception is logged and counts as None.
 
-    Registrations that share `of_event` have it called once per event; those of a plugin that share shape and `of_pod`
-    are kept in one index.
+    For a plugin that gates pods (PreEnqueue) topics also decide: a gated pod is evaluated only at events that share a
+    topic with it, according to the gating plugin.
+
+    For registrations with the same `of_event`, it is called once per event. Registrations of one plugin with the same
+    shape and `of_pod` share one index.
     """
 
     of_pod: OfPod
-    """What the answer for a waiting pod can depend on; None for anything.
+    """Returns the topics that the result for a waiting pod can depend on; None for all topics.
 
-    Asked when the first pod of a shape begins to wait, for all of that shape: pods of equal shape must have equal
-    topics. Beyond the pod it may look only at what it was refused for: what turns up later is not what it waits for.
+    It is called when the first pod of a shape begins to wait, for all pods of that shape. So pods of equal shape must
+    have equal topics. Besides the pod it may read only the cause of the rejection: later changes are not what the pod
+    waits for.
     """
     of_event: OfEvent
-    """`(old, new)` as for the hint: what the event is about; None for everything, nothing for nobody."""
+    """`(old, new)` as for the hint; returns the topics of the event.
+
+    None means all topics, and an empty result means none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class EventHint:
     """One registration of a plugin.
 
-    `hint is None` means: always worth a try. `shape` maps a waiting pod to a value such that pods of equal value
-    always get the same answer; the queue then asks once per value instead of once per pod. Without it every
-    waiting pod that the plugin rejected is asked. A hint that depends on the pod's own identity (events about
-    the waiting pod itself) must not have a shape. `topics` narrow the question down to some of the shapes.
+    `hint is None` means that a retry is always worthwhile. `shape` maps a waiting pod to a value; pods of equal value
+    must always get the same result. The queue then calls the hint once per value instead of once per rejected pod. A
+    hint that depends on the pod's identity (events about the waiting pod itself) must not have a shape. `topics`
+    limit the calls to some of the shapes.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ClusterEventWithHint, QueueingHintFn
     """
@@ -132,14 +134,14 @@ class EventHint:
 
     def __post_init__(self) -> None:
         if self.topics is not None and (self.hint is None or self.shape is None):
-            raise ValueError(f"a registration for {self.event.label} has topics: it needs a hint and a shape, too")
+            raise ValueError(f"a registration for {self.event.label} has topics: it needs a hint and a shape")
 
 
 T = TypeVar("T")
 
 
 class StateKey(Generic[T]):
-    """A typed place in a `CycleState`. Compared by identity: two keys never collide, whatever their names."""
+    """A typed key in a `CycleState`. Keys are compared by identity, so two keys never collide."""
 
     __slots__ = ("name",)
 
@@ -148,7 +150,7 @@ class StateKey(Generic[T]):
 
 
 class CycleState:
-    """What plugins remember between the extension points of one attempt of one pod. Never shared between attempts.
+    """The data that plugins store between the extension points of one attempt of one pod. Attempts never share it.
 
     Upstream: pkg/scheduler/framework/cycle_state.go CycleState
     """
@@ -158,28 +160,28 @@ class CycleState:
     def __init__(self, *, is_sampled: bool = False) -> None:
         self._values: dict[StateKey[Any], object] = {}
         self.is_sampled = is_sampled
-        """This attempt's plugins are timed one by one."""
+        """Whether the plugins of this attempt are timed one by one."""
         self.skip_filter: set[str] = set()
-        """Plugins whose PreFilter answered Skip: their Filter, AddPod, RemovePod and Verify are not called."""
+        """Plugins whose PreFilter returned Skip: their Filter, AddPod, RemovePod and Verify are not called."""
         self.skip_score: set[str] = set()
 
     def set(self, key: StateKey[T], value: T) -> None:
-        """Store or replace."""
+        """Store or replace a value."""
         self._values[key] = value
 
     def get(self, key: StateKey[T]) -> T:
-        """Raises KeyError naming the key when the plugin's PreFilter has not run."""
+        """Return a value; raise KeyError with the key's name if the plugin's PreFilter has not run."""
         try:
             return cast("T", self._values[key])
         except KeyError:
             raise KeyError(key.name) from None
 
     def has(self, key: StateKey[Any]) -> bool:
-        """Whether anything is stored there."""
+        """Return whether there is a value."""
         return key in self._values
 
     def clone(self) -> CycleState:
-        """For a trial: values that have a `clone` method are cloned, others are shared."""
+        """Return a copy for a trial: values that have a `clone` method are cloned, other values are shared."""
         other = CycleState(is_sampled=self.is_sampled)
         for key, value in self._values.items():
             clone = getattr(value, "clone", None)
@@ -190,16 +192,16 @@ class CycleState:
 
 
 Scores: TypeAlias = npt.NDArray[np.int64]
-"""One value per slot (length `nodes.capacity`); slots outside the candidate set are ignored."""
+"""One value per slot (length `nodes.capacity`); slots that are not candidates are ignored."""
 
 MAX_NODE_SCORE = 100
 
 PostFiltered: TypeAlias = Nominate | Rejection
-"""A rejection leaves the pod's nomination as it is."""
+"""A rejection does not change the pod's nomination."""
 
 
 class Tally(Protocol):
-    """One filter's count of the pods on one node. A pod more never makes the verdict better."""
+    """One filter's count of the pods on one node. An additional pod never makes the result better."""
 
     def add(self, other: PodInfo) -> None: ...
 
@@ -209,100 +211,104 @@ class Tally(Protocol):
 
 
 class NodeSimulation(Protocol):
-    """One node, as if. Only pods of that node may leave, and those that left come back."""
+    """A hypothetical state of one node. Only pods of that node may be removed, and only removed pods may be added."""
 
     def add(self, other: PodInfo) -> None: ...
 
     def remove(self, other: PodInfo) -> None: ...
 
     def verdict(self) -> Rejection | None:
-        """Of the filters on this node, with nominated pods of equal or higher priority counted, and without (§3.5).
+        """Return the filters' result with and without nominated pods of equal or higher priority (§3.5).
 
-        A filter that fails is an answer, too, with `Code.ERROR`: it is about this node only.
+        A filter that fails gives a rejection with `Code.ERROR`, which concerns only this node.
         """
 
     def judging(self) -> Work[Rejection | None] | None:
-        """The same bit by bit, everybody being back in place where it rests; None where `verdict` is quick."""
+        """Return `verdict` as a generator that restores the cache where it yields; None where `verdict` is fast."""
 
 
 class DryRun(Protocol):
-    """For one pod whose PreFilter has run: would it fit on a node if some pods were not there? Valid until the attempt ends."""
+    """A dry run for one pod whose PreFilter has run: it checks whether the pod fits on a node without some pods.
+
+    It is valid until the attempt ends.
+    """
 
     is_counted: bool
-    """Whether answers need no change of the cache, except on nodes where newcomers make a difference."""
+    """Whether results need no change of the cache, except on nodes where nominated pods make a difference."""
     alike: NodeSet
-    """Nodes that have the same answer for every pod of this shape: not the node that this pod is nominated to."""
+    """Nodes with the same result for every pod of this shape, so without the node that this pod is nominated to."""
 
     @property
     def nominated_to(self) -> str:
-        """The node that the pod itself is nominated to, or ""."""
+        """The node that the pod itself is nominated to; empty if there is none."""
 
     @property
     def shape(self) -> tuple[Hashable, ...]:
-        """Equal for pods that get equal answers on equal nodes: from all filters if `is_counted`, else from `leading`."""
+        """Equal for pods with equal results on equal nodes: of all filters if `is_counted`, else of `leading`."""
 
     def about(self, nodes: NodeSet) -> None:
-        """Set the nodes that the next calls are about, so that filters that do not read pods run once for all of them."""
+        """Set the nodes of the next calls, so that filters that do not read pods run once for all of them."""
 
     @property
     def hopeless_nodes(self) -> NodeSet:
-        """The nodes set by `about` that one of the leading filters refuses without reading pods."""
+        """The nodes set by `about` that one of the leading filters rejects without reading pods."""
 
     def hopeless(self, slot: int) -> bool:
-        """Whether this node is one of `hopeless_nodes`."""
+        """Return whether this node is one of `hopeless_nodes`."""
 
     def version(self, slot: int) -> int:
-        """A number that changes whenever a nomination to this node begins or ends."""
+        """Return a number that changes whenever a nomination to this node begins or ends."""
 
     def on(self, slot: int) -> contextlib.AbstractContextManager[NodeSimulation]:
-        """The node as it is; its pods may leave and come back until the block ends."""
+        """Return the node as it is; its pods may be removed and added again until the block ends."""
 
     def leading(self, slot: int) -> NodeSimulation | None:
-        """The node for the filters before the first one that needs the cache: their refusal is that of all filters.
+        """Return the node for the filters before the first one that needs the cache.
 
-        None if this pod must yield to pods nominated to the node.
+        Their rejection is that of all filters. Return None if pods with precedence over this pod are nominated to the
+        node.
         """
 
 
 class Plugin(Protocol):
-    """What every plugin has."""
+    """The part that all plugins have in common."""
 
     @property
     def name(self) -> str:
-        """As configurations, messages and metrics call it."""
+        """The name in configurations, messages and metrics."""
 
 
 @runtime_checkable
 class PreEnqueuePlugin(Plugin, Protocol):
-    """May keep a pod out of the queue. Called with the pod alone."""
+    """May keep a pod out of the queue. It gets only the pod."""
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None: ...
 
 
 @runtime_checkable
 class QueueSortPlugin(Plugin, Protocol):
-    """Order of the active queue: smaller first. `queued_at` is when the pod was last put into the queue."""
+    """The order of the active queue, smallest first. `queued_at` is when the pod was last put into the queue."""
 
     def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]: ...
 
 
 @runtime_checkable
 class EnqueueExtensions(Plugin, Protocol):
-    """Which events can help. A rejecting plugin without this is registered for everything."""
+    """The events that can help. A rejecting plugin without this method is registered for all events."""
 
     def events_to_register(self) -> Sequence[EventHint]: ...
 
 
 @runtime_checkable
 class PreFilterPlugin(Plugin, Protocol):
-    """Once per attempt. `nodes` is every node there is. None means: go on with all of them."""
+    """Called once per attempt. `nodes` are all nodes. None means that all of them stay candidates."""
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Narrow | Rejection | Skip | None: ...
 
 
 @runtime_checkable
 class PreFilterExtensions(Plugin, Protocol):
-    """Adjust PreFilter state as `other` appears on or leaves a node; columns have been changed already."""
+    """Update PreFilter state when `other` is added to or removed from a node; columns are already updated."""
 
     def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None: ...
 
@@ -311,13 +317,13 @@ class PreFilterExtensions(Plugin, Protocol):
 
 @runtime_checkable
 class FilterPlugin(Plugin, Protocol):
-    """Called once with all candidates. Must not wait, write, or keep what it is given.
+    """Called once with all candidates. It must not wait, write, or keep its arguments.
 
-    A class attribute `depends_on_pods = False` says that its verdict has nothing to do with the pods on nodes.
+    A class attribute `depends_on_pods = False` means that its result does not depend on the pods on nodes.
 
-    Where the answer takes long to find, the method returns a generator that yields wherever the event loop may run, and
-    returns the answer. Nothing changes in the cache while it works. It may be closed at any time, so it holds nothing. The same
-    holds for `verify` and `score`.
+    For a long computation, the method returns a generator that yields where the event loop may run, and returns the
+    result. The cache does not change during the computation. The generator may be closed at any time, so it must not
+    hold anything. The same applies to `verify` and `score`.
     """
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]: ...
@@ -325,10 +331,10 @@ class FilterPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class TallyPlugin(Plugin, Protocol):
-    """A Filter whose verdict on a node hangs on the pods of that node alone, and only gets worse with more of them.
+    """A Filter whose result on a node depends only on the pods of that node, and never gets better with more of them.
 
-    What preemption asks a thousand times is then counted aside, without touching the cache. Equal `tally_shape`s of
-    two pods mean equal verdicts on equal nodes.
+    The many checks of preemption are then computed without changes of the cache. Two pods with equal `tally_shape`s
+    get equal results on equal nodes.
     """
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally: ...
@@ -338,23 +344,24 @@ class TallyPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class ReadsNodePodsPlugin(Plugin, Protocol):
-    """A Filter that can say of a pod that other pods do not matter to it, nor would if `others` came to nodes."""
+    """A Filter that reports whether a pod's result depends on other pods, also if `others` were added to nodes."""
 
     def reads_node_pods(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool: ...
 
 
 @runtime_checkable
 class FilterOnePlugin(Plugin, Protocol):
-    """The same for one node, for plugin authors; the runner maps it over the candidates (some µs a node)."""
+    """The same as FilterPlugin for one node, for plugin authors; the runner calls it per candidate (some µs per node)."""
 
     def filter_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> Rejection | None: ...
 
 
 @runtime_checkable
 class VerifyPlugin(Plugin, Protocol):
-    """The exact answer for one node, where `filter` gave only a necessary condition. Asked for the best node first.
+    """The exact result for one node, where `filter` checks only a necessary condition. The best node is verified first.
 
-    A method `filter_is_exact(state, pod) -> bool` may say that for this pod `filter` was exact: then nothing is asked.
+    A method `filter_is_exact(state, pod) -> bool` may return True if `filter` is exact for this pod; then Verify is
+    not called.
     """
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None: ...
@@ -362,30 +369,30 @@ class VerifyPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class PrepareReservePlugin(Plugin, Protocol):
-    """Ours: a Reserve whose answer may take long to find. Called right before the node is assumed."""
+    """Not upstream's: a Reserve with a long computation. It is called right before the node is assumed."""
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
-        """Find what `reserve` will take on the node, and remember it. Reserves nothing, so it may be closed at any time."""
+        """Find and store what `reserve` will take on the node. It reserves nothing, so it may be closed at any time."""
 
 
 @runtime_checkable
 class PreemptibleNodesPlugin(Plugin, Protocol):
-    """Ours: a Filter that says "unresolvable" of nodes, and can say later on which of them an eviction would change that.
+    """Not upstream's: a Filter that rejects as unresolvable, and finds later on which nodes an eviction would help.
 
-    Asked only when no node takes the pod, right before PostFilter: what was refused stays refused, in the same words, but
-    preemption looks at these nodes, too.
+    It is called only if no node fits, right before PostFilter. The rejections and their texts stay, but preemption
+    also evaluates these nodes.
     """
 
     def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
-        """Some of the nodes that it refused with `no`. Rests wherever it may, between nodes at least."""
+        """Return some of the nodes that it rejected with `no`. The work yields at least between nodes."""
 
 
 @runtime_checkable
 class PostFilterPlugin(Plugin, Protocol):
-    """Called when no node fits, with the verdict per group.
+    """Called when no node fits, with the rejections by group.
 
-    May be a generator, which yields now and then to give the event loop a turn; nothing changes meanwhile, and no
-    scene of `what_if` may be open then, but while it is `judging`.
+    It may be a generator that yields to the event loop. Nothing changes while it is suspended. No simulation of
+    `what_if` may be open when it yields, except during `judging`.
     """
 
     def post_filter(
@@ -395,28 +402,28 @@ class PostFilterPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class PreScorePlugin(Plugin, Protocol):
-    """Once per attempt, with the feasible nodes; Skip leaves the plugin out of scoring."""
+    """Called once per attempt, with the feasible nodes; Skip excludes the plugin from scoring."""
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None: ...
 
 
 @runtime_checkable
 class ScorePlugin(Plugin, Protocol):
-    """Raw scores for all nodes at once. The returned column is not changed by the caller."""
+    """Raw scores for all nodes at once. The caller does not change the returned column."""
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]: ...
 
 
 @runtime_checkable
 class ScoreOnePlugin(Plugin, Protocol):
-    """The same for one node, for plugin authors."""
+    """The same as ScorePlugin for one node, for plugin authors."""
 
     def score_one(self, state: CycleState, pod: PodInfo, node: NodeView) -> int: ...
 
 
 @runtime_checkable
 class NormalizeScorePlugin(Plugin, Protocol):
-    """Raw scores → 0..100. `slots` are the candidates' slot numbers; returns a new full-length column."""
+    """Normalizes raw scores to 0..100. `slots` are the candidates' slot numbers; it returns a new full-length column."""
 
     def normalize_score(
         self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]
@@ -425,15 +432,15 @@ class NormalizeScorePlugin(Plugin, Protocol):
 
 @runtime_checkable
 class PreferPlugin(Plugin, Protocol):
-    """Ours: which of the nodes with equal scores are better. Asked of Filter plugins; upstream throws dice at once."""
+    """Not upstream's: chooses between nodes with equal scores, for Filter plugins. Upstream chooses at random."""
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
-        """Some of `nodes`, at least one; all of them if it is all the same."""
+        """Return a non-empty subset of `nodes`; all of them if the plugin has no preference."""
 
 
 @runtime_checkable
 class ReservePlugin(Plugin, Protocol):
-    """Take what the pod needs on the node. `unreserve` is idempotent and is called even if `reserve` said no."""
+    """Reserves what the pod needs on the node. `unreserve` is idempotent and is called even if `reserve` rejects."""
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None: ...
 
@@ -442,18 +449,18 @@ class ReservePlugin(Plugin, Protocol):
 
 @runtime_checkable
 class PermitPlugin(Plugin, Protocol):
-    """Last word before binding: None allows, a rejection refuses, Wait holds the pod."""
+    """The last check before binding: None allows, a rejection rejects, and Wait holds the pod."""
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Wait | Rejection | None: ...
 
 
 @runtime_checkable
 class PreBindPlugin(Plugin, Protocol):
-    """Work that must be done before the pod is bound. Cancelling acts between writes, never inside one.
+    """Work that must end before the pod is bound. Cancellation takes effect between writes, never inside one.
 
-    `pre_bind_pre_flight` says Skip when there is nothing to do for this pod. `pre_bind` may raise `AttemptError`.
-    Plugins with `pre_bind_parallel = True` may run beside each other; those with `is_brief = True` are mostly done within
-    seconds, which saves saying where the pod will be.
+    `pre_bind_pre_flight` returns Skip if there is nothing to do for this pod. `pre_bind` may raise `AttemptError`.
+    Plugins with `pre_bind_parallel = True` may run in parallel. Plugins with `is_brief = True` usually end within
+    seconds, so the write of the nominated node is saved.
     """
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None: ...
@@ -463,25 +470,28 @@ class PreBindPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class BindPlugin(Plugin, Protocol):
-    """Bind the pod; Skip asks the next binder. Raises `scheduler.core.errors.ApiError` types."""
+    """Binds the pod; Skip passes it to the next Bind plugin. Raises `scheduler.core.errors.ApiError` types."""
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None: ...
 
 
 @runtime_checkable
 class PostBindPlugin(Plugin, Protocol):
-    """Told after the pod was bound."""
+    """Called after the pod was bound."""
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
 
 
 def is_brief(plugins: Iterable[PreBindPlugin]) -> bool:
-    """Whether all of them say that they are mostly done within seconds."""
+    """Return whether all these plugins usually end within seconds."""
     return all(getattr(plugin, "is_brief", False) for plugin in plugins)
 
 
 @runtime_checkable
 class ExplainPlugin(Plugin, Protocol):
-    """Ours: what stands in a pod's way, in numbers. Called for who asks, between attempts; may be expensive."""
+    """Not upstream's: explains in numbers what prevents a pod.
+
+    It is called on request between attempts; may be expensive.
+    """
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None: ...

@@ -1,11 +1,10 @@
-"""Memos of a plugin: results by the shape of a pod.
+"""Memos of a plugin: cached results by the shape of a pod, valid while the nodes stay the same (ADR 0002).
 
-Answers that depend only on a pod's shape, kept while the nodes they are about stay the same (ADR 0002).
+`ByObjects` is invalidated by changes of node objects (labels, taints, cordon). `BySlots` follows the columns and
+refreshes only the changed slots. Both drop the least recently used shape.
 
-Two kinds of freshness: `ByObjects` follows node objects (labels, taints, cordon), `BySlots` follows the columns and
-refreshes just the slots that changed. Both forget the shape that was asked for longest ago. Neither knows what it keeps.
-
-Shapes that hints are asked by, and the hint for events about the waiting pod itself (`EventHint.shape`).
+The module also has shapes for queueing hints, and the hint for events about the waiting pod itself
+(`EventHint.shape`).
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from scheduler.framework.interface import Hint, Scores
 T = TypeVar("T")
 
 Index: TypeAlias = slice | npt.NDArray[np.intp]
-"""Which slots of a column: a leading slice, or an array of slot numbers."""
+"""The slots of a column: a leading slice, or an array of slot numbers."""
 
 FEW: Final = 8
-"""Up to so many slots plain integers are faster than arrays."""
+"""Up to this number of slots, plain integers are faster than arrays."""
 
 
 class ByObjects(Generic[T]):
-    """Shape → answer; everything is dropped when any node object changes in a way that matters, or columns grow."""
+    """A map of shape → result. It is cleared when the columns grow, or a node object changes in a relevant way."""
 
     def __init__(self, nodes: Nodes, *, size: int = 1024) -> None:
         self._nodes = nodes
@@ -39,7 +38,7 @@ class ByObjects(Generic[T]):
         self._seen = (-1, -1)
 
     def get(self, shape: Hashable, make: Callable[[], T]) -> T:
-        """The answer for this shape; `make` is called if it is not known for the nodes as they are."""
+        """Return the result for this shape; call `make` if there is none for the current nodes."""
         now = (self._nodes.object_generation, self._nodes.capacity)
         if now != self._seen:
             self._known.clear()
@@ -48,10 +47,10 @@ class ByObjects(Generic[T]):
 
 
 class Refreshable(Protocol):
-    """A value per slot that can be brought up to date slot by slot."""
+    """A value per slot that can be updated slot by slot."""
 
     def refresh(self, slots: set[int]) -> None:
-        """These slots' columns changed."""
+        """Update these slots, whose columns changed."""
 
 
 R = TypeVar("R", bound=Refreshable)
@@ -67,10 +66,10 @@ class _Kept(Generic[R]):
 
 
 class BySlots(Generic[R]):
-    """Shape → a value with an entry per slot, refreshed from the log of changed columns.
+    """A map of shape → a value with an entry per slot, refreshed from the log of changed columns.
 
-    A value is good until the next `get` of the same shape, which may change it in place. Trials go through the log
-    like every change, so what is read inside one is right, and right again after it.
+    A value is valid until the next `get` of the same shape, which may change it in place. Trials also write to the
+    log, so values are correct inside and after a trial.
     """
 
     def __init__(self, nodes: Nodes, *, size: int = 256) -> None:
@@ -78,9 +77,9 @@ class BySlots(Generic[R]):
         self._known: BoundedCache[Hashable, _Kept[R]] = BoundedCache(size)
 
     def get(self, shape: Hashable, make: Callable[[], R]) -> R:
-        """The value for this shape, true of the columns as they are now.
+        """Return the value for this shape and the current columns.
 
-        Costs a look-up if nothing changed, some µs per changed slot, and `make` if too much did.
+        The cost is a look-up if nothing changed, some µs per changed slot, and `make` if too much changed.
         """
         nodes = self._nodes
         kept = self._known.get(shape)
@@ -99,7 +98,7 @@ class BySlots(Generic[R]):
 
 
 class ScoreColumn:
-    """A score per slot. `many` gives the scores of an index of slots, `one` the same for a single slot."""
+    """A score per slot. `many` computes the scores of an index of slots, `one` the score of a single slot."""
 
     __slots__ = ("_many", "_one", "column")
 
@@ -120,31 +119,31 @@ class ScoreColumn:
             self.column[index] = self._many(index)
 
 
-def everyone(_pod: PodInfo) -> Hashable:
-    """The hint does not look at the waiting pod at all: one question for all of them."""
+def all_alike(_pod: PodInfo) -> Hashable:
+    """Return one value for all pods, for hints that do not depend on the waiting pod."""
     return None
 
 
 def by_tolerations(pod: PodInfo) -> Hashable:
-    """The hint looks at the tolerations."""
+    """Return the tolerations, for hints that depend on them."""
     return pod.pod.spec.tolerations
 
 
 def by_placement(pod: PodInfo) -> Hashable:
-    """The hint looks at nodeSelector and affinity."""
+    """Return the shape of nodeSelector and affinity, for hints that depend on them."""
     return pod.placement_shape
 
 
 def by_requests(pod: PodInfo) -> Hashable:
-    """The hint looks at the requested amounts."""
+    """Return the requested amounts, for hints that depend on them."""
     return tuple(sorted(pod.requests.items()))
 
 
 def by_host_ports(pod: PodInfo) -> Hashable:
-    """The hint looks at the wanted host ports."""
+    """Return the host ports, for hints that depend on them."""
     return pod.host_ports
 
 
 def queue_itself(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:
-    """Queue if the pod that changed is the waiting one. Has no shape: it depends on who the pod is."""
+    """Return QUEUE if the changed pod is the waiting one. It depends on the pod's identity, so it has no shape."""
     return Hint.QUEUE if new is not None and new.uid == pod.uid else Hint.SKIP

@@ -1,6 +1,6 @@
-"""Configuration → the plugins of one scheduler name, in order, bound to their extension points.
+"""Builds the plugins of one scheduler name from the configuration, in order, for each extension point.
 
-Which points a plugin serves follows from the methods it has (docs/spec/core.md §6.3 for the order).
+The methods of a plugin determine its extension points (docs/spec/core.md §6.3 for the order).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "bind": ("bind",),
     "postBind": ("post_bind",),
 }
-"""Extension point as configurations call it → the methods that serve it."""
+"""Extension point by its name in configurations → the methods that implement it."""
 
 ALWAYS_ON: Final = "UnsupportedFeatures"
-"""Refuses what this version cannot judge; no configuration switches it off."""
+"""Rejects pods that this version cannot handle; no configuration disables it."""
 
 _OURS: Final = "scheduler.plugins."
 
@@ -55,26 +55,26 @@ _REJECTING: Final = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
 
 @dataclass(frozen=True, slots=True)
 class BoundFilter:
-    """A Filter plugin in its whole-set form, and its Verify if it has one."""
+    """A Filter plugin for all nodes at once, and its Verify if it has one."""
 
     name: str
     filter: Callable[[CycleState, PodInfo, NodeSet], Groups | Work[Groups]]
     verify: Callable[[CycleState, PodInfo, int], Rejection | Work[Rejection | None] | None] | None
     depends_on_pods: bool = True
-    """False: its verdict has nothing to do with the pods on nodes."""
+    """False if its result does not depend on the pods on nodes."""
     tally: points.TallyPlugin | None = None
     reads_node_pods: Callable[[CycleState, PodInfo, Iterable[PodInfo]], bool] | None = None
     filter_is_exact: Callable[[CycleState, PodInfo], bool] | None = None
-    """Whether Filter's answer is the exact one for this pod, so that Verify need not be asked."""
+    """Whether Filter's result is exact for this pod, so that Verify need not be called."""
     preemptible_nodes: Callable[[CycleState, PodInfo, Rejection, NodeSet], Work[NodeSet]] | None = None
-    """Of the nodes that it refused for good, those where an eviction would help."""
+    """Of the nodes that it rejected as unresolvable, those where an eviction would help."""
 
     def is_exact(self, state: CycleState, pod: PodInfo) -> bool:
-        """Whether Filter alone tells."""
+        """Return whether the result of Filter alone is exact."""
         return self.verify is None or (self.filter_is_exact is not None and self.filter_is_exact(state, pod))
 
     def is_flat(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
-        """Whether its verdict on this pod has nothing to do with pods on nodes, also if `others` came to them."""
+        """Return whether its result for this pod does not depend on the pods on nodes, also if `others` were added."""
         return not self.depends_on_pods or (
             self.reads_node_pods is not None and not self.reads_node_pods(state, pod, others)
         )
@@ -82,29 +82,29 @@ class BoundFilter:
 
 @dataclass(frozen=True, slots=True)
 class BoundScore:
-    """A Score plugin in its whole-set form, with its weight."""
+    """A Score plugin for all nodes at once, with its weight."""
 
     name: str
     weight: int
     score: Callable[[CycleState, PodInfo, NodeSet], Scores | Work[Scores]]
     normalize: Callable[[CycleState, PodInfo, Scores, npt.NDArray[np.intp]], Scores] | None
     is_checked: bool
-    """Somebody else's: its scores are checked for their range at each attempt, ours by their tests."""
+    """Whether the range of its scores is checked at each attempt; for our own plugins the tests check it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The plugins of one scheduler name. Order within each point is the order of calls."""
+    """The plugins of one scheduler name. Within each point they are in the order of their calls."""
 
     name: str
     percentage_of_nodes_to_score: int | None
     parity: bool
-    """Do everything as upstream does, also where we do it better.
+    """Whether deliberate differences from upstream are switched off.
 
     See docs/differences.md.
     """
     ours: KubestowArgs
-    """What this profile does otherwise than upstream."""
+    """Deliberate differences from upstream in this profile."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
     queue_sort: points.QueueSortPlugin
     pre_filter: tuple[points.PreFilterPlugin, ...]
@@ -121,11 +121,11 @@ class Profile:
     post_bind: tuple[points.PostBindPlugin, ...]
     hints: Mapping[str, tuple[EventHint, ...]]
     reads: frozenset[str]
-    """Kinds that the plugins need beside pods and nodes: each plugin names its own in an attribute `reads`."""
+    """Kinds that the plugins need in addition to pods and nodes: each plugin names them in an attribute `reads`."""
     resolved: Resolved
-    """The lists that the configuration led to; `absent` in it names upstream's defaults this version does not have."""
+    """The resolved plugin lists; `absent` in it names upstream's defaults that this version does not have."""
     derives_nominations: bool = True
-    """Pods whose claims leave them one node count as nominated there (KubestowArgs)."""
+    """Whether pods with only one possible node because of their claims count as nominated to it (KubestowArgs)."""
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -133,11 +133,11 @@ class Profile:
         return self.resolved.absent
 
     def extensions(self, state: CycleState) -> Iterator[points.PreFilterExtensions]:
-        """The plugins that follow pods as they come and leave, without those that skip this pod."""
+        """Return the PreFilter plugins with AddPod and RemovePod, without those that skip this pod."""
         return (plugin for plugin in self.pre_filter_extensions if plugin.name not in state.skip_filter)
 
     def plugins(self) -> Mapping[str, list[str]]:
-        """Point → plugin names, for `check-config` and /configz."""
+        """Return extension point → plugin names, for `check-config` and /configz."""
         out = {
             "preEnqueue": [p.name for p in self.pre_enqueue],
             "queueSort": [self.queue_sort.name],
@@ -156,7 +156,7 @@ class Profile:
 
 
 def served_points(plugin: object) -> frozenset[str]:
-    """The extension points a plugin (instance or class) serves."""
+    """Return the extension points that a plugin (instance or class) implements."""
     return frozenset(
         point for point, methods in METHODS.items() if any(callable(getattr(plugin, m, None)) for m in methods)
     )
@@ -165,9 +165,9 @@ def served_points(plugin: object) -> frozenset[str]:
 def build(
     config: ProfileConfig, registry: Mapping[str, Factory], handle: Handle, *, percentage: int | None = None
 ) -> Profile:
-    """Make every plugin the profile names and bind it. Raises ConfigErrors naming the paths.
+    """Create and bind every plugin that the profile names; raise ConfigErrors with the paths.
 
-    `percentage` is the global percentageOfNodesToScore, for a profile without its own.
+    `percentage` is the global percentageOfNodesToScore, for a profile without its own value.
 
     Upstream: pkg/scheduler/framework/runtime/framework.go NewFramework
     """
@@ -184,7 +184,7 @@ def build(
         chosen = [made[ref.name] for ref in resolved.points.get(point, ())]
         guard = made.get(ALWAYS_ON)
         if point == "postFilter" and not chosen:
-            return []  # nobody to keep from evicting; and without PostFilter plugins other rules hold (§3.8)
+            return []  # there is no eviction to prevent, and without PostFilter plugins other rules apply (§3.8)
         return chosen if guard is None or point not in served_points(guard) else [guard, *chosen]
 
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
@@ -219,20 +219,20 @@ def build(
 def _made_and_resolved(
     config: ProfileConfig, wanted: Mapping[str, Factory], registry: Mapping[str, Factory], handle: Handle
 ) -> tuple[dict[str, points.Plugin], Resolved]:
-    """Make the wanted plugins and order them. Raises ConfigErrors with the mistakes of all of them."""
+    """Create the wanted plugins and resolve their order; raise ConfigErrors with the errors of all of them."""
     errors: list[ConfigError] = []
     made: dict[str, points.Plugin] = {}
     for name, factory in wanted.items():
         with collecting(errors):
             made[name] = _made(name, factory, config, handle)
     implements = {name: served_points(plugin) for name, plugin in made.items()}
-    # Which points a plugin serves is unknown if it cannot be made: it has its own mistake, and gets no second one.
+    # The points of a plugin that cannot be created are unknown: it already has its own error, and gets no second one.
     # The default queue sort stays, because the number of plugins at that point is checked.
     implements |= dict.fromkeys(wanted.keys() - made.keys(), frozenset(METHODS) - {"queueSort"})
     implements.pop(ALWAYS_ON, None)
     installed = {name: implements.get(name, frozenset()) for name in registry if name != ALWAYS_ON}
     with collecting(errors):
-        check_args_have_plugins(config, installed)  # also of those that this profile does not enable
+        check_args_have_plugins(config, installed)  # also for plugins that this profile does not enable
     with collecting(errors):
         resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
     if errors:
@@ -241,7 +241,11 @@ def _made_and_resolved(
 
 
 def _made(name: str, factory: Factory, config: ProfileConfig, handle: Handle) -> points.Plugin:
-    """The plugin. Somebody else's that fails on its arguments is a mistake of the configuration; ours is one of ours."""
+    """Create the plugin.
+
+    If a third-party plugin fails, its arguments are assumed to be wrong, which is a ConfigError; an error of our own
+    plugins is raised as it is.
+    """
     args = config.args.get(name)
     try:
         return factory(args, handle)
@@ -251,7 +255,7 @@ def _made(name: str, factory: Factory, config: ProfileConfig, handle: Handle) ->
         if getattr(factory, "__module__", "").startswith(_OURS):
             raise
         where = args.path if isinstance(args, RawArgs) else below(config.path, "plugins")
-        what = f'plugin "{name}" cannot be made of this: {type(error).__name__}: {error}'
+        what = f'plugin "{name}" cannot be created from these arguments: {type(error).__name__}: {error}'
         raise ConfigErrors([ConfigError(where, what)]) from error
 
 
@@ -266,7 +270,8 @@ def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...
 
 def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     verify = plugin.verify if isinstance(plugin, points.VerifyPlugin) else None
-    depends_on_pods = bool(getattr(plugin, "depends_on_pods", getattr(plugin, "heeds_pods", True)))  # the name before
+    # heeds_pods is the former name
+    depends_on_pods = bool(getattr(plugin, "depends_on_pods", getattr(plugin, "heeds_pods", True)))
     tally = plugin if isinstance(plugin, points.TallyPlugin) and verify is None else None
     reads_node_pods = (
         plugin.reads_node_pods if isinstance(plugin, points.ReadsNodePodsPlugin) and verify is None else None

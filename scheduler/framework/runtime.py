@@ -1,8 +1,8 @@
-"""Runs a profile's plugins at the points of one attempt, and combines their answers as upstream does.
+"""Runs a profile's plugins at the extension points of one attempt, and combines their results as upstream does.
 
-The table of combinations is docs/spec/core.md §3.2; filtering with nominated pods §3.5; scoring §3.6.
-Errors of a plugin leave as `AttemptError`, which costs the pod one attempt. What may take long is a generator, which
-yields wherever the event loop may run.
+The table of combinations is in docs/spec/core.md §3.2, filtering with nominated pods in §3.5, scoring in §3.6. Errors
+of a plugin are raised as `AttemptError`, which ends only this attempt. Long computations are generators, which yield
+where the event loop may run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class PreFiltered:
-    """What PreFilter left. `rejection` ends the search; `absent` is the verdict on nodes it narrowed away."""
+    """The result of PreFilter. `rejection` ends the search; `absent` is the rejection of nodes that it excluded."""
 
     nodes: NodeSet
     rejection: Rejection | None = None
@@ -43,7 +43,7 @@ class PreFiltered:
 
 @dataclass(slots=True)
 class Scored:
-    """Totals as a full-length column, whom they are about, and each plugin's weighted part, for the record."""
+    """The total score as a full-length column, the candidates' slots, and each plugin's weighted part for the record."""
 
     total: Scores
     slots: Slots
@@ -51,7 +51,7 @@ class Scored:
 
 
 class Runner:
-    """One profile on one cluster.
+    """The plugins of one profile on one cluster.
 
     Upstream: pkg/scheduler/framework/runtime/framework.go RunPreFilterPlugins, RunFilterPlugins, RunScorePlugins
     """
@@ -77,12 +77,12 @@ class Runner:
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
         self.exact = profile.parity
-        """Verify every node before scoring (parity)."""
+        """Whether every node is verified before scoring (parity)."""
 
     # -- PreFilter ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo) -> PreFiltered:
-        """All PreFilter plugins in order; node restrictions are intersected."""
+        """Run all PreFilter plugins in order; node restrictions are intersected."""
         everything = self._nodes.present
         names: frozenset[str] | None = None
         restricting: list[str] = []
@@ -90,7 +90,7 @@ class Runner:
         for plugin in self.profile.pre_filter:
             began = self._clock.now() if state.is_sampled else 0.0
             answer = plugin.pre_filter(state, pod, everything)
-            self._asked(state, plugin.name, "PreFilter", began, _code(answer))
+            self._count_call(state, plugin.name, "PreFilter", began, _code(answer))
             match answer:
                 case None:
                     continue
@@ -120,9 +120,9 @@ class Runner:
     # -- Filter ------------------------------------------------------------------------------------------------------
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet, *, exact: bool) -> Work[tuple[NodeSet, Groups]]:
-        """The nodes that pass, and who refused the others. `exact` runs Verify right behind its plugin's Filter.
+        """Return the nodes that pass, and the rejections. With `exact`, Verify runs right after its plugin's Filter.
 
-        Nodes with nominated pods of equal or higher priority must pass with those pods counted, and without (§3.5).
+        Nodes with nominated pods of equal or higher priority must pass with and without those pods (§3.5).
         """
         groups: Groups = {}
         nodes = yield from self._nominated_considered(state, pod, nodes, groups, exact=exact)
@@ -132,7 +132,7 @@ class Runner:
     def _nominated_considered(
         self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
     ) -> Work[NodeSet]:
-        """The nodes on which the pod fits beside those nominated there."""
+        """Return the nodes on which the pod fits together with the nominated pods."""
         refused = yield from self.ahead.refusing(
             state,
             pod,
@@ -143,7 +143,7 @@ class Runner:
         return nodes & ~refused
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
-        """The exact answer of every deferred plugin for one node."""
+        """Return the exact result of every deferred plugin for one node."""
         deferred = [bound for bound in self.profile.filter if bound.verify is not None]
         deferred = [each for each in deferred if each.name not in state.skip_filter and not each.is_exact(state, pod)]
         return (yield from self._verified(deferred, state, pod, slot)) if deferred else None
@@ -159,7 +159,7 @@ class Runner:
         return None
 
     def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
-        """Filter and Verify for one node against the cache as it is now."""
+        """Run Filter and Verify for one node with the current cache."""
         passed, groups = yield from self.filter(state, pod, 1 << slot, exact=True)
         return None if passed else next(iter(groups))
 
@@ -172,14 +172,14 @@ class Runner:
         return self.ahead.nominated_to(pod)
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
-        """Let plugins find what they will reserve on the node."""
+        """Let plugins compute what they will reserve on the node."""
         for plugin in self._preparing:
             yield from plugin.prepare_reserve(state, pod, slot)
 
     def _passing(
         self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
     ) -> Work[NodeSet]:
-        """The filters in order."""
+        """Run the filters in order and return the nodes that pass."""
         deferred: list[BoundFilter] = []
         for bound in self.profile.filter:
             if not nodes:
@@ -209,7 +209,7 @@ class Runner:
                 nodes &= ~out
         return nodes
 
-    def _past_errors(  # noqa: PLR0913 (an attempt, and what is known of it)
+    def _past_errors(  # noqa: PLR0913 (an attempt and its intermediate results)
         self,
         bound: BoundFilter,
         deferred: Sequence[BoundFilter],
@@ -221,10 +221,11 @@ class Runner:
         nodes: NodeSet,
         groups: Groups,
     ) -> Work[tuple[Groups, NodeSet]]:
-        """What the filter refuses, and of which nodes. Raises AttemptError if it fails on a candidate (§3.3 step 6).
+        """Return the filter's rejections and the remaining nodes.
 
-        `first` is the first node on which it failed. One that Verify of a plugin before it refuses is no candidate:
-        upstream does not come to the filter there.
+        Raise AttemptError if the filter fails on a candidate (§3.3 step 6). `first` is the first node on which it
+        failed. A node that Verify of an earlier plugin rejects is not a candidate, because upstream does not run the
+        filter there.
         """
         while first:
             no = yield from self._verified(deferred, state, pod, first.bit_length() - 1)
@@ -253,13 +254,13 @@ class Runner:
         return refused
 
     def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
-        """The same with preemption's eyes: where an eviction would change a filter's mind, nodes are not out for good."""
-        relenting = {
+        """Return the rejections for preemption: nodes where an eviction would change a result become resolvable."""
+        by_plugin = {
             bound.name: bound.preemptible_nodes for bound in self.profile.filter if bound.preemptible_nodes is not None
         }
         out: Groups = {}
         for no, nodes in refused.items():
-            preemptible_nodes = relenting.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
+            preemptible_nodes = by_plugin.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
             helped = (
                 (yield from preemptible_nodes(state, pod, no, nodes)) & nodes
                 if preemptible_nodes is not None
@@ -268,33 +269,39 @@ class Runner:
             for rejection, part in ((no, nodes & ~helped), (replace(no, code=Code.UNSCHEDULABLE), helped)):
                 if part:
                     out[rejection] = out.get(rejection, EMPTY) | part
-            yield  # plugins may name every node in words of its own
+            yield  # a plugin may give each node a different reason
         return out
 
     # -- Reserve -----------------------------------------------------------------------------------------------------
 
     def unreserve(self, state: CycleState, pod: PodInfo) -> None:
-        """Every Reserve plugin in reverse, also those never asked; one that fails is logged and stops no other."""
+        """Run every Reserve plugin's unreserve in reverse, also if reserve was not called.
+
+        A failure is logged and stops no other.
+        """
         for plugin in reversed(self.profile.reserve):
             try:
                 plugin.unreserve(state, pod, pod.node_name)
-            except Exception as error:  # noqa: BLE001 (the rest of the undo must happen, or the place is lost for good)
+            except Exception as error:  # noqa: BLE001 (the rest must be undone, or the reservation would stay permanently)
                 about = {"plugin": plugin.name, "pod": pod.key, "node": pod.node_name}
                 self._errors.record("binding", error, "unreserve failed", **about)
 
     # -- Score -------------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
-        """Once, with the feasible nodes."""
+        """Run PreScore once, with the feasible nodes."""
         for plugin in self.profile.pre_score:
             began = self._clock.now() if state.is_sampled else 0.0
             skipped = plugin.pre_score(state, pod, nodes)
-            self._asked(state, plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
+            self._count_call(state, plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
             if skipped is not None:
                 state.skip_score.add(plugin.name)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scored]:
-        """Score, NormalizeScore and weights. Again after a node left the set, because normalisation may shift."""
+        """Run Score and NormalizeScore and apply the weights.
+
+        Repeat it after a node left the set: normalization may change.
+        """
         slots = self._slots(nodes)
         total: Scores | None = None
         parts: dict[str, Scores] = {}
@@ -304,7 +311,7 @@ class Runner:
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.score(state, pod, nodes)
             column = (yield from answer) if isinstance(answer, Generator) else answer
-            self._asked(state, bound.name, "Score", began, Code.SUCCESS)
+            self._count_call(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)
             if bound.is_checked:
@@ -317,16 +324,16 @@ class Runner:
         return Scored(total, slots, parts)
 
     def _slots(self, nodes: NodeSet) -> Slots:
-        """The set as an array; most attempts in a row have the same feasible nodes."""
+        """Return the set as an array; it is cached, because consecutive attempts usually have the same feasible nodes."""
         if nodes != self._last_nodes:
             self._last_nodes, self._last_slots = nodes, nodeset.slots(nodes, self._nodes.capacity)
         return self._last_slots
 
     def _filtered(self, state: CycleState, bound: BoundFilter, began: float, refused: Groups) -> None:
-        self._asked(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+        self._count_call(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
 
-    def _asked(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
-        """plugin_evaluation_total always, plugin_execution_duration_seconds in sampled attempts."""
+    def _count_call(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
+        """Count plugin_evaluation_total, and plugin_execution_duration_seconds in sampled attempts."""
         self._metrics.evaluation(plugin, point, self.profile.name)
         if state.is_sampled:
             self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
@@ -345,7 +352,7 @@ def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:
 
 
 def _first_error(refused: Groups) -> NodeSet:
-    """The first node, by slot, on which a filter failed: that is the error that is raised, whatever chance looks at first."""
+    """Return the first node, by slot, on which a filter failed. Its error is raised, whatever node is evaluated first."""
     failed = EMPTY
     for no, out in refused.items():
         if not no.code.is_rejection:
@@ -367,7 +374,7 @@ def _in_range(bound: BoundScore, column: Scores, slots: npt.NDArray[np.intp]) ->
 
 
 def narrowed_away(plugins: Iterable[str]) -> Rejection:
-    """The verdict on nodes that were not left to be asked (docs/spec/core.md §3.3 step 4)."""
+    """Return the rejection of nodes that PreFilter excluded (docs/spec/core.md §3.3 step 4)."""
     return Rejection("", Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(plugins))}]",))
 
 

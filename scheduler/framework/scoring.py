@@ -1,13 +1,8 @@
-"""Scoring of resources, shared by the plugins that score them.
+"""Normalization of scores and scoring of resources, for several plugins.
 
-What several scoring plugins share: normalisation, and the resources of a pod beside those of the nodes.
-
-Rules: docs/spec/core.md §3.6 (normalisation), §5.5 (which amounts count for which resource).
-
-Resources that devices stand behind, beside those of the nodes: what scores count of them (docs/spec/dra.md §3.12).
-
-A node that has some of the resource itself counts as ever. On the others the devices of the class count, and those of them
-that are in use.
+Rules: docs/spec/core.md §3.6 (normalization), §5.5 (which amounts count for which resource), docs/spec/dra.md §3.12
+(resources served by devices). A node that offers the resource itself counts as usual. On other nodes the devices of
+the class count, and those of them that are in use.
 """
 
 from __future__ import annotations
@@ -31,27 +26,29 @@ from scheduler.framework.interface import MAX_NODE_SCORE, Scores
 from scheduler.framework.memo import Index
 
 _SHAPE_SCALE: Final = 10
-"""Shapes are written on a scale of 0..10."""
+"""The scale of configured shapes is 0..10."""
 _NON_ZERO_ROWS: Final = {CPU: CPU_ROW, MEMORY: MEMORY_ROW}
 
 
 def default_normalize(scores: Scores, slots: npt.NDArray[np.intp], *, reverse: bool = False) -> Scores:
-    """Stretch to 0..100 by the highest score among `slots`; `reverse` turns it round. Other slots mean nothing.
+    """Scale scores to 0..100 by the highest one among `slots`; `reverse` inverts them. Other slots have no meaning.
 
-    If the highest is 0 everybody keeps 0, or gets 100 when reversed.
+    If the highest score is 0, all scores stay 0, or become 100 with `reverse`.
 
     Upstream: pkg/scheduler/framework/plugins/helper/normalize_score.go DefaultNormalizeScore
     """
     highest = int(scores[slots].max()) if slots.size else 0
     if highest <= 0:
         return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
-    # Slots outside the candidates may hold more than the highest; cut, they stay in the range that is checked.
+    # Slots that are not candidates may exceed the highest score; the minimum keeps them in the checked range.
     stretched = np.minimum(scores * MAX_NODE_SCORE // highest, MAX_NODE_SCORE)
     return MAX_NODE_SCORE - stretched if reverse else stretched
 
 
 def broken_line(shape: Sequence[ShapePoint]) -> tuple[int, ...]:
-    """Scores, 0..100, at 0..100 percent: straight between the points, integer division towards zero, flat outside.
+    """Return the scores 0..100 at 0..100 percent.
+
+    They are linear between the points, with integer division towards zero, and constant outside.
 
     Upstream: pkg/scheduler/framework/plugins/helper/shape_score.go BuildBrokenLinearFunction
     """
@@ -73,7 +70,7 @@ def _at(points: list[tuple[int, int]], utilization: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One configured resource, and how much of it the pod asks for.
+    """One configured resource, and the amount that the pod requests.
 
     Upstream: pkg/scheduler/framework/plugins/noderesources/resource_allocation.go calculateResourceAllocatableRequest
     """
@@ -82,10 +79,10 @@ class Demand:
     amount: int
     weight: int
     non_zero_row: int | None = None
-    """The row of `nodes.non_zero` that counts what is used; None: `nodes.requested`."""
+    """The row of `nodes.non_zero` with the used amounts; None means `nodes.requested`."""
 
     def columns(self, nodes: Nodes, index: Index) -> tuple[Matrix, Matrix] | None:
-        """Allocatable and used of these slots; None for a resource that no node offers."""
+        """Return allocatable and used amounts of these slots; None for a resource that no node offers."""
         row = nodes.resources().get(self.resource)
         if row is None:
             return None
@@ -93,7 +90,7 @@ class Demand:
         return nodes.allocatable[row][index], used[index]
 
     def of(self, nodes: Nodes, slot: int) -> tuple[int, int]:
-        """The same for one slot, as plain integers."""
+        """Return the same for one slot, as plain integers."""
         row = nodes.resources().get(self.resource)
         if row is None:
             return 0, 0
@@ -103,10 +100,10 @@ class Demand:
 
 
 def demands(pod: PodInfo, resources: Iterable[tuple[str, int]], *, non_zero: bool) -> tuple[Demand, ...]:
-    """What a pod asks of `(resource, weight)` pairs.
+    """Return the pod's demands for `(resource, weight)` pairs.
 
-    A scalar resource that the pod does not request is left out. `non_zero`: cpu and memory as §A.2 counts them,
-    for the pod and for the nodes.
+    A scalar resource that the pod does not request is left out. With `non_zero`, cpu and memory count as in §A.2, for
+    the pod and for the nodes.
     """
     out = []
     for name, weight in resources:
@@ -122,13 +119,13 @@ def demands(pod: PodInfo, resources: Iterable[tuple[str, int]], *, non_zero: boo
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand(Demand):
-    """A configured resource that a class serves."""
+    """A configured resource that a device class serves."""
 
     counts: DeviceCounts | None = None
     device_class: DeviceClass | None = None
 
     def columns(self, nodes: Nodes, index: Index) -> tuple[Matrix, Matrix] | None:
-        """As of any resource, with devices where the node has none itself."""
+        """Return allocatable and used amounts, with devices where the node does not offer the resource itself."""
         assert self.counts is not None
         assert self.device_class is not None
         whole, used = self.counts.columns(self.device_class)
@@ -140,14 +137,14 @@ class DeviceDemand(Demand):
         return np.where(own > 0, own, whole), np.where(own > 0, nodes.requested[row][index], used)
 
     def of(self, nodes: Nodes, slot: int) -> tuple[int, int]:
-        """As `columns`."""
+        """Return the same for one slot."""
         columns = self.columns(nodes, slice(slot, slot + 1))
         assert columns is not None
         return columns[0].item(), columns[1].item()
 
 
 class ScoredDevices:
-    """Which of the resources that a profile scores are devices for a pod. `names` are those resources."""
+    """The scored resources of a profile that are devices for a pod. `names` are the scored resources."""
 
     def __init__(self, handle: Handle, names: Iterable[str]) -> None:
         devices = handle.cluster.devices
@@ -157,13 +154,16 @@ class ScoredDevices:
         self._counts = DeviceCounts(handle.cluster.nodes, devices)
 
     def among(self, pod: PodInfo) -> frozenset[str]:
-        """Mostly none. What is remembered by requests alone does not hold for the others: devices come and go."""
+        """Return the scored resources that devices serve for this pod; usually none.
+
+        For these resources, results must not be cached by requests alone, because devices change.
+        """
         if not self._names:
             return NONE_SERVED
         return self._served.among(pod.requests) & self._names
 
     def counted(self, demands: Iterable[Demand], served: frozenset[str]) -> tuple[Demand, ...]:
-        """The same demands, those of `served` counting devices as well."""
+        """Return the same demands; those of `served` also count devices."""
         return tuple(self._counted(demand) if demand.resource in served else demand for demand in demands)
 
     def _counted(self, demand: Demand) -> Demand:

@@ -1,11 +1,9 @@
-"""Answers of extension points, and the diagnosis of an attempt.
+"""Results of extension points, and the diagnosis of an attempt.
 
-What an extension point can answer.
+A rejection is a value, not an exception. It is small, hashable and immutable. So equal rejections of five thousand
+nodes are one object, and counting them is counting bits (ADR 0002, docs/spec/core.md §3.2).
 
-An ordinary no is a value, not an exception: small, hashable, nothing mutable, so that the equal refusals of
-five thousand nodes are one object and counting them is counting bits (ADR 0002, docs/spec/core.md §3.2).
-
-Why no node took the pod: the verdicts of one attempt, and upstream's sentence about them (docs/spec/core.md §3.9).
+The diagnosis holds the rejections of one attempt and makes upstream's message from them (docs/spec/core.md §3.9).
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from scheduler.core.nodeset import NodeSet
 
 
 class Code(enum.Enum):
-    """Upstream's status codes; `value` is the text upstream prints in metrics labels.
+    """Upstream's status codes; `value` is upstream's text in metric labels.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go Code
     """
@@ -32,13 +30,13 @@ class Code(enum.Enum):
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
     """Rejected; evicting pods from this node cannot help."""
     PENDING = "Pending"
-    """Rejected, waiting for something outside; a hint skips the back-off."""
+    """Rejected until something outside the scheduler happens; a hint skips the back-off."""
     WAIT = "Wait"
     SKIP = "Skip"
 
     @property
     def is_rejection(self) -> bool:
-        """An answer about the pod, as opposed to a failure of ours."""
+        """Whether it is a result about the pod, and not an error of the scheduler."""
         return self in _REJECTIONS
 
 
@@ -47,7 +45,7 @@ _REJECTIONS: Final = frozenset({Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.PEND
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a plugin said no (or, with `Code.ERROR`, failed). Equal refusals of many nodes are one object.
+    """The reason why a plugin rejected (or, with `Code.ERROR`, failed). Equal rejections of many nodes are one object.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go Status
     """
@@ -56,7 +54,10 @@ class Rejection:
     code: Code
     reasons: tuple[str, ...]
     is_shortage: bool = field(default=False, compare=False)
-    """The node lacks something that pods may hold: the plugin can tell whether it would suffice if pods left (`preemptible_nodes`)."""
+    """Whether the node lacks something that pods may hold.
+
+    The plugin can find where evictions help (`preemptible_nodes`).
+    """
 
     @property
     def message(self) -> str:
@@ -65,7 +66,7 @@ class Rejection:
 
 
 Groups: TypeAlias = dict[Rejection, NodeSet]
-"""What a filter returns: who is out, and why. Sets must be disjoint; nodes in none passed."""
+"""A filter's result: rejection → nodes. The sets must be disjoint; nodes in none of them pass."""
 
 
 class Skip(enum.Enum):
@@ -79,24 +80,24 @@ SKIP: Final = Skip.SKIP
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """PreFilter: only these nodes can hold the pod (names; unknown names are fine)."""
+    """PreFilter: only the nodes with these names can hold the pod; unknown names are allowed."""
 
     node_names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Permit: hold the pod until allowed, rejected, or `timeout_s` has passed (at most 15 min)."""
+    """Permit: hold the pod until it is allowed or rejected, or `timeout_s` has passed (at most 15 min)."""
 
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """PostFilter: what becomes of the pod's nomination; "" clears it.
+    """PostFilter: the pod's new nomination; "" clears it.
 
-    Without a `rejection` a way out was found: the pod may fit there once `victims` are gone, who are evicted in the
-    background. With one the pod still fits nowhere.
+    Without a `rejection`, the pod may fit on the node once `victims` are gone, which are evicted in the background.
+    With a `rejection`, the pod still fits on no node.
     """
 
     node_name: str
@@ -104,7 +105,7 @@ class Nominate:
     victims: tuple[PodInfo, ...] = ()
     rejection: Rejection | None = None
     tried: Groups = field(default_factory=dict, compare=False)
-    """Why other nodes would not do, as far as they were looked at: for the record only."""
+    """The reasons of other evaluated nodes, only for the record."""
 
 
 class AttemptError(Exception):
@@ -121,7 +122,7 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What refused which nodes. `node_count` is N in `0/N nodes are available`.
+    """The rejections of one attempt. `node_count` is N in `0/N nodes are available`.
 
     Upstream: pkg/scheduler/framework/types.go Diagnosis, FitError
     """
@@ -129,7 +130,7 @@ class Diagnosis:
     node_count: int
     groups: Groups = field(default_factory=dict)
     absent: Rejection | None = None
-    """The verdict on nodes that no filter looked at."""
+    """The rejection of nodes on which no filter ran."""
     absent_count: int = 0
     pre_filter_message: str = ""
     post_filter_message: str = ""
@@ -137,14 +138,14 @@ class Diagnosis:
     pending_plugins: set[str] = field(default_factory=set)
 
     def refuse(self, rejection: Rejection) -> None:
-        """Remember who said no: this decides which events wake the pod."""
+        """Record the rejecting plugin. It determines which events wake the pod."""
         if rejection.plugin:
             (self.pending_plugins if rejection.code is Code.PENDING else self.unschedulable_plugins).add(
                 rejection.plugin
             )
 
     def message(self) -> str:
-        """The condition's text: reasons counted one by one, sorted as text; PreFilter's message replaces them."""
+        """Return the condition's text: the number of nodes per reason, sorted as text, or PreFilter's message instead."""
         head = f"0/{self.node_count} nodes are available:"
         if self.pre_filter_message:
             head += f" {self.pre_filter_message}."
@@ -155,7 +156,7 @@ class Diagnosis:
         return f"{head} {self.post_filter_message}" if self.post_filter_message else head
 
     def reason_counts(self) -> Counter[str]:
-        """How many nodes gave each reason; a node with two reasons counts in both."""
+        """Return the number of nodes per reason; a node with two reasons counts for both."""
         counts: Counter[str] = Counter()
         for rejection, nodes in self.groups.items():
             for reason in rejection.reasons:
@@ -167,7 +168,7 @@ class Diagnosis:
 
 
 def one_node(rejection: Rejection) -> Diagnosis:
-    """Reserve or Permit said no on the chosen node: the text reads "0/1 nodes are available: 1 <reason>."."""
+    """Return the diagnosis of a rejection by Reserve or Permit: "0/1 nodes are available: 1 <reason>."."""
     diagnosis = Diagnosis(node_count=1, groups={rejection: 1})
     diagnosis.refuse(rejection)
     return diagnosis

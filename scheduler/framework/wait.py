@@ -1,7 +1,4 @@
-"""Wait for a condition of an object, and for the answers to writes that were sent.
-
-Waiting for an object to become what a binding needs: one mechanism for volumes, devices and claims.
-"""
+"""Waits for a condition of an object, and for responses to writes; used for volumes, devices and claims."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from typing import Any, TypeAlias, TypeVar
 from scheduler.core.clock import Clock, done_within
 
 Subscribe: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes what is to be called at each event; returns what ends the subscription."""
+"""Takes a callback for each event; returns the function that ends the subscription."""
 
 
-async def wait_until(  # noqa: PLR0913 (what a wait depends on)
+async def wait_until(  # noqa: PLR0913 (the inputs of a wait)
     is_done: Callable[[], bool],
     clock: Clock,
     deadline: float,
@@ -25,11 +22,12 @@ async def wait_until(  # noqa: PLR0913 (what a wait depends on)
     on_poll: Callable[[float], None] | None = None,
     starts_with_poll: bool = False,
 ) -> bool:
-    """Return True once `is_done` says so, False at the deadline (by `clock.now()`).
+    """Return True once `is_done` returns True, False at the deadline (by `clock.now()`).
 
-    `is_done` is called at once (unless `starts_with_poll`), after each event, after each poll and at the deadline; what it
-    raises ends the wait. `poll_s` gets the seconds since the wait began and returns the seconds until the next poll; `on_poll`
-    gets the same seconds at each poll, before `is_done` is called. Cancelling ends the subscription.
+    `is_done` is called at once (unless `starts_with_poll`), after each event, after each poll and at the deadline; an
+    exception from it ends the wait. `poll_s` gets the seconds since the wait began and returns the seconds until the
+    next poll. `on_poll` gets the same seconds at each poll, before `is_done` is called. Cancellation ends the
+    subscription.
     """
     event = asyncio.Event()
     unsubscribe = subscribe(event.set) if subscribe is not None else None
@@ -58,9 +56,9 @@ T = TypeVar("T")
 
 
 async def settle(write: Coroutine[Any, Any, T]) -> T:
-    """The write's answer, even if we are cancelled meanwhile; the cancellation is delivered again at the next await.
+    """Return the write's result, even if the caller is cancelled; the cancellation is raised again at the next await.
 
-    Raises what the write raises. Costs a task, so it is for writes, not for reads.
+    Raise what the write raises. Each call costs a task, so use it for writes, not for reads.
     """
     sent = asyncio.ensure_future(write)
     try:
@@ -76,6 +74,6 @@ async def settle(write: Coroutine[Any, Any, T]) -> T:
 
 
 async def ended_within(tasks: Collection[asyncio.Task[Any]], limit_s: float, clock: Clock) -> None:
-    """Return when all of them have ended or the time is up, whichever comes first. Cancels nobody."""
+    """Return when all tasks have ended or the time is up, whichever comes first. No task is cancelled."""
     if tasks:
         await done_within(clock, asyncio.wait(list(tasks)), limit_s)

@@ -18,7 +18,7 @@ from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint
-from scheduler.framework.memo import everyone
+from scheduler.framework.memo import all_alike
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 Version: TypeAlias = tuple[int, int, int]
@@ -85,7 +85,7 @@ class NodeDeclaredFeatures:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """A node came or declares something else; the pod itself needs something else."""
-        return (EventHint(_NODE, _after_node, everyone), EventHint(_ITSELF, self._after_update))
+        return (EventHint(_NODE, _after_node, all_alike), EventHint(_ITSELF, self._after_update))
 
     def _needed(self, pod: PodInfo) -> list[str]:
         spec = pod.pod.spec

@@ -12,7 +12,7 @@ from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint
-from scheduler.framework.memo import everyone
+from scheduler.framework.memo import all_alike
 from scheduler.framework.status import Code, Groups, Rejection
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
@@ -41,7 +41,7 @@ class NodeUnschedulable:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """A node came or was uncordoned; the pod itself tolerates the cordon now."""
-        return (EventHint(_NODE, _after_node, everyone), EventHint(_TOLERATION, _after_toleration))
+        return (EventHint(_NODE, _after_node, all_alike), EventHint(_TOLERATION, _after_toleration))
 
 
 def _after_node(_pod: PodInfo, old: Node | None, new: Node | None) -> Hint:

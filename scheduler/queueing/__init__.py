@@ -1,1 +1,1 @@
-"""The parts of the scheduling queue; `scheduler.queue` puts them together. Rules: docs/spec/core.md §1."""
+"""The parts of the scheduling queue; `scheduler.queue` combines them. Rules: docs/spec/core.md §1."""

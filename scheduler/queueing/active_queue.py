@@ -1,14 +1,12 @@
-"""The heap of pods that can be tried now, and fair shares among namespaces.
+"""The heap of pods that are ready for an attempt, and the fair share of costly pods.
 
-A heap of queued pods from which any pod can be taken out in O(1).
+`ActiveQueue` is a heap from which any pod can be removed in O(1). The smallest key comes first; equal keys are first
+in, first out. A pod is in at most one heap. All heaps of a queue take their tickets from one counter. So a dead entry
+in one heap cannot become valid through a push into another.
 
-Smallest key first, first in first out among equal keys. A pod is in at most one heap; all heaps of a queue draw their
-tickets from one counter, so that an entry left behind in one heap cannot come alive through a push into another.
-
-The share of time that fruitless preemption attempts may take while other pods are ready (docs/spec/core.md §10.2).
-
-A pod that fits nowhere can cost hundreds of milliseconds an attempt: DefaultPreemption looks at every node. After such an
-attempt pods of this kind are passed over until ready pods of other kinds have had nine times as long.
+`FairShare` limits the time of fruitless preemption attempts while other pods are ready (docs/spec/core.md §10.2). An
+attempt for an unschedulable pod can take hundreds of milliseconds, because DefaultPreemption evaluates every node.
+After such an attempt, pods of this kind are skipped until ready pods of other kinds have had nine times as long.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _DEAD_MIN: Final = 64
 
 
 class ActiveQueue:
-    """Lazy deletion: an entry is alive while its pod still holds its ticket.
+    """A heap with lazy deletion: an entry is valid while its pod holds the entry's ticket.
 
     Upstream: pkg/scheduler/backend/queue/active_queue.go activeQueue
     """
@@ -41,14 +39,14 @@ class ActiveQueue:
         return self._live
 
     def push(self, key: SortKey, queued: QueuedPodInfo) -> None:
-        """O(log n). The pod must be in no heap."""
+        """Add a pod that is in no heap. O(log n)."""
         queued.ticket = next(self._tickets)
         heapq.heappush(self._entries, (key, queued.ticket, queued))
         self._live += 1
 
     def discard(self, queued: QueuedPodInfo) -> None:
-        """Take out a pod that is in this heap."""
-        queued.ticket = -1  # its entry stays and is skipped: order is untouched, and nothing is searched
+        """Remove a pod that is in this heap. Amortized O(1)."""
+        queued.ticket = -1  # the entry stays in the heap and is skipped later
         self._live -= 1
         dead = len(self._entries) - self._live
         if dead > _DEAD_MIN and dead > self._live:
@@ -56,7 +54,7 @@ class ActiveQueue:
             heapq.heapify(self._entries)
 
     def first(self) -> QueuedPodInfo | None:
-        """The pod to take next; None when empty. It stays in until it is discarded."""
+        """Return the pod to take next, without removing it; None if the heap is empty."""
         entries = self._entries
         while entries and entries[0][2].ticket != entries[0][1]:
             heapq.heappop(entries)
@@ -64,43 +62,44 @@ class ActiveQueue:
 
 
 SHARE: Final = 0.1
-"""Of the time, while pods of other kinds are ready."""
+"""The share of the time for costly pods while pods of other kinds are ready."""
 COSTLY_S: Final = 0.02
-"""Searches for victims that take less are not held against the pod."""
+"""Shorter searches for victims are not counted."""
 _KINDS: Final = 4096
 
 
 class FairShare:
-    """Remembers which kinds of pods were costly, and how long others go first.
+    """The kinds of pods that were costly, and the time until which other pods go first.
 
-    Pods of one kind have the same namespace, scheduler name, priority and requests: the replicas of a workload, however it names them.
+    Pods of one kind have the same namespace, scheduler name, priority and requests, as the replicas of a workload
+    have.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._costly: BoundedCache[Hashable, bool] = BoundedCache(_KINDS)
-        """The kind that was charged longest ago comes first, and is forgotten first."""
+        """The kind that was charged the longest time ago comes first, and is dropped first."""
         self._until = -math.inf
 
     def charge(self, info: PodInfo, spent_s: float) -> None:
-        """Record that the pod's attempt searched for victims that long, in vain."""
+        """Record that the pod's attempt spent this time on a search for victims that found none."""
         if spent_s < COSTLY_S:
             return
         self._costly.put(_kind(info), True)
         self._until = max(self._until, self._clock.now() + spent_s * (1 / SHARE - 1))
 
     def clear(self, info: PodInfo) -> None:
-        """A pod of this kind found a node, or victims: the others are worth trying at once."""
+        """Record that a pod of this kind found a node or victims, so that its kind is no longer costly."""
         if self._costly:
             self._costly.pop(_kind(info))
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether other pods go first now."""
+        """Whether pods of other kinds go first now."""
         return self._clock.now() < self._until
 
     def is_costly(self, info: PodInfo) -> bool:
-        """Whether the last attempt of a pod of this kind was costly."""
+        """Return whether the last attempt of a pod of this kind was costly."""
         return _kind(info) in self._costly
 
 

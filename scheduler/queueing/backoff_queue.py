@@ -1,11 +1,11 @@
-"""Backoff periods, and the flush of pods that wait too long.
+"""Back-off periods, and the flush of pods that wait too long.
 
-How long a failed pod waits, and the two queues of those that still do (docs/spec/core.md §1.9).
+The back-off queues hold failed and rejected pods (docs/spec/core.md §1.9). Back-off starts at the failure and ends
+with a whole second. So all pods of one second are tried in the order of their priorities. Rejections and errors
+are counted separately. A second here is the floor of `Clock.now()`.
 
-Backing off starts at the failure and ends with a whole second, so that pods of one second are tried in the order of
-their priorities. Rejections and errors count separately. A second here is the floor of `Clock.now()`.
-
-Who has waited too long for an event: the net under missing hints (docs/spec/core.md §1.11).
+The flush retries pods that have waited too long for an event, in case a queueing hint is missing (docs/spec/core.md
+§1.11).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DOUBLINGS_MAX: Final = 62
 
 
 class BackoffQueue:
-    """Durations, and the pods that are backing off.
+    """The durations, and the pods that are backing off.
 
     Upstream: pkg/scheduler/backend/queue/backoff_queue.go backoffQueue
     """
@@ -39,13 +39,16 @@ class BackoffQueue:
         return len(self._rejected) + len(self._failed)
 
     def duration_s(self, count: int) -> float:
-        """1, 2, 4, 8, 10, 10 … for counts from 1 with the defaults; no wait for a count of 0."""
+        """Return 1, 2, 4, 8, 10, 10 … for counts from 1 with the defaults; 0 for a count of 0."""
         if count <= 0:
             return 0.0
         return min(self._initial_s * 2.0 ** min(count - 1, _DOUBLINGS_MAX), self._max_s)
 
     def until(self, queued: QueuedPodInfo) -> int:
-        """The last second of the pod's back-off; kept in the record, for it depends on nothing that changes."""
+        """Return the last second of the pod's back-off.
+
+        The value is cached in the record, because its inputs stay the same.
+        """
         if queued.backoff_until is None:
             count = queued.consecutive_errors or queued.unschedulable_count
             duration_s = self.duration_s(count)
@@ -53,27 +56,31 @@ class BackoffQueue:
         return queued.backoff_until
 
     def is_backing_off(self, queued: QueuedPodInfo, now: float) -> bool:
-        """Leaves only in the second after `until`: a wait of the duration, less a fraction, plus up to one second."""
+        """Return whether the pod still backs off.
+
+        Back-off ends in the second after `until`. The wait is the duration, less a fraction of a second, plus up to
+        one second.
+        """
         count = queued.consecutive_errors or queued.unschedulable_count
         return count > 0 and self.until(queued) >= math.floor(now)
 
     def push(self, queued: QueuedPodInfo) -> None:
-        """Into the queue that `queued.place` names; `queued.order` decides within one second."""
+        """Add the pod to the queue that `queued.place` names; `queued.order` is the order within one second."""
         if queued.place is Place.ERROR_BACKOFF:
             self._failed.push((self.until(queued),), queued)
         else:
             self._rejected.push((self.until(queued), *queued.order), queued)
 
     def discard(self, queued: QueuedPodInfo) -> None:
-        """Take the pod out of the queue that `queued.place` names."""
+        """Remove the pod from the queue that `queued.place` names."""
         (self._failed if queued.place is Place.ERROR_BACKOFF else self._rejected).discard(queued)
 
     def first_rejected(self) -> QueuedPodInfo | None:
-        """The rejected pod that is due first, due or not; failed ones wait out their time."""
+        """Return the rejected pod whose back-off ends first, ended or not. Failed pods are never returned early."""
         return self._rejected.first()
 
     def first_due(self, now: float) -> QueuedPodInfo | None:
-        """A pod whose time is over: rejected ones first, then failed ones."""
+        """Return a pod whose back-off has ended: rejected pods first, then failed pods."""
         second = math.floor(now)
         for queued in (self._rejected.first(), self._failed.first()):
             if queued is not None and self.until(queued) < second:
@@ -83,11 +90,11 @@ class BackoffQueue:
 
 FLUSH_EVERY_S: Final = 30.0
 AT_ONCE: Final = 500
-"""More go with the next tick: tens of thousands in one would hold up the loop for too long."""
+"""The maximum per tick. Tens of thousands of pods in one tick would block the event loop for too long."""
 
 
 class Flush:
-    """Looks through the pool every 30 s. Times are readings of `Clock.now()`.
+    """Checks the pool every 30 s. Times are readings of `Clock.now()`.
 
     Upstream: pkg/scheduler/backend/queue/scheduling_queue.go flushUnschedulablePodsLeftover
     """
@@ -98,7 +105,10 @@ class Flush:
         self._next = now + FLUSH_EVERY_S
 
     def late(self, now: float) -> list[QueuedPodInfo]:
-        """If it is time: the pods to be retried, gated ones included, marked as flushed. O(pods in the pool)."""
+        """Return the pods to retry, gated ones included, and mark them as flushed; none if it is not time yet.
+
+        The cost is O(pods in the pool).
+        """
         if now < self._next:
             return []
         late = list(itertools.islice((queued for queued in self._pool if self.waits_until(queued) < now), AT_ONCE))
@@ -110,5 +120,5 @@ class Flush:
         return late
 
     def waits_until(self, queued: QueuedPodInfo) -> float:
-        """After this the pod is late; it counts from the last failure or flush."""
+        """Return the time at which the pod becomes late. It counts from the last failure or flush."""
         return self._limit_s + (queued.queued_at if queued.flushed_at is None else queued.flushed_at)

@@ -1,7 +1,7 @@
-"""Events that arrive while pods are being tried, so that no wake-up is lost (docs/spec/core.md §1.6, §1.10).
+"""Events that arrive during scheduling attempts, so that no wake-up is lost (docs/spec/core.md §1.6, §1.10).
 
-Each event is kept once, however many pods are in flight, and only as long as a pod is that was popped before it. `end`
-must follow every `begin`. The list is bounded: see `_blur`.
+Each event is stored once, for any number of pods in flight, until no pod is in flight that was popped before it.
+`end` must follow every `begin`. The list is bounded: see `_blur`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scheduler.queueing.types import QueuedPodInfo
 
 EVENTS_MAX: Final = 4096
 POD_POPPED: Final = "PodPopped"
-"""The label of pods, beside the events, in the inflight_events gauge."""
+"""The label of popped pods in the inflight_events gauge, next to the events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event with its objects. `target` is the uid of the only pod it is about, if it is about one."""
+    """An event with its objects. If it concerns exactly one pod, `target` is the uid of that pod."""
 
     seq: int
     event: ClusterEvent
@@ -32,15 +32,15 @@ class Recorded:
     target: str | None
     concerns: Callable[[PodInfo], bool] | None
     is_blurred: bool = False
-    """Stands for several events whose objects are forgotten: it must be taken to help."""
+    """Whether it represents several events without their objects. It must be assumed to help."""
 
     def is_for(self, pod: PodInfo) -> bool:
-        """Whether this pod is to be asked at all."""
+        """Return whether the event can concern this pod."""
         return (self.target is None or self.target == pod.uid) and (self.concerns is None or self.concerns(pod))
 
 
 class InFlightEvents:
-    """Pods being tried, each with its place in the order of events.
+    """The pods in flight, each with its position in the sequence of events.
 
     Upstream: pkg/scheduler/backend/queue/active_queue.go addEventIfAnyInFlight, clusterEventsForPod
     """
@@ -62,12 +62,15 @@ class InFlightEvents:
         return (queued for _, queued in self._pods.values())
 
     def get(self, uid: str) -> QueuedPodInfo | None:
-        """The record of a pod that is being tried."""
+        """Return the record of a pod in flight."""
         place = self._pods.get(uid)
         return None if place is None else place[1]
 
     def begin(self, queued: QueuedPodInfo) -> bool:
-        """The pod was popped. False if it is in flight already: overwriting its place would leak events for ever."""
+        """Record that the pod was popped; return False if it is in flight already.
+
+        A second position for the same pod would keep events permanently.
+        """
         if queued.uid in self._pods:
             return False
         self._seq += 1
@@ -76,7 +79,7 @@ class InFlightEvents:
         return True
 
     def end(self, uid: str) -> QueuedPodInfo | None:
-        """The attempt is over, one way or the other: forget what only it could have needed. Idempotent."""
+        """Record the end of the attempt, and drop the events that only this pod needed. Idempotent."""
         ended = self._pods.pop(uid, None)
         if ended is None:
             return None
@@ -98,7 +101,7 @@ class InFlightEvents:
         target: str | None = None,
         concerns: Callable[[PodInfo], bool] | None = None,
     ) -> None:
-        """Keep the event for whoever is in flight; nothing if nobody is."""
+        """Store the event for the pods in flight; do nothing if there are none."""
         if not self._pods or (target is not None and target not in self._pods):
             return
         if self._is_repeated(event, old, new, target, concerns):
@@ -109,19 +112,19 @@ class InFlightEvents:
             self._blur()
 
     def since_pop(self, uid: str) -> list[Recorded] | None:
-        """The events after the pod was popped, oldest first; None if it is not in flight."""
+        """Return the events since the pod was popped, oldest first; None if it is not in flight."""
         place = self._pods.get(uid)
         return None if place is None else self._events[bisect.bisect_left(self._events, place[0], key=_seq) :]
 
     def counts(self) -> dict[str, int]:
-        """Label → how many are kept, popped pods included."""
+        """Return label → number of stored events, and the number of popped pods."""
         counts = Counter(recorded.event.label for recorded in self._events)
         if self._pods:
             counts[POD_POPPED] = len(self._pods)
         return dict(counts)
 
     def clear(self) -> None:
-        """Every attempt is over."""
+        """End all attempts."""
         self._pods.clear()
         self._events.clear()
 
@@ -133,11 +136,11 @@ class InFlightEvents:
         return same and not last.is_blurred and last.event == event
 
     def _blur(self) -> None:
-        """Too many: keep one per kind of event, in the place of its last, without its objects.
+        """Reduce the list to one event per kind, at the position of its last one and without its objects.
 
-        Joining the updates of one object (first old, last new) would be tidier and wrong: a hint compares the two,
-        and what went bad and good again in between would compare as unchanged. A pod that was in flight for
-        thousands of events loses an exact answer instead, and gets a retry that may be in vain.
+        Merging the updates of one object (first old, last new) would be wrong. A hint compares the two, and a value
+        that changed and changed back would compare as unchanged. A pod that was in flight for thousands of events
+        loses the exact answer instead, and gets a retry that may be unnecessary.
         """
         kinds: dict[tuple[ClusterEvent, str | None], Recorded] = {}
         for recorded in self._events:

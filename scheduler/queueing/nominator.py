@@ -1,7 +1,7 @@
-"""Pods that are about to take a place they do not hold yet (docs/spec/core.md §1.15, §2.6).
+"""Nominated pods: they will use a node, but are not assumed or bound yet (docs/spec/core.md §1.15, §2.6).
 
-Ours, by a preemption, by their status, or derived from their claims (docs/adr/0012); and those of other schedulers, which
-we respect and never change.
+Pods of this scheduler are nominated by a preemption, by their status, or from their claims (docs/adr/0012).
+Nominations by other schedulers are respected and never changed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ PREEMPTION: Final = "preemption"
 
 
 class Nominator(ChangeLog[str]):
-    """Node name → pods in the order they were nominated. Every call is O(1), `for_node` O(pods on that node).
+    """A map of node name → pods in the order of nomination.
 
-    The log has the nodes whose nominations have changed.
+    Every call is O(1), except `for_node`: O(pods on that node). The log contains the nodes whose nominations have
+    changed.
 
     Upstream: pkg/scheduler/backend/queue/nominator.go nominator
     """
@@ -37,9 +38,9 @@ class Nominator(ChangeLog[str]):
         self._versions: dict[str, int] = {}
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
-        """Nominate; "" clears, None takes what the pod's status says.
+        """Nominate the pod; "" clears its nomination, and None stands for the node in the pod's status.
 
-        Refused (nothing is stored) when the store no longer has this pod, or has it on a node.
+        The nomination is removed instead if the store no longer has this pod, or has it on a node.
         """
         name = info.pod.status.nominated_node_name if node_name is None else node_name
         newest = self._newest(info.key) if name else None
@@ -49,7 +50,7 @@ class Nominator(ChangeLog[str]):
             self._remove(info.uid)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
-        """The pod changed. A nomination that only we know of stays: its patch has not come back yet."""
+        """Update a changed pod. A nomination without a status stays, because its patch may be under way."""
         in_memory = None
         if not old.pod.status.nominated_node_name and not new.pod.status.nominated_node_name:
             in_memory = self.node_of(old.uid)
@@ -60,13 +61,14 @@ class Nominator(ChangeLog[str]):
             self._derived.add(new.uid)
 
     def delete(self, info: PodInfo) -> str | None:
-        """Forget the pod: assumed, bound or gone. Answers with the node it was nominated to."""
+        """Remove the pod because it was assumed, bound or deleted. Return the node of its nomination, or None."""
         return self._remove(info.uid) or None
 
     def derive(self, info: PodInfo, node_name: str) -> str:
-        """Nominate a pod of ours to the one node that its claims leave it. Return the node that it leaves, or "".
+        """Nominate a pod of this scheduler to the only node that its claims allow.
 
-        A nomination to the same node by status or preemption stays what it is.
+        Return the node of its previous nomination, or "". A nomination to the same node by status or preemption is
+        not changed.
         """
         before = self._node_of.get(info.uid, "")
         newest = self._newest(info.key)
@@ -77,7 +79,7 @@ class Nominator(ChangeLog[str]):
         return ""
 
     def end_derived(self, info: PodInfo) -> str:
-        """End the pod's derived nomination; what its status says counts again. Return the node that it leaves, or ""."""
+        """End the pod's derived nomination and use its status again. Return the node that it leaves, or ""."""
         if info.uid not in self._derived:
             return ""
         before = self._node_of[info.uid]
@@ -85,11 +87,11 @@ class Nominator(ChangeLog[str]):
         return before if self._node_of.get(info.uid) != before else ""
 
     def derived_node(self, uid: str) -> str:
-        """The node of the pod's derived nomination, or ""."""
+        """Return the node of the pod's derived nomination, or ""."""
         return self._node_of[uid] if uid in self._derived else ""
 
     def source(self, info: PodInfo) -> str:
-        """Return "derived", "status" or "preemption" for a nominated pod of ours, else ""."""
+        """Return "derived", "status" or "preemption" for a nominated pod of this scheduler, else ""."""
         name = self._node_of.get(info.uid, "")
         if not name or info.uid in self._foreign:
             return ""
@@ -98,39 +100,38 @@ class Nominator(ChangeLog[str]):
         return STATUS if info.pod.status.nominated_node_name == name else PREEMPTION
 
     def node_of(self, uid: str) -> str | None:
-        """Where this pod is nominated to."""
+        """Return the node that the pod is nominated to."""
         return self._node_of.get(uid)
 
     def is_nominated(self, uid: str) -> bool:
-        """Whether this pod is nominated anywhere."""
         return uid in self._node_of
 
     def for_node(self, name: str) -> tuple[PodInfo, ...]:
-        """Pods nominated to this node, foreign ones included."""
+        """Return the pods nominated to this node, pods of other schedulers included."""
         pods = self._by_node.get(name)
         return tuple(pods.values()) if pods else ()
 
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
-        """All nominated pods, each with its node."""
+        """Return all nominated pods, each with its node."""
         return ((name, info) for name, pods in self._by_node.items() for info in pods.values())
 
     def nodes(self) -> tuple[str, ...]:
-        """Names of nodes with at least one nominated pod."""
+        """Return the names of the nodes with at least one nominated pod."""
         return tuple(self._by_node)
 
     def version(self, name: str) -> int:
-        """Changes whenever somebody is nominated to this node, or no longer is."""
+        """Return a number that changes with every nomination to this node and every end of one."""
         return self._versions.get(name, 0)
 
     def add_foreign(self, info: PodInfo, node_name: str) -> PodInfo | None:
-        """Another scheduler's unbound pod says where it is going. Answers with what it held on another node before."""
+        """Nominate an unbound pod of another scheduler. Return its previous nomination if that was on another node."""
         before = self.remove_foreign(info.uid) if self._node_of.get(info.uid) != node_name else None
         self._put(info, node_name)
         self._foreign.add(info.uid)
         return before
 
     def remove_foreign(self, uid: str) -> PodInfo | None:
-        """It is bound, gone, or nominated no more: the pod whose nomination ended. Pods of ours are nothing."""
+        """End a nomination by another scheduler, and return the pod. Pods of this scheduler are not changed."""
         if uid not in self._foreign:
             return None
         info = self._by_node[self._node_of[uid]][uid]
@@ -138,7 +139,7 @@ class Nominator(ChangeLog[str]):
         return info
 
     def _put(self, info: PodInfo, node_name: str) -> None:
-        """One that was nominated there keeps its place among the others."""
+        """Store the nomination; a pod that was nominated to this node before keeps its position."""
         if self._node_of.get(info.uid) != node_name:
             self._remove(info.uid)
         self._foreign.discard(info.uid)

@@ -1,9 +1,8 @@
-"""Which part of the queue each pod is in, and the PreEnqueue gates.
+"""The state of each pod in the queue, the moves between states, and the PreEnqueue gates.
 
-Where each pod is, and every move between places (docs/spec/core.md §1.2, §1.4, §1.8).
-
-The law: a pod that has a record here is in exactly one of active, backing off, waiting, gated. Being in flight is the
-business of `inflight`: such a pod has no record here. Knows neither events nor attempts.
+Rules: docs/spec/core.md §1.2, §1.4, §1.8. Invariant: a pod with a record here is in exactly one of active, backing
+off, waiting, gated. A pod in flight has no record here, but in `in_flight_events`. This module knows neither events
+nor attempts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from scheduler.queueing.unschedulable_pods import UnschedulablePods
 _POPPED_EARLY = "PopFromBackoffQ"
 _BACKOFF_OVER = "BackoffComplete"
 _BEFORE_ALL = -1.0
-"""Earlier than every reading of the clock."""
+"""A time before every reading of the clock."""
 
 
 class PodStates:
@@ -43,7 +42,7 @@ class PodStates:
         backoff: Callable[[Iterator[int]], BackoffQueue],
         fair_share: FairShare,
     ) -> None:
-        """`backoff` makes the back-off queues over the given counter of tickets."""
+        """Make the back-off queues by `backoff`, from the counter of tickets."""
         self._profiles = dict(profiles)
         self._clock = clock
         self._metrics = metrics
@@ -52,14 +51,14 @@ class PodStates:
         tickets = itertools.count()
         self._active = ActiveQueue(tickets)
         self._passed_over = ActiveQueue(tickets)
-        """Active ones, too: costly pods that were met while others went first. Both heaps have one order."""
+        """Also active: costly pods that were skipped while other pods went first. Both heaps use the same order."""
         self._fair_share = fair_share
         self.backoff = backoff(tickets)
         self._pods: dict[str, QueuedPodInfo] = {}
         self.first: set[str] = set()
-        """Uids of pods that sort, until they have been tried, as if they had waited longer than all others."""
+        """Uids of pods that sort, until their first attempt, as if they had waited longest."""
         self.followed: set[str] = set()
-        """Uids of pods whose moves are noted in `moved`."""
+        """Uids of pods whose moves are recorded in `moved`."""
         self.moved: dict[str, None] = {}
 
     def __contains__(self, uid: str) -> bool:
@@ -69,11 +68,11 @@ class PodStates:
         return iter(self._pods.values())
 
     def get(self, uid: str) -> QueuedPodInfo | None:
-        """The record of a pod that is not in flight."""
+        """Return the record of a pod that is not in flight."""
         return self._pods.get(uid)
 
     def counts(self) -> dict[str, int]:
-        """The pending_pods gauge: label → pods."""
+        """Return the values of the pending_pods gauge, by label."""
         gated = self.pool.gated_count
         waiting = len(self.pool) - gated
         return {
@@ -84,7 +83,10 @@ class PodStates:
         }
 
     def enter_by(self, queued: QueuedPodInfo, strategy: QueueingStrategy, label: str) -> bool:
-        """§1.8. True if the pod is ready now, or will be by time alone."""
+        """Move the pod to the state for this strategy (docs/spec/core.md §1.8).
+
+        Return True if the pod is ready now, or will be ready when its back-off ends.
+        """
         if strategy is QueueingStrategy.SKIP:
             self._park(queued, Place.WAITING, label)
             return False
@@ -94,9 +96,9 @@ class PodStates:
         return self.enter(queued, place, label)
 
     def enter(self, queued: QueuedPodInfo, place: Place, label: str) -> bool:
-        """Into the active or a back-off queue; False if PreEnqueue refuses and the pod is gated instead.
+        """Move the pod to the active or a back-off queue; return False if PreEnqueue rejects it and the pod is gated.
 
-        PreEnqueue has let pass what comes from a back-off queue, and is not asked again.
+        PreEnqueue has already accepted a pod that comes from a back-off queue, and is not called again.
         """
         if queued.place not in IN_BACKOFF and self._gates.refuse(queued):
             self._park(queued, Place.GATED, label)
@@ -112,16 +114,17 @@ class PodStates:
         return True
 
     def complete_backoffs(self, now: float) -> bool:
-        """Make ready whose back-off is over; False if nobody's was."""
+        """Move the pods whose back-off has ended to the active queue; return whether there was one."""
         moved = False
         while (queued := self.backoff.first_due(now)) is not None:
             moved |= self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
         return moved
 
     def pop(self) -> QueuedPodInfo | None:
-        """Take out the next pod: of the active ones, else of those backing off after a rejection.
+        """Remove and return the next pod: an active one, else one that backs off after a rejection.
 
-        While the share of costly pods is exhausted, other active pods go before them, and their back-off is waited out.
+        While the share of costly pods is exhausted, other active pods go before them, and their back-off is not
+        shortened.
         """
         is_exhausted = self._fair_share.is_exhausted
         queued = self._first_active(is_exhausted=is_exhausted)
@@ -146,14 +149,14 @@ class PodStates:
         return queued
 
     def remove(self, uid: str) -> None:
-        """Take out the pod wherever it is; unknown ones are nothing."""
+        """Remove the pod from its state; unknown pods are ignored."""
         queued = self._pods.pop(uid, None)
         if queued is not None:
             self._leave(queued)
             self.count_rejecters(queued, -1)
 
     def replace(self, queued: QueuedPodInfo, info: PodInfo) -> None:
-        """The pod's object changed: it stays in its place, in the order that the new object has there."""
+        """Replace the pod's object. The pod keeps its state; its order is that of the new object."""
         if queued.place in IN_POOL:
             self.pool.remove(queued)
             queued.info = info
@@ -168,11 +171,11 @@ class PodStates:
             self._push(queued, place)
 
     def adopt(self, profiles: Mapping[str, QueueProfile], register: Callable[[], None], label: str) -> bool:
-        """Other plugins from now on: `register` makes them known between pods leaving their places and entering again.
+        """Replace the plugins of these profiles. `register` is called when no pod is in an index of the old plugins.
 
-        Pods that waited, or were gated, are ready when their back-off is over; the others keep their places, in the new
-        order. PreEnqueue is asked about all of them. True if one of those that had waited is ready. Raises what a new
-        order raises of any of them, and then nothing has changed.
+        Pods that waited, or were gated, are ready when their back-off is over. Other pods keep their states, in the
+        new order. PreEnqueue is called for all of them. Return True if a pod that had waited is ready. Raise what the
+        computation of a new order raises; then nothing has changed.
         """
         lifted = [(queued, queued.place) for queued in self._pods.values() if queued.profile in profiles]
         orders = [self._order(profiles, queued) for queued, _ in lifted]
@@ -199,7 +202,7 @@ class PodStates:
         return moved
 
     def count_rejecters(self, queued: QueuedPodInfo, delta: int) -> None:
-        """Keep the unschedulable_pods gauge, as rejecters come to or leave the record."""
+        """Update the unschedulable_pods gauge for the record's rejecters."""
         for plugin in queued.rejecters:
             self._metrics.unschedulable(plugin, queued.profile, delta)
 
@@ -239,7 +242,7 @@ class PodStates:
 
 
 class PreEnqueueGates:
-    """Asks the PreEnqueue plugins of a pod's profile, the one that refused it last first.
+    """Runs the PreEnqueue plugins of a pod's profile, starting with the one that rejected the pod last.
 
     Upstream: pkg/scheduler/backend/queue/scheduling_queue.go runPreEnqueuePlugins
     """
@@ -260,16 +263,16 @@ class PreEnqueueGates:
         self._log = log
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
-        """These profiles have other PreEnqueue plugins from now on."""
+        """Replace the PreEnqueue plugins of these profiles."""
         self._plugins.update((name, profile.pre_enqueue) for name, profile in profiles.items())
 
     def refuse(self, queued: QueuedPodInfo) -> bool:
-        """Whether the pod must stay out. Notes on the record who says so; the first refusal ends the round."""
+        """Return whether a plugin rejects the pod, and store its name in the record. The first rejection ends the run."""
         plugins = self._plugins[queued.profile]
         if queued.gating_plugin and len(plugins) > 1:
             plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
         began = self._clock.now()
-        no = next((no for plugin in plugins if (no := self._ask(plugin, queued.info)) is not None), None)
+        no = next((no for plugin in plugins if (no := self._run(plugin, queued.info)) is not None), None)
         code = Code.SUCCESS if no is None else no.code
         self._metrics.point("PreEnqueue", code.value, queued.profile, self._clock.now() - began)
         if no is None:
@@ -280,10 +283,10 @@ class PreEnqueueGates:
         self._note(queued, no.plugin)
         return True
 
-    def _ask(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Rejection | None:
+    def _run(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Rejection | None:
         try:
             return plugin.pre_enqueue(pod)
-        except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it stays gated)
+        except Exception as error:  # noqa: BLE001 (a plugin's error must not lose the pod: it stays gated)
             self._errors.record("attempt", error, "PreEnqueue failed", plugin=plugin.name, pod=pod.key)
             return Rejection(plugin.name, Code.ERROR, (shortened(repr(error)),))
 

@@ -1,6 +1,6 @@
-"""Whether an event can help a pod: the registrations of all profiles, and how they are asked (docs/spec/core.md §1.10).
+"""Queueing hints: the registrations of all profiles, and whether an event can help a pod (docs/spec/core.md §1.10).
 
-The law: a pod is woken by an event if a plugin that rejected it registered for the event and its hint says so.
+Invariant: an event wakes a pod if a plugin that rejected the pod registered for the event and its hint returns QUEUE.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scheduler.queueing.types import QueuedPodInfo, QueueMetrics, QueueProfile
 Rejecter: TypeAlias = tuple[str, str]
 """Profile and plugin."""
 SomeTopics: TypeAlias = tuple[Hashable, ...] | None
-"""Each topic once; None for all there are."""
+"""Each topic once; None means all topics."""
 _EVERYTHING: Final = (EventHint(ANYTHING),)
 
 
 class QueueingStrategy(enum.IntEnum):
-    """What becomes of a rejected pod; the greatest answer wins.
+    """The next step for a rejected pod; the greatest value wins.
 
     Upstream: pkg/scheduler/backend/queue/scheduling_queue.go queueingStrategy
     """
@@ -43,12 +43,12 @@ class HintRegistration:
     plugin: str
     registered: EventHint
     rejecter: Rejecter
-    """Both again, as the look-up of every event wants them."""
+    """Profile and plugin as one key, because every event needs it for a look-up."""
 
 
 @dataclass(slots=True, eq=False)
 class QueueingEvent:
-    """An event with its objects, and what it is about, as far as anybody has asked."""
+    """An event with its objects, and its topics as far as they have been computed."""
 
     event: ClusterEvent
     old: object
@@ -57,7 +57,7 @@ class QueueingEvent:
 
 
 class QueueingHints:
-    """Registrations by event. Finding those of an event is one look-up; their number does not matter to others.
+    """The registrations by event. Finding those of an event is one look-up, whatever their number.
 
     Upstream: pkg/scheduler/scheduler.go buildQueueingHintMap
     """
@@ -77,12 +77,12 @@ class QueueingHints:
         self._by_event: dict[ClusterEvent, tuple[HintRegistration, ...]] = {}
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
-        """These profiles register otherwise from now on. Of them no pod may be filed by what they registered before."""
+        """Replace the registrations of these profiles. No pod of them may be indexed by the old registrations."""
         self._hints.update((name, dict(profile.hints)) for name, profile in profiles.items())
         self._by_event.clear()
 
     def of(self, event: ClusterEvent) -> tuple[HintRegistration, ...]:
-        """Every registration that covers the event; empty when nobody cares."""
+        """Return every registration that covers the event."""
         known = self._by_event.get(event)
         if known is None:
             known = self._by_event[event] = tuple(
@@ -95,74 +95,81 @@ class QueueingHints:
         return known
 
     def registrations(self, profile: str, plugin: str) -> tuple[EventHint, ...]:
-        """What the plugin registered."""
         return self._hints[profile][plugin]
 
     def learn(self, profile: str, plugins: Iterable[str]) -> bool:
-        """Rejecters without a registration are woken by everything from now on. True if there was a new one."""
-        strangers = [plugin for plugin in plugins if plugin not in self._hints[profile]]
-        for plugin in strangers:
+        """Register all events for rejecters without a registration. Return True if there was a new rejecter."""
+        unregistered = [plugin for plugin in plugins if plugin not in self._hints[profile]]
+        for plugin in unregistered:
             self._hints[profile][plugin] = _EVERYTHING
-        if strangers:
+        if unregistered:
             self._by_event.clear()
-        return bool(strangers)
+        return bool(unregistered)
 
-    def about(self, news: QueueingEvent, waker: HintRegistration) -> SomeTopics:
-        """What the event is about in the terms of this registration. A function of several is called once per event."""
-        topics = waker.registered.topics
+    def about(self, queueing_event: QueueingEvent, registration: HintRegistration) -> SomeTopics:
+        """Return the topics of the event for this registration. Each function of topics is called once per event."""
+        topics = registration.registered.topics
         if topics is None:
             return None
         of_event = topics.of_event
-        if of_event not in news.about:
-            news.about[of_event] = self.topics(of_event, news.old, news.new, plugin=waker.plugin)
-        return news.about[of_event]
+        if of_event not in queueing_event.about:
+            queueing_event.about[of_event] = self.topics(
+                of_event, queueing_event.old, queueing_event.new, plugin=registration.plugin
+            )
+        return queueing_event.about[of_event]
 
-    def topics(self, ask: Callable[..., Iterable[Hashable] | None], *objects: object, plugin: str) -> SomeTopics:
-        """What one of the functions of `hints.Topics` answers; one that raises names all topics."""
+    def topics(self, function: Callable[..., Iterable[Hashable] | None], *objects: object, plugin: str) -> SomeTopics:
+        """Return the result of one function of `hints.Topics`; if the function raises, all topics."""
         try:
-            topics = ask(*objects)
+            topics = function(*objects)
             return None if topics is None else tuple(dict.fromkeys(topics))
-        except Exception as error:  # noqa: BLE001 (a plugin's mistake costs needless questions, not a wake-up)
-            event = "topics of a queueing hint failed, taken as all of them"
+        except Exception as error:  # noqa: BLE001 (a plugin's error costs unnecessary hint calls, not a wake-up)
+            event = "topics of a queueing hint failed, all topics are assumed"
             self.errors.record("queueing-hint", error, event, plugin=plugin)
             return None
 
     def says_queue(
-        self, waker: HintRegistration, event: ClusterEvent, pod: PodInfo, *, old: object, new: object
+        self, registration: HintRegistration, event: ClusterEvent, pod: PodInfo, *, old: object, new: object
     ) -> bool:
-        """Ask the hint; one that is missing or raises is a yes: better tried in vain than forgotten."""
+        """Return whether the hint says QUEUE. A missing hint, or one that raises, counts as QUEUE.
+
+        An unnecessary attempt is better than a pod that waits without need.
+        """
         began = self._clock.now()
-        hint = waker.registered.hint
+        hint = registration.registered.hint
         answer = Hint.QUEUE
         label = answer.value
         if hint is not None:
             try:
                 answer = hint(pod, old, new)
                 label = answer.value
-            except Exception as error:  # noqa: BLE001 (a plugin's mistake must not cost the wake-up of other pods)
+            except Exception as error:  # noqa: BLE001 (a plugin's error must not prevent the wake-up of other pods)
                 label = "Error"
-                about = {"plugin": waker.plugin, "cause": event.label, "pod": pod.key}
-                self.errors.record("queueing-hint", error, "queueing hint failed, taken as a yes", **about)
-        self._metrics.hint(waker.plugin, event.label, label, self._clock.now() - began)
+                about = {"plugin": registration.plugin, "cause": event.label, "pod": pod.key}
+                self.errors.record("queueing-hint", error, "queueing hint failed, Queue is assumed", **about)
+        self._metrics.hint(registration.plugin, event.label, label, self._clock.now() - began)
         return answer is Hint.QUEUE
 
     def evaluate(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: object, new: object, *, is_blurred: bool = False
     ) -> QueueingStrategy:
-        """What the event means for this one pod. A blurred event's hints cannot be asked and count as yes."""
+        """Return the strategy of this event for one pod.
+
+        The hints of a blurred event are not called, and count as QUEUE.
+        """
         rejecters = queued.rejecters
         if not rejecters:
             return QueueingStrategy.AFTER_BACKOFF
         if event.is_wildcard:
             return QueueingStrategy.AFTER_BACKOFF if is_addressed(queued, new) else QueueingStrategy.SKIP
         best = QueueingStrategy.SKIP
-        for waker in self.of(event):
-            if waker.plugin not in rejecters or waker.profile != queued.profile:
+        for registration in self.of(event):
+            if registration.plugin not in rejecters or registration.profile != queued.profile:
                 continue
-            possible = strategy_for(queued, waker.plugin)
+            possible = strategy_for(queued, registration.plugin)
             if possible <= best:
                 continue
-            if is_blurred or self.says_queue(waker, event, queued.info, old=old, new=new):
+            if is_blurred or self.says_queue(registration, event, queued.info, old=old, new=new):
                 best = possible
                 if best is QueueingStrategy.IMMEDIATELY or not queued.pending_plugins:
                     break
@@ -170,10 +177,13 @@ class QueueingHints:
 
 
 def strategy_for(queued: QueuedPodInfo, plugin: str) -> QueueingStrategy:
-    """What a yes of this plugin is worth: one that the pod only waits for lets it skip the rest of its back-off."""
+    """Return the strategy if this plugin's hint says QUEUE.
+
+    A pending plugin lets the pod skip the rest of its back-off.
+    """
     return QueueingStrategy.IMMEDIATELY if plugin in queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
 
 
 def is_addressed(queued: QueuedPodInfo, new: object) -> bool:
-    """Whether a wildcard event is for this pod: for everybody, unless it names one."""
+    """Return whether a wildcard event concerns this pod: it concerns all pods unless it names one."""
     return not isinstance(new, PodInfo) or new.uid == queued.uid

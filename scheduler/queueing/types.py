@@ -1,8 +1,6 @@
-"""Pods in the queue, and classes of their changes.
+"""Types of the queue: the record of a pod, the view of a profile, the metrics interface, and pod changes.
 
-What the parts of the queue share: the record of one pod, the view of one profile, the metrics port.
-
-Rules: docs/spec/core.md §1.2. Knows no order, no timing and no events.
+Rules: docs/spec/core.md §1.2. This module knows no order, no timing and no queueing of events.
 """
 
 from __future__ import annotations
@@ -20,17 +18,18 @@ SortKey: TypeAlias = tuple[float, ...]
 
 
 class Place(enum.Enum):
-    """Where a pod is; it is in exactly one place. `value` is how /debug/queue prints it."""
+    """The state of a pod; a pod is in exactly one. `value` is the text in /debug/queue."""
 
     NOWHERE = "nowhere"
     ACTIVE = "active"
     BACKOFF = "backoff"
     ERROR_BACKOFF = "error backoff"
-    """After a failure of ours or of the API server: never popped early, the wait protects the API server."""
+    """After an error of the scheduler or the API server. It is never popped early, because the wait protects the API
+    server."""
     WAITING = "unschedulable"
-    """Rejected; some event must happen first."""
+    """Rejected; the pod waits for an event."""
     GATED = "gated"
-    """A PreEnqueue plugin keeps it out."""
+    """A PreEnqueue plugin rejects it."""
     IN_FLIGHT = "in flight"
 
 
@@ -40,20 +39,20 @@ IN_BACKOFF = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
 
 @dataclass(frozen=True, slots=True)
 class QueueProfile:
-    """What the queue needs of the plugins of one scheduler name."""
+    """The parts of a profile that the queue needs."""
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...]
     sort_key: Callable[[PodInfo, float], SortKey]
-    """`(pod, queued_at)` → smaller is tried first; keys of all profiles must be comparable."""
+    """`(pod, queued_at)` → sort key. The smallest is tried first; keys of all profiles must be comparable."""
     hints: Mapping[str, tuple[EventHint, ...]]
-    """Plugin name → what can help a pod it rejected. A rejecter that is missing here is woken by everything."""
+    """Plugin name → events that can help a pod it rejected. A rejecter that is missing here is woken by all events."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedPodInfo:
-    """The record of one pod, from the first sight until it is bound or gone. Changed by the queue.
+    """The record of one pod, from its first event until it is bound or deleted. Only the queue changes it.
 
-    The owner of a failed attempt sets `info`, `unschedulable_plugins` and `pending_plugins` before `requeue`.
+    After a failed attempt, the caller sets `info`, `unschedulable_plugins` and `pending_plugins` before `requeue`.
     Times are readings of `Clock.now()`.
 
     Upstream: pkg/scheduler/framework/types.go QueuedPodInfo
@@ -61,81 +60,84 @@ class QueuedPodInfo:
 
     info: PodInfo
     queued_at: float
-    """Put into the queue, or returned after the last attempt."""
+    """When it was put into the queue, or returned after the last attempt."""
     attempts: int = 0
     initial_attempt_at: float | None = None
-    """First time it could have been tried; time spent gated before does not count."""
+    """When it could be tried for the first time; gated time before that does not count."""
     unschedulable_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     unschedulable_count: int = 0
-    """Attempts that ended in a rejection."""
+    """The number of attempts that ended in a rejection."""
     consecutive_errors: int = 0
     was_flushed: bool = False
-    """Came back because it had waited too long, not because an event promised anything: a hint may be missing."""
+    """Whether it returned because it had waited too long, not because of an event: a hint may be missing."""
     flushed_at: float | None = None
     gating_plugin: str = ""
     backoff_until: int | None = None
-    """The second *in* which backing off ends: ready in the next one. None until somebody asks."""
+    """The second *in* which back-off ends; the pod is ready in the next one. None until it is computed."""
     place: Place = Place.NOWHERE
     order: SortKey = ()
     is_passed_over: bool = False
-    """Ready, and in the heap of those that pods of other kinds go before (`fairshare`)."""
+    """Ready, but in the heap of costly pods, which pods of other kinds precede (`FairShare`)."""
     ticket: int = -1
-    """Names the live heap entry of this pod; entries with another ticket are dead."""
+    """The ticket of this pod's valid heap entry; entries with another ticket are dead."""
 
     @property
     def uid(self) -> str:
-        """The API server's id of this very pod."""
+        """The uid of the pod."""
         return self.info.pod.metadata.uid
 
     @property
     def profile(self) -> str:
-        """The scheduler name the pod asked for."""
+        """The scheduler name in the pod's spec."""
         return self.info.pod.spec.scheduler_name
 
     @property
     def rejecters(self) -> set[str]:
-        """Everybody who said no, now or later; empty after an error."""
+        """All plugins that rejected the pod or are pending; empty after an error."""
         return self.unschedulable_plugins | self.pending_plugins
 
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A row of /debug/queue."""
+    """One row of /debug/queue."""
 
     key: str
     place: str
     attempts: int
     plugins: tuple[str, ...]
     deadline: float | None
-    """When time alone moves the pod, as `Clock.now()`; None where it does not."""
+    """When the pod moves without an event, as `Clock.now()`; None if it does not."""
     nominated_to: str = ""
-    """The node whose room counts as the pod's."""
+    """The node on which the pod's requests are counted."""
     nominated_by: str = ""
     """`status`, `preemption`, or `derived` from the pod's claims."""
 
 
 class QueueMetrics(Protocol):
-    """What the queue counts (docs/spec/core.md §7.1). Called often: implementations resolve their children once."""
+    """The queue's metrics (docs/spec/core.md §7.1).
+
+    Calls are frequent, so implementations must look labels up only once.
+    """
 
     def incoming(self, queue: str, event: str) -> None:
-        """queue_incoming_pods_total; `queue` is active, backoff or unschedulable."""
+        """Count queue_incoming_pods_total; `queue` is active, backoff or unschedulable."""
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """unschedulable_pods, by +1 or -1."""
+        """Change unschedulable_pods by +1 or -1."""
 
     def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
-        """queueing_hint_execution_duration_seconds; `hint` is Queue, QueueSkip or Error."""
+        """Record queueing_hint_execution_duration_seconds; `hint` is Queue, QueueSkip or Error."""
 
     def point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """framework_extension_point_duration_seconds, of PreEnqueue."""
+        """Record framework_extension_point_duration_seconds of PreEnqueue."""
 
 
 def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
-    """One event per changed property, or one generic update; about AssignedPod once the pod has a node.
+    """Return one event per changed property, or one generic update; for AssignedPod once the pod has a node.
 
-    A bound pod that begins to terminate is also an update of its labels, as upstream does not say: selectors of spread
-    constraints select it no longer.
+    Unlike upstream, the begin of the termination of a bound pod is also an update of its labels. Selectors of spread
+    constraints do not select a terminating pod.
 
     Upstream: pkg/scheduler/framework/events.go PodSchedulingPropertiesChange
     """
@@ -155,7 +157,7 @@ def _begins_to_terminate(old: PodInfo, new: PodInfo) -> bool:
 
 
 def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
-    nothing = -1  # a request that is gone is less than one of zero
+    nothing = -1  # a missing request is less than a request of zero
     return any(new.requests.get(name, nothing) < amount for name, amount in old.requests.items())
 
 
@@ -168,7 +170,10 @@ def _tolerations_differ(old: PodInfo, new: PodInfo) -> bool:
 
 
 def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
-    """In another order they do: it is not worth sorting what hardly ever changes (docs/spec/dra.md §7.1)."""
+    """Return whether the claims differ. A different order counts as a difference (docs/spec/dra.md §7.1).
+
+    Sorting is not worth its cost, because the claims hardly ever change.
+    """
     before, now = old.pod.status, new.pod.status
     return (
         before.resource_claim_statuses != now.resource_claim_statuses

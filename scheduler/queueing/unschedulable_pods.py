@@ -1,15 +1,8 @@
-"""Pods that wait for an event, indexed by what can wake them.
+"""The unschedulable pods, indexed by the events that can wake them (docs/spec/core.md §1.10, §10.3).
 
-The waiting pods that one plugin rejected, found by what its hints' answers depend on (docs/spec/core.md §1.10, §10.3).
-
-Pods of one shape get one answer, so they stand together; and shapes are filed by topic, so that an event asks only for
-those it can concern. Knows no strategies and asks no hint.
-
-Pods that wait for an event, found by what could wake them (docs/spec/core.md §1.10, §10.3).
-
-Not by asking each: an event asks each registration once per distinct shape of the pods it rejected, of the shapes that
-its topics can concern, and only the pods of shapes that said yes are touched. The answer is that of `QueueingHints.evaluate`
-for every pod, one by one.
+A hint's result depends only on the pod's shape, so pods of one shape form a group. Groups are indexed by topic. An
+event calls each hint once per distinct shape of the rejected pods with a topic of the event. It touches only the pods
+of shapes for which the hint says QUEUE. The result equals that of `QueueingHints.evaluate` for every pod.
 """
 
 from __future__ import annotations
@@ -39,107 +32,107 @@ _Groups: TypeAlias = dict[Hashable, Pods]
 
 
 class RejectedPods:
-    """The pods of one profile that one plugin rejected: together, and by each shape that it registered.
+    """The pods of one profile that one plugin rejected, in total and by each shape that the plugin registered.
 
-    Adding and removing costs O(shapes); a shape value that is new, or leaves with its last pod, O(topics) more.
+    Adding and removing costs O(shapes). A shape value that is new, or loses its last pod, costs O(topics) more.
     """
 
-    def __init__(self, rejecter: Rejecter, wakers: QueueingHints) -> None:
+    def __init__(self, rejecter: Rejecter, hints: QueueingHints) -> None:
         self.rejecter = rejecter
         self.pods: Pods = {}
-        self._wakers = wakers
-        self._class_volumes: dict[Shape, _Shelf] = {}
-        for registered in wakers.registrations(*rejecter):
+        self._hints = hints
+        self._shape_indexes: dict[Shape, _ShapeIndex] = {}
+        for registered in hints.registrations(*rejecter):
             if registered.shape is None or registered.hint is None:
                 continue
-            shelf = self._class_volumes.setdefault(registered.shape, _Shelf())
+            index = self._shape_indexes.setdefault(registered.shape, _ShapeIndex())
             if registered.topics is not None:
-                shelf.catalogues.setdefault(registered.topics.of_pod, _Catalogue())
+                index.topic_indexes.setdefault(registered.topics.of_pod, _TopicIndex())
 
     def add(self, queued: QueuedPodInfo) -> list[Hashable]:
-        """Answers with the pod's shape values, which `remove` wants back: the pod may have changed by then."""
+        """Add the pod and return its shape values. `remove` needs them, because the pod may change before the call."""
         self.pods[queued.uid] = queued
         values = []
-        for shape, shelf in self._class_volumes.items():
+        for shape, index in self._shape_indexes.items():
             value = self._value(shape, queued.info)
             values.append(value)
-            group = shelf.groups.get(value)
+            group = index.groups.get(value)
             if group is None:
-                group = shelf.groups[value] = {}
-                for of_pod, catalogue in shelf.catalogues.items():
-                    catalogue.file(value, group, self._wakers.topics(of_pod, queued.info, plugin=self.rejecter[1]))
+                group = index.groups[value] = {}
+                for of_pod, topic_index in index.topic_indexes.items():
+                    topic_index.add(value, group, self._hints.topics(of_pod, queued.info, plugin=self.rejecter[1]))
             group[queued.uid] = queued
         return values
 
     def remove(self, uid: str, values: Iterable[Hashable]) -> None:
-        """Take out a pod that is here, by what `add` answered."""
+        """Remove a pod; `values` is the result of `add`."""
         del self.pods[uid]
-        for shelf, value in zip(self._class_volumes.values(), values):
-            group = shelf.groups[value]
+        for index, value in zip(self._shape_indexes.values(), values):
+            group = index.groups[value]
             del group[uid]
             if not group:
-                del shelf.groups[value]
-                for catalogue in shelf.catalogues.values():
-                    catalogue.unfile(value)
+                del index.groups[value]
+                for topic_index in index.topic_indexes.values():
+                    topic_index.remove(value)
 
     def groups(self, registered: EventHint, about: SomeTopics) -> Iterable[Pods]:
-        """Pods that get one answer each, of those that an event about these topics can concern by the registration."""
+        """Return the groups of pods with equal hint results, of those that an event about these topics can concern."""
         if registered.hint is None:
             return (self.pods,)
         if registered.shape is None:
             return ({uid: queued} for uid, queued in self.pods.items())
-        shelf = self._class_volumes[registered.shape]
+        index = self._shape_indexes[registered.shape]
         if registered.topics is None or about is None:
-            return shelf.groups.values()
-        return shelf.catalogues[registered.topics.of_pod].concerned(about)
+            return index.groups.values()
+        return index.topic_indexes[registered.topics.of_pod].concerned(about)
 
     def _value(self, shape: Shape, info: PodInfo) -> Hashable:
         try:
             value = shape(info)
             hash(value)
-        except Exception as error:  # noqa: BLE001 (a plugin's mistake must not lose the pod: it is asked by itself)
+        except Exception as error:  # noqa: BLE001 (a plugin's error must not lose the pod: it is a separate group)
             about = {"plugin": self.rejecter[1], "pod": info.key}
-            self._wakers.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
+            self._hints.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
             return (_Alone, info.uid)
         return value
 
 
 class _Alone:
-    """Marks the shape value of a pod that shares its group with no other."""
+    """A marker in the shape value of a pod that has a group for itself."""
 
 
-class _Shelf:
-    """The pods of a room by one shape, and what is filed of the shape's values."""
+class _ShapeIndex:
+    """The groups of one shape function, and their indexes by topic."""
 
-    __slots__ = ("catalogues", "groups")
+    __slots__ = ("groups", "topic_indexes")
 
     def __init__(self) -> None:
         self.groups: _Groups = {}
-        self.catalogues: dict[OfPod, _Catalogue] = {}
+        self.topic_indexes: dict[OfPod, _TopicIndex] = {}
 
 
-class _Catalogue:
-    """Groups by topic. Orders are those of arrival, so that equal histories wake pods in equal order."""
+class _TopicIndex:
+    """Groups by topic. All orders are those of arrival, so that equal histories wake pods in equal order."""
 
-    __slots__ = ("_anything", "_by_topic", "_topics")
+    __slots__ = ("_by_topic", "_topics", "_with_all_topics")
 
     def __init__(self) -> None:
         self._by_topic: dict[Hashable, _Groups] = {}
-        self._anything: _Groups = {}
+        self._with_all_topics: _Groups = {}
         self._topics: dict[Hashable, SomeTopics] = {}
 
-    def file(self, value: Hashable, group: Pods, topics: SomeTopics) -> None:
+    def add(self, value: Hashable, group: Pods, topics: SomeTopics) -> None:
         self._topics[value] = topics
         if topics is None:
-            self._anything[value] = group
+            self._with_all_topics[value] = group
             return
         for topic in topics:
             self._by_topic.setdefault(topic, {})[value] = group
 
-    def unfile(self, value: Hashable) -> None:
+    def remove(self, value: Hashable) -> None:
         topics = self._topics.pop(value)
         if topics is None:
-            del self._anything[value]
+            del self._with_all_topics[value]
             return
         for topic in topics:
             groups = self._by_topic[topic]
@@ -148,11 +141,14 @@ class _Catalogue:
                 del self._by_topic[topic]
 
     def concerned(self, about: tuple[Hashable, ...]) -> Iterable[Pods]:
-        """O(topics of the event + groups that share one), and those that depend on anything."""
+        """Return the groups that share a topic with the event, and the groups with all topics.
+
+        The cost is O(topics of the event + groups found).
+        """
         found = [groups for topic in about if (groups := self._by_topic.get(topic)) is not None]
         if not found:
-            return self._anything.values()
-        once = self._anything.copy()
+            return self._with_all_topics.values()
+        once = self._with_all_topics.copy()
         for groups in found:
             once.update(groups)
         return once.values()
@@ -162,44 +158,44 @@ Concerns: TypeAlias = Callable[[PodInfo], bool] | None
 
 
 class _Index:
-    """Waiting pods of which an event may wake some. Adding and removing costs O(rejecters x shapes)."""
+    """Waiting pods, by rejecter. Adding and removing costs O(rejecters x shapes)."""
 
-    def __init__(self, wakers: QueueingHints) -> None:
-        self._wakers = wakers
+    def __init__(self, hints: QueueingHints) -> None:
+        self._hints = hints
         self.pods: Pods = {}
-        self._rooms: dict[Rejecter, RejectedPods] = {}
-        self._kept: dict[str, list[tuple[RejectedPods, list[Hashable]]]] = {}
+        self._by_rejecter: dict[Rejecter, RejectedPods] = {}
+        self._entries: dict[str, list[tuple[RejectedPods, list[Hashable]]]] = {}
 
     def add(self, queued: QueuedPodInfo) -> None:
-        kept = []
+        entries = []
         for plugin in queued.rejecters:
             rejecter = (queued.profile, plugin)
-            room = self._rooms.get(rejecter)
-            if room is None:
-                room = self._rooms[rejecter] = RejectedPods(rejecter, self._wakers)
-            kept.append((room, room.add(queued)))
+            rejected = self._by_rejecter.get(rejecter)
+            if rejected is None:
+                rejected = self._by_rejecter[rejecter] = RejectedPods(rejecter, self._hints)
+            entries.append((rejected, rejected.add(queued)))
         self.pods[queued.uid] = queued
-        self._kept[queued.uid] = kept
+        self._entries[queued.uid] = entries
 
     def remove(self, queued: QueuedPodInfo) -> None:
-        """By what was kept at `add`: the pod and its rejecters may have changed since."""
+        """Remove the pod by the values of `add`, because the pod and its rejecters may have changed."""
         uid = queued.uid
         del self.pods[uid]
-        for room, values in self._kept.pop(uid):
-            room.remove(uid, values)
-            if not room.pods:
-                del self._rooms[room.rejecter]
+        for rejected, values in self._entries.pop(uid):
+            rejected.remove(uid, values)
+            if not rejected.pods:
+                del self._by_rejecter[rejected.rejecter]
 
     def woken_by(
-        self, news: QueueingEvent, wakers: Iterable[HintRegistration], concerns: Concerns
+        self, queueing_event: QueueingEvent, registrations: Iterable[HintRegistration], concerns: Concerns
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
         best: dict[str, tuple[QueuedPodInfo, QueueingStrategy]] = {}
-        for waker in wakers:
-            room = self._rooms.get(waker.rejecter)
-            if room is None:
+        for registration in registrations:
+            rejected = self._by_rejecter.get(registration.rejecter)
+            if rejected is None:
                 continue
-            for queued in self._said_yes(room, waker, news):
-                strategy = strategy_for(queued, waker.plugin)
+            for queued in self._accepted_by_hint(rejected, registration, queueing_event):
+                strategy = strategy_for(queued, registration.plugin)
                 known = best.get(queued.uid)
                 if known is not None and known[1] >= strategy:
                     continue
@@ -207,37 +203,42 @@ class _Index:
                     best[queued.uid] = (queued, strategy)
         return list(best.values())
 
-    def concerned(self, news: QueueingEvent, wakers: Iterable[HintRegistration]) -> list[QueuedPodInfo] | None:
-        """The pods that share a topic with the event by one of these registrations of one plugin; None: any may."""
+    def concerned(
+        self, queueing_event: QueueingEvent, registrations: Iterable[HintRegistration]
+    ) -> list[QueuedPodInfo] | None:
+        """Return the pods that share a topic with the event by these registrations of one plugin; None if any pod may."""
         found: dict[str, QueuedPodInfo] = {}
-        for waker in wakers:
-            about = self._wakers.about(news, waker)
+        for registration in registrations:
+            about = self._hints.about(queueing_event, registration)
             if about is None:
                 return None
-            if (room := self._rooms.get(waker.rejecter)) is not None:
-                for pods in room.groups(waker.registered, about):
+            if (rejected := self._by_rejecter.get(registration.rejecter)) is not None:
+                for pods in rejected.groups(registration.registered, about):
                     found.update(pods)
         return list(found.values())
 
-    def _said_yes(self, room: RejectedPods, waker: HintRegistration, news: QueueingEvent) -> Iterator[QueuedPodInfo]:
-        for pods in room.groups(waker.registered, self._wakers.about(news, waker)):
-            anyone = next(iter(pods.values()))  # all of a group get the same answer
-            if self._wakers.says_queue(waker, news.event, anyone.info, old=news.old, new=news.new):
+    def _accepted_by_hint(
+        self, rejected: RejectedPods, registration: HintRegistration, queueing_event: QueueingEvent
+    ) -> Iterator[QueuedPodInfo]:
+        for pods in rejected.groups(registration.registered, self._hints.about(queueing_event, registration)):
+            representative = next(iter(pods.values()))  # all pods of a group get the same result
+            if self._hints.says_queue(
+                registration, queueing_event.event, representative.info, old=queueing_event.old, new=queueing_event.new
+            ):
                 yield from pods.values()
 
 
 class UnschedulablePods:
-    """The pool: rejected pods in one index, gated ones in one per plugin that keeps them out.
+    """The rejected pods in one index, and the gated pods in one index per gating plugin.
 
-    An event that the gating plugin did not register costs nothing per gated pod, whoever else rejected them
-    (docs/spec/core.md §10.3).
+    An event for which the gating plugin is not registered costs nothing per gated pod (docs/spec/core.md §10.3).
 
     Upstream: pkg/scheduler/backend/queue/unschedulable_pods.go unschedulablePods
     """
 
-    def __init__(self, wakers: QueueingHints) -> None:
-        self._wakers = wakers
-        self._rejected = _Index(wakers)
+    def __init__(self, hints: QueueingHints) -> None:
+        self._hints = hints
+        self._rejected = _Index(hints)
         self._gated: dict[Rejecter, _Index] = {}
         self._index_of: dict[str, _Index] = {}
 
@@ -249,59 +250,64 @@ class UnschedulablePods:
 
     @property
     def gated_count(self) -> int:
-        """How many a PreEnqueue plugin keeps out."""
+        """The number of pods that a PreEnqueue plugin rejects."""
         return len(self._index_of) - len(self._rejected.pods)
 
     def add(self, queued: QueuedPodInfo) -> None:
-        """Where `queued.place` says; its rejecters and its gating plugin must be set."""
-        self._wakers.learn(queued.profile, queued.rejecters)
+        """Add the pod to the index that `queued.place` names; its rejecters and its gating plugin must be set."""
+        self._hints.learn(queued.profile, queued.rejecters)
         index = self._rejected
         if queued.place is Place.GATED:
             gate = (queued.profile, queued.gating_plugin)
             if gate not in self._gated:
-                self._gated[gate] = _Index(self._wakers)
+                self._gated[gate] = _Index(self._hints)
             index = self._gated[gate]
         index.add(queued)
         self._index_of[queued.uid] = index
 
     def remove(self, queued: QueuedPodInfo) -> None:
-        """Take out a pod that is in the pool."""
+        """Remove a pod that is in the pool."""
         self._index_of.pop(queued.uid).remove(queued)
 
     def woken_by(
         self, event: ClusterEvent, old: object, new: object, *, concerns: Concerns
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
-        """The pods that the event can help, and how far. Changes nothing."""
+        """Return the pods that the event can help, each with its strategy. Nothing is changed."""
         if event.is_wildcard:
             return [
                 (queued, QueueingStrategy.AFTER_BACKOFF)
                 for queued in self
                 if is_addressed(queued, new) and (concerns is None or concerns(queued.info))
             ]
-        wakers = self._wakers.of(event)
-        news = QueueingEvent(event, old, new)
-        woken = self._rejected.woken_by(news, wakers, concerns)
+        registrations = self._hints.of(event)
+        queueing_event = QueueingEvent(event, old, new)
+        woken = self._rejected.woken_by(queueing_event, registrations, concerns)
         if self._gated:
-            for gate in dict.fromkeys(waker.rejecter for waker in wakers):
+            for gate in dict.fromkeys(registration.rejecter for registration in registrations):
                 if (index := self._gated.get(gate)) is not None:
-                    woken += self._let_in(index, gate, news, wakers, concerns)
+                    woken += self._woken_of_gated(index, gate, queueing_event, registrations, concerns)
         return woken
 
-    def _let_in(
+    def _woken_of_gated(
         self,
         index: _Index,
         gate: Rejecter,
-        news: QueueingEvent,
-        wakers: tuple[HintRegistration, ...],
+        queueing_event: QueueingEvent,
+        registrations: tuple[HintRegistration, ...],
         concerns: Concerns,
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
-        """Of the pods behind one gate: by its own topics, those that the event can concern; then as all others."""
-        few = index.concerned(news, [waker for waker in wakers if waker.rejecter == gate])
-        if few is None:
-            return index.woken_by(news, wakers, concerns)
+        """Return the woken pods of one gating plugin.
+
+        If the gating plugin has topics, only pods that share one with the event are evaluated.
+        """
+        candidates = index.concerned(
+            queueing_event, [registration for registration in registrations if registration.rejecter == gate]
+        )
+        if candidates is None:
+            return index.woken_by(queueing_event, registrations, concerns)
         woken: list[tuple[QueuedPodInfo, QueueingStrategy]] = []
-        for queued in few:
-            strategy = self._wakers.evaluate(queued, news.event, news.old, news.new)
+        for queued in candidates:
+            strategy = self._hints.evaluate(queued, queueing_event.event, queueing_event.old, queueing_event.new)
             if strategy is not QueueingStrategy.SKIP and (concerns is None or concerns(queued.info)):
                 woken.append((queued, strategy))
         return woken

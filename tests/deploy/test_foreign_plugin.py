@@ -305,6 +305,6 @@ def test_a_constructor_that_fails(command: list[str], tmp_path: Path, page: Path
     said = refused(command, site=place, cwd=page)
 
     assert said.startswith(
-        'config.yaml: profiles[0].pluginConfig[0].args: plugin "NodeGeneration" cannot be made of this: '
+        'config.yaml: profiles[0].pluginConfig[0].args: plugin "NodeGeneration" cannot be created from these arguments: '
     )
     assert "KeyError: 'needed'" in said

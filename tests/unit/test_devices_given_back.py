@@ -119,7 +119,7 @@ def test_a_claim_to_be_asked_about_again() -> None:
     """To whoever waits for it, it is as if it came; one that is gone is nobody's."""
     world = World()
     world.feed("ResourceClaim", None, claim := at(HELD, 1))
-    world.devices.claims.ask_again("default/c")
-    world.devices.claims.ask_again("default/gone")
+    world.devices.claims.retry_waiting("default/c")
+    world.devices.claims.retry_waiting("default/gone")
 
     assert [(None, claim)] == given_back(world)

@@ -167,7 +167,7 @@ def test_a_callback_may_end_its_own_subscription() -> None:
     ends.append(volumes.subscribe([("PersistentVolume", "v")], once))
     volumes.subscribe([("PersistentVolume", "v")], lambda: heard.append("always"))
     for _ in range(2):
-        volumes.tell("PersistentVolume", "v")
+        volumes.notify("PersistentVolume", "v")
     ends[0]()
 
     assert ["once", "always", "always"] == heard

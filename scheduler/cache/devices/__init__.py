@@ -1,1 +1,1 @@
-"""Device pools, their use, the claim tracker, kinds of devices and nodes, CEL selectors on devices."""
+"""Device pools, allocated devices, the claim tracker, kinds of devices and nodes, and CEL selectors on devices."""

@@ -1,13 +1,11 @@
-"""Which devices are in use, as they are and in hypothetical states (docs/spec/dra.md §1.1, §1.3, §1.4).
+"""The allocated devices, now and in hypothetical states (docs/spec/dra.md §1.1, §1.3, §1.4).
 
-Which devices are in use, by claims that have them and by claims that are about to (docs/spec/dra.md §1.1, §1.3, §1.4).
+Devices are counted by claim, both of allocated claims and of claims whose allocation is being written. When the watch
+shows such an allocation, it stays one user, without an interruption. A claim that changes costs only its own devices;
+nothing is summed up again.
 
-Counted by claim: a claim in flight whose allocation then shows in the watch is one user, not two, and there is no moment
-at which it is none. Nothing is ever summed up anew; a claim that changes costs its own devices.
-
-Devices as if some claims had given theirs back, and others had some: what preemption asks about.
-
-Nothing is changed for it, so nobody has to be told, and nothing has to be put back.
+A hypothetical state is one in which some claims have released their devices and other claims have allocated some.
+Preemption uses it. The real state is not changed.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ from typing import Final, NamedTuple, Protocol
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult
 
 Consumed = Mapping[str, int]
-"""Capacity name → how much, in nano units."""
+"""Capacity name → amount in nano units."""
 
 
 class SharedPart(NamedTuple):
-    """One part of a device that several may use."""
+    """One allocated part of a device that several claims may share."""
 
     claim_uid: str
     share_id: str
@@ -31,85 +29,90 @@ class SharedPart(NamedTuple):
 
 
 _NO_SHARES: Final[tuple[SharedPart, ...]] = ()
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_HOLDERS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Consumed] = {}
 
 
 class DeviceUse(Protocol):
-    """What a search asks of it: as it is, or as it would be."""
+    """The read interface of the real and the hypothetical states."""
 
     def is_exclusive(self, device: DeviceId) -> bool:
-        """Somebody has the whole device."""
+        """Return whether a claim has the whole device."""
 
     def is_used(self, device: DeviceId) -> bool:
-        """Somebody has it or a part of it."""
+        """Return whether a claim has the device or a part of it."""
 
     def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
-        """The parts of it that are taken."""
+        """Return the allocated parts of the device."""
 
     def consumed(self, device: DeviceId) -> Consumed:
-        """What those parts sum up to."""
+        """Return the sum of the allocated parts."""
 
 
 class AllocationState:
-    """Single owner: the scheduling loop. `shares_count` is whether shared allocations are told from others.
+    """The real state. Only the scheduling loop uses it.
+
+    Without `shares_count`, shared allocations count as whole devices.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/allocateddevices.go allocatedDevices
     """
 
     def __init__(self, *, shares_count: bool = True) -> None:
         self.revision = 0
-        """Grows with every change."""
+        """A number that grows with every change."""
         self._shares_count = shares_count
         self._held: dict[str, AllocationResult] = {}
         self._holders: dict[DeviceId, set[str]] = {}
         self._shares: dict[DeviceId, tuple[SharedPart, ...]] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
         self._changed: dict[DeviceId, None] = {}
-        self._is_still = False
-        self._put_off: dict[str, AllocationResult | None] = {}
+        self._is_deferring = False
+        self._deferred: dict[str, AllocationResult | None] = {}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def is_exclusive(self, device: DeviceId) -> bool:
-        """Somebody has the whole device."""
+        """Return whether a claim has the whole device."""
         return device in self._holders
 
     def is_used(self, device: DeviceId) -> bool:
-        """Somebody has it or a part of it: this is what counts for shared counters (§1.1)."""
+        """Return whether a claim has the device or a part of it, which is what counts for shared counters (§1.1)."""
         return device in self._holders or device in self._shares
 
     def holders(self, device: DeviceId) -> set[str] | frozenset[str]:
-        """Uids of the claims that have the whole device: more than one only if schedulers clashed."""
-        return self._holders.get(device, _NOBODY)
+        """Return the uids of the claims that have the whole device.
+
+        There is more than one only after a conflict between schedulers.
+        """
+        return self._holders.get(device, _NO_HOLDERS)
 
     def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
-        """The parts of it that are taken."""
+        """Return the allocated parts of the device."""
         return self._shares.get(device, _NO_SHARES)
 
     def consumed(self, device: DeviceId) -> Consumed:
-        """What those parts sum up to."""
+        """Return the sum of the allocated parts."""
         return self._consumed.get(device, _NOTHING)
 
     def counts(self) -> dict[str, int]:
-        """Devices of which somebody has all, and those of which somebody has a part: for the gauge."""
+        """Return the numbers of wholly and of partly allocated devices, for the gauge."""
         return {"whole": len(self._holders), "shared": len(self._shares)}
 
     def devices(self) -> Iterable[DeviceId]:
-        """Those that somebody has wholly."""
+        """Return the wholly allocated devices."""
         return self._holders.keys()
 
     def shared_devices(self) -> Iterable[DeviceId]:
-        """Those of which somebody has a part."""
+        """Return the partly allocated devices."""
         return self._shares.keys()
 
     @property
     def backlog(self) -> int:
-        """How many devices those are that nobody has asked for yet."""
+        """The number of changed devices since the last `take_changed`."""
         return len(self._changed)
 
     def take_changed(self) -> dict[DeviceId, None]:
-        """The devices whose use changed since the last time this was asked."""
+        """Return the devices whose allocation changed since the last call."""
         changed, self._changed = self._changed, {}
         return changed
 
@@ -117,25 +120,25 @@ class AllocationState:
 
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
-        """Until the block ends nothing changes here, and then all that was put off does: for an attempt that may rest.
+        """Defer all changes until the block ends, for an attempt that yields to the event loop.
 
-        Bindings and errands take what the server answers into the cache of claims at once, and a search that saw both what
-        was and what is would be remembered of nodes for which neither is true.
+        Bindings and background writes put the API server's responses into the claim cache at once. A search that saw
+        both the old and the new state would cache results for nodes that are true in neither.
         """
-        was_still, self._is_still = self._is_still, True
+        was_still, self._is_deferring = self._is_deferring, True
         try:
             yield
         finally:
-            self._is_still = was_still
-            if not was_still and self._put_off:
-                put_off, self._put_off = self._put_off, {}
-                for claim_uid, allocation in put_off.items():
+            self._is_deferring = was_still
+            if not was_still and self._deferred:
+                deferred, self._deferred = self._deferred, {}
+                for claim_uid, allocation in deferred.items():
                     self.hold(claim_uid, allocation)
 
     def hold(self, claim_uid: str, allocation: AllocationResult | None) -> None:
-        """The claim has these devices now, in place of those it had; None: none any more."""
-        if self._is_still:
-            self._put_off[claim_uid] = allocation
+        """Set the devices that the claim has now; None if it has none."""
+        if self._is_deferring:
+            self._deferred[claim_uid] = allocation
             return
         before = self._held.get(claim_uid)
         if before == allocation:
@@ -187,7 +190,7 @@ class AllocationState:
 
 
 def _sum_up(total: dict[str, int], amounts: Consumed) -> None:
-    """What is nothing in sum is not named, or what is over would leave a trace."""
+    """Add the amounts to the total. Zero sums are removed, so that a release leaves no trace."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
         if not total[name]:
@@ -195,7 +198,7 @@ def _sum_up(total: dict[str, int], amounts: Consumed) -> None:
 
 
 class HypotheticalState:
-    """`without` are uids of claims that give everything back; `besides` is what is taken in addition."""
+    """A state in which the claims `without` (uids) have released everything and `besides` is allocated in addition."""
 
     __slots__ = ("_besides", "_use", "_without")
 
@@ -205,23 +208,23 @@ class HypotheticalState:
         self._besides = besides
 
     def is_exclusive(self, device: DeviceId) -> bool:
-        """Somebody has the whole device."""
+        """Return whether a claim has the whole device."""
         holders = self._use.holders(device)
         return (holders and not self._without.issuperset(holders)) or self._besides.is_exclusive(device)
 
     def is_used(self, device: DeviceId) -> bool:
-        """Somebody has it or a part of it."""
+        """Return whether a claim has the device or a part of it."""
         return self.is_exclusive(device) or bool(self.shares(device))
 
     def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
-        """The parts of it that are taken."""
+        """Return the allocated parts of the device."""
         shares = self._use.shares(device)
         if shares:
             shares = tuple(share for share in shares if share.claim_uid not in self._without)
         return shares + self._besides.shares(device)
 
     def consumed(self, device: DeviceId) -> Consumed:
-        """What those parts sum up to."""
+        """Return the sum of the allocated parts."""
         total: dict[str, int] = {}
         for share in self.shares(device):
             for name, amount in share.consumed.items():

@@ -1,7 +1,7 @@
-"""ResourceClaims as decisions see them: the newest of the watch's and our own, and allocations still being written.
+"""The newest known ResourceClaims, from the watch and from our own writes, and allocations that are being written.
 
-Source: docs/spec/dra.md §1. Unlike the cache of volumes (`cache.assumed`) this one is active: what the API server has
-answered to a write of ours stands until the watch shows something newer, by the number of the version.
+Source: docs/spec/dra.md §1. Unlike the volume caches (`AssumeCache`), the API server's response to a write stays
+valid until the watch shows a newer version, compared by number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 
 
 class ClaimChange(NamedTuple):
-    """What became of a claim, as decisions see it; None is "was not there" or "is gone"."""
+    """A claim before and after a change; None if it did not exist or is gone."""
 
     before: ResourceClaim | None
     now: ResourceClaim | None
@@ -32,7 +32,9 @@ class PendingAllocation(NamedTuple):
 
 
 class ClaimTracker:
-    """Single owner: the scheduling loop. `changes` and `given_back` are told on by `scheduler.eventhandlers.devices`, in order.
+    """The claims.
+
+    Only the scheduling loop uses it; `scheduler.eventhandlers.devices` handles `changes` and `given_back` in order.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go claimTracker
     """
@@ -40,17 +42,17 @@ class ClaimTracker:
     def __init__(self, use: AllocationState) -> None:
         self.changes: list[ClaimChange] = []
         self.given_back: list[ClaimChange] = []
-        """What changed nothing of a claim and may help all the same: a claim as it was in flight, and as it is."""
+        """Released devices without a change of a claim: the claim with its pending allocation, and the claim now."""
         self._use = use
         self._watched: dict[str, ResourceClaim] = {}
         self._latest: dict[str, ResourceClaim] = {}
         self._keys: dict[str, str] = {}
-        """Uid → key, of the latest."""
+        """Uid → key of the latest claims."""
         self._kept: dict[str, ResourceClaim] = {}
-        """Key → what has been seen of a claim that cannot be read and has devices."""
+        """Key → the last readable state of a claim that cannot be decoded and has devices."""
         self._pending: dict[str, PendingAllocation] = {}
         self._made_for: dict[str, dict[str, None]] = {}
-        """Uid of a pod → keys of claims that a scheduler made for its extended resources."""
+        """Uid of a pod → keys of the claims that a scheduler created for its extended resources."""
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -59,38 +61,44 @@ class ClaimTracker:
         return iter(self._latest.values())
 
     def get(self, key: str) -> ResourceClaim | None:
-        """The newest that is known; None if there is no such claim."""
+        """Return the newest known claim; None if there is none."""
         return self._latest.get(key)
 
     def by_uid(self, uid: str) -> ResourceClaim | None:
-        """As `get`, of this very claim."""
+        """Return the newest known claim with this uid; None if there is none."""
         key = self._keys.get(uid)
         return self._latest[key] if key is not None else None
 
     def get_api(self, key: str) -> ResourceClaim | None:
-        """The newest that the watch has shown."""
+        """Return the newest claim that the watch has shown."""
         return self._watched.get(key)
 
     def need(self, key: str) -> ResourceClaim:
-        """As `get`; raises NotKnown with the text of upstream's cache."""
+        """Return the newest known claim; raise NotKnown with the text of upstream's cache."""
         found = self._latest.get(key)
         if found is None:
             raise NotKnown(f'could not find ResourceClaim "{key}"')
         return found
 
     def made_for(self, pod: Pod) -> ResourceClaim | None:
-        """The claim that a scheduler made for the pod's extended resources (§2.4); of several the first by name."""
+        """Return the claim that a scheduler created for the pod's extended resources (§2.4).
+
+        Of several, return the first by name.
+        """
         return next(iter(self.all_made_for(pod)), None)
 
     def all_made_for(self, pod: Pod) -> list[ResourceClaim]:
-        """Such claims by name: more than one after answers that were lost, or not true."""
+        """Return all such claims by name. Lost or false responses can lead to more than one."""
         claims = (self._latest[key] for key in sorted(self._made_for.get(pod.metadata.uid, ())))
         return [claim for claim in claims if is_made_for(claim, pod)]
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
 
     def set(self, claim: ResourceClaim) -> None:
-        """Ignored if older than what is known. One of the same version is the watch's own of what we had assumed."""
+        """Store a claim of the watch, unless a newer one is known.
+
+        One of the same version replaces only the watched state.
+        """
         key = claim.key
         latest = self._latest.get(key)
         if latest is not None and latest.uid == claim.uid:
@@ -103,16 +111,19 @@ class ClaimTracker:
         self._show(key, claim)
 
     def remove(self, key: str) -> None:
-        """It is gone."""
+        """Remove a claim that is gone."""
         self._watched.pop(key, None)
         self._show(key, None)
 
     def kept(self, key: str) -> ResourceClaim | None:
-        """See `keep`."""
+        """Return the claim that `keep` stored."""
         return self._kept.get(key)
 
     def keep(self, key: str, claim: ResourceClaim | None) -> None:
-        """A claim that cannot be read has these devices, whatever becomes of what is in flight for it; None: no more."""
+        """Store the last readable state of a claim that cannot be decoded, because it has devices; None removes it.
+
+        Its devices count as allocated, independently of a pending allocation.
+        """
         before = self._kept.pop(key, None)
         if claim is not None:
             self._kept[key] = claim
@@ -123,7 +134,7 @@ class ClaimTracker:
     # -- what we wrote -------------------------------------------------------------------------------------------------
 
     def assume(self, claim: ResourceClaim) -> None:
-        """Let what the API server answered stand. Raises NotKnown, OutOfSync if something newer is known."""
+        """Store the claim from the API server's response. Raise NotKnown, or OutOfSync if a newer one is known."""
         key = claim.key
         latest = self.need(key)
         if latest.uid != claim.uid or claim.version < latest.version:
@@ -132,17 +143,17 @@ class ClaimTracker:
         self._show(key, claim)
 
     def restore(self, key: str) -> None:
-        """Back to what the watch has shown. Safe to repeat."""
+        """Return to the state that the watch has shown. Idempotent."""
         if key in self._watched and self._latest.get(key) is not self._watched[key]:
             self._show(key, self._watched[key])
 
     # -- what is about to be written -----------------------------------------------------------------------------------
 
     def signal(self, uid: str, claim: ResourceClaim) -> None:
-        """An allocation is decided: its devices are in use from now on. One more sharer if it was already.
+        """Record a pending allocation, whose devices count as allocated from now on; if it is known, add a sharer.
 
-        Nothing if the claim is known with an allocation: somebody was faster. Raises NotKnown if the claim is gone; a
-        claim that is still to be created is signalled under a uid of its own (`uid` is not the claim's).
+        Do nothing if the known claim is allocated, because another scheduler was faster. Raise NotKnown if the claim
+        is gone. A claim that has not been created yet is recorded under a temporary uid (`uid` is not the claim's).
         """
         if uid == claim.uid and self.need(claim.key).is_allocated:
             return
@@ -151,9 +162,9 @@ class ClaimTracker:
         self._count(uid)
 
     def adopt(self, uid: str, claim: ResourceClaim) -> None:
-        """What is in flight under a uid of its own is this claim's, which has been made by now: it is in flight as itself.
+        """Move the pending allocation from a temporary uid to the claim that has been created for it.
 
-        Nothing if nothing is in flight under that uid. Its devices are in use throughout.
+        Do nothing if there is none under that uid. Its devices stay allocated throughout.
         """
         known = self._pending.get(uid)
         if known is None:
@@ -163,15 +174,15 @@ class ClaimTracker:
         self._count(claim.uid)
         del self._pending[uid]
         self._count(uid, key=known.claim.key)
-        self._tell_if_overtaken(claim.uid)
+        self._release_if_overtaken(claim.uid)
 
     def pending(self, uid: str) -> AllocationResult | None:
-        """The allocation of a claim in flight."""
+        """Return the pending allocation of a claim."""
         known = self._pending.get(uid)
         return known.claim.status.allocation if known is not None else None
 
     def drop_pending(self, uid: str, *, force: bool = False) -> bool:
-        """One sharer less; whether none is left. What has been written is in use by the claim itself by now."""
+        """Remove a sharer; return whether none is left. A written allocation is already counted for the claim itself."""
         known = self._pending.get(uid)
         if known is None:
             return False
@@ -181,16 +192,16 @@ class ClaimTracker:
         del self._pending[uid]
         self._count(uid, key=known.claim.key)
         if not self._is_overtaken(known.claim):
-            self._tell_given_back(known.claim)
+            self._release(known.claim)
         return True
 
-    def ask_again(self, key: str) -> None:
-        """Whoever waits for the claim looks at it once more, though nothing has become of it."""
+    def retry_waiting(self, key: str) -> None:
+        """Retry the pods that wait for the claim, although the claim has not changed."""
         if (claim := self._latest.get(key)) is not None:
             self.given_back.append(ClaimChange(None, claim))
 
     def in_flight(self) -> Iterator[ResourceClaim]:
-        """Claims that have an allocation which may not be written yet."""
+        """Return the claims with an allocation that may not be written yet."""
         return (each.claim for each in self._pending.values())
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -207,34 +218,34 @@ class ClaimTracker:
             self._latest[key] = now
             self._keys[now.uid] = key
         if before is not None:
-            self._file(key, before, is_there=False)
+            self._index(key, before, is_there=False)
         if now is not None:
-            self._file(key, now, is_there=True)
+            self._index(key, now, is_there=True)
         if before is not None and (now is None or now.uid != before.uid):
             self._count(before.uid, key=key)
         if now is not None:
             self._count(now.uid, key=key)
         self.changes.append(ClaimChange(before, now))
         if now is not None and not (before is not None and before.uid == now.uid and before.is_allocated):
-            self._tell_if_overtaken(now.uid)
+            self._release_if_overtaken(now.uid)
 
-    def _tell_if_overtaken(self, uid: str) -> None:
+    def _release_if_overtaken(self, uid: str) -> None:
         pending = self._pending.get(uid)
         if pending is not None and self._is_overtaken(pending.claim):
-            self._tell_given_back(pending.claim)
+            self._release(pending.claim)
 
-    def _tell_given_back(self, planned: ResourceClaim) -> None:
+    def _release(self, planned: ResourceClaim) -> None:
         change = ClaimChange(planned, self._latest.get(planned.key))
         if gives_back(*change):
             self.given_back.append(change)
 
     def _is_overtaken(self, claim: ResourceClaim) -> bool:
-        """Whether this very claim has been allocated by now: what was in flight for it is not in use any more."""
+        """Return whether this claim has been allocated, so that its pending allocation no longer counts."""
         known = self._latest.get(claim.key)
         return known is not None and known.uid == claim.uid and known.is_allocated
 
-    def _file(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
-        """By the pod that it was made for, if a scheduler made it."""
+    def _index(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
+        """Update the index by pod for a claim that a scheduler created."""
         if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
             return
         for owner in claim.metadata.owner_references:
@@ -248,7 +259,7 @@ class ClaimTracker:
                     del self._made_for[owner.uid]
 
     def _count(self, uid: str, *, key: str = "") -> None:
-        """The claim's own allocation, else the one in flight."""
+        """Count the claim's own allocation, else its pending one."""
         pending = self._pending.get(uid)
         key = key or (pending.claim.key if pending is not None else "")
         known = self._latest.get(key) or self._kept.get(key)
@@ -259,7 +270,7 @@ class ClaimTracker:
 
 
 def gives_back(before: ResourceClaim | None, now: ResourceClaim | None) -> bool:
-    """Whether it had devices that it has no more, or can be allocated again."""
+    """Return whether the claim lost devices, or can be allocated again."""
     had = before.status.allocation if before is not None else None
     if before is None or had is None:
         return False
@@ -272,7 +283,7 @@ def _parts(allocation: AllocationResult) -> set[tuple[DeviceId, str | None]]:
 
 
 def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether a scheduler made the claim for the extended resources of this pod (§2.4)."""
+    """Return whether a scheduler created the claim for the extended resources of this pod (§2.4)."""
     metadata = claim.metadata
     if metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true" or metadata.namespace != pod.metadata.namespace:
         return False

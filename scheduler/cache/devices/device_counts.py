@@ -1,8 +1,8 @@
-"""How many devices of a class each node has, and how many of them are in use: what scores count (docs/spec/dra.md §3.12).
+"""The devices of a class on each node, and those of them in use, for scores (docs/spec/dra.md §3.12).
 
-Nodes that are alike are counted once. Kept for the classes that were asked for last, and what their selectors say of a kind
-of device as long as there is a device of it. What cannot be had counts for nothing: devices of a pool that is not whole, and all
-of a node's where a selector of the class fails on one of them.
+Nodes of one kind are counted once. Counts are cached for the last used classes, and results of selectors as long as a
+device of the kind exists. Unusable devices count as 0: devices of an incomplete pool, and all devices of a node if a
+selector of the class fails on one of them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Column: TypeAlias = npt.NDArray[np.int64]
 _Expressions: TypeAlias = tuple[str, ...]
 _Seen: TypeAlias = tuple[int, int]
 _Answers: TypeAlias = "WeakKeyDictionary[DeviceKind, bool | None]"
-"""Whether all selectors hold, in order; None if one fails before another says no."""
+"""Whether all selectors hold, in order; None if one fails before another one returns False."""
 
 
 class _Counted:
-    """All slots, for one list of selectors."""
+    """The counts of all slots for one list of selectors."""
 
     __slots__ = ("answers", "position", "seen", "used", "whole")
 
@@ -46,7 +46,7 @@ class _Counted:
 
 
 class DeviceCounts:
-    """Single owner: the scheduling loop. Costs two comparisons if nothing changed, else a count per kind of nodes."""
+    """The counts by class. Only the scheduling loop uses it. A call costs two comparisons, or a count per changed kind."""
 
     def __init__(self, nodes: Nodes, devices: SharedDRAManager) -> None:
         self._nodes = nodes
@@ -54,7 +54,10 @@ class DeviceCounts:
         self._counted: BoundedCache[_Expressions, _Counted] = BoundedCache(_CLASSES_MAX)
 
     def columns(self, device_class: DeviceClass) -> tuple[Column, Column]:
-        """Devices of the class on each node, and those of them in use. For reading, until the next call."""
+        """Return the devices of the class on each node, and those of them in use.
+
+        The columns are valid until the next call.
+        """
         expressions = tuple(each.cel.expression for each in device_class.spec.selectors if each.cel is not None)
         on_nodes = self._devices.on_nodes
         on_nodes.catch_up()

@@ -1,21 +1,18 @@
-"""Everything that devices are decided by: claims, classes, slices, taint rules, and subscriptions to their changes.
+"""All device data for decisions: claims, classes, slices, taint rules, and subscriptions to their changes.
 
-Device classes, and which of them stands for an extended resource (docs/spec/dra.md §3.12).
+The plugin reads devices only here. So a simulator or an autoscaler can fill its own `Cluster`, run PreFilter, Filter
+and Reserve, and read `claims.pending`. The plugin keeps no state between attempts and its caches are keyed by
+content, so any number of clusters can take turns.
 
-Of two classes that name one resource the newer wins, then the one whose name comes first. It is worked out from the
-classes there are, so the order of events leaves no trace.
+The data is changed by `scheduler.eventhandlers.devices` from the watches, and by DynamicResources, which records
+pending allocations and assumes the responses. Rules: docs/spec/dra.md §1.
 
-Which of a pod's requests a device class serves where the node itself has nothing of them (docs/spec/dra.md §3.12).
+Of two device classes that name one extended resource, the newer wins, then the one whose name comes first
+(docs/spec/dra.md §3.12). The result is computed from the existing classes, so it does not depend on the order of
+events.
 
-Three plugins must agree on that: whoever checks room on nodes leaves such a request to whoever allocates devices.
-
-Everything that devices are decided by: claims, classes, slices, taint rules, and the subscribers to their changes.
-
-The plugin reads devices only here, so a simulator or an autoscaler fills a `Cluster` of its own, runs PreFilter, Filter
-and Reserve, and reads `claims.pending`. The plugin keeps no state between attempts, and its caches are keyed by content, so any number of clusters can take turns.
-
-Changed by `scheduler.devices` as watches tell, and by DynamicResources, which signals what it is about to write and
-assumes what was answered. Rules: docs/spec/dra.md §1.
+Devices serve a pod's request only where the node itself does not offer the resource. Three plugins must agree on
+this: the plugin that checks node resources skips such a request, and DynamicResources allocates devices for it.
 """
 
 from __future__ import annotations
@@ -49,11 +46,11 @@ if TYPE_CHECKING:
 
 
 class DeviceClasses:
-    """By name."""
+    """The device classes by name."""
 
     def __init__(self) -> None:
         self.generation = 0
-        """Grows with every change."""
+        """A number that grows with every change."""
         self._classes: dict[str, DeviceClass] = {}
         self._by_resource: dict[str, dict[str, None]] = {}
 
@@ -64,11 +61,11 @@ class DeviceClasses:
         return iter(self._classes.values())
 
     def get(self, name: str) -> DeviceClass | None:
-        """The class of this name."""
+        """Return the class of this name."""
         return self._classes.get(name)
 
     def put(self, name: str, device_class: DeviceClass | None) -> None:
-        """A class came, changed, or went."""
+        """Add, update or remove a class."""
         old = self._classes.pop(name, None)
         if old is not None and old.spec.extended_resource_name:
             names = self._by_resource[old.spec.extended_resource_name]
@@ -82,7 +79,7 @@ class DeviceClasses:
         self.generation += 1
 
     def for_resource(self, resource: str) -> DeviceClass | None:
-        """The class that an extended resource is served from, None if there is none."""
+        """Return the class that serves an extended resource; None if there is none."""
         names = self._by_resource.get(resource)
         if names:
             newest = max(self._classes[name].metadata.creation_timestamp or "" for name in names)
@@ -100,19 +97,19 @@ _GATES: Final = frozenset({DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE})
 
 
 def may_be_devices(name: str) -> bool:
-    """Whether a class may serve a resource of this name at all."""
+    """Return whether a class may serve a resource of this name."""
     return is_extended(name) or name.startswith(IMPLICIT_EXTENDED_RESOURCE)
 
 
 class ServedResources:
-    """By the classes as they are when asked. `gates` are kube-scheduler's feature gates that are on."""
+    """The extended resources that the current classes serve. `gates` are the enabled feature gates of kube-scheduler."""
 
     def __init__(self, classes: DeviceClasses, gates: frozenset[str]) -> None:
         self.is_on = gates >= _GATES
         self._classes = classes
 
     def among(self, requests: Mapping[str, int]) -> frozenset[str]:
-        """The requested resources that classes serve. Most pods have none, and cost a look at the names."""
+        """Return the requested resources that classes serve. Most pods have none, and cost only a check of the names."""
         if not self.is_on:
             return NONE_SERVED
         found = [
@@ -124,7 +121,7 @@ class ServedResources:
 
 
 class SharedDRAManager:
-    """One per cluster. `gates` are kube-scheduler's feature gates that are on.
+    """The device data of one cluster. `gates` are the enabled feature gates of kube-scheduler.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go DefaultDRAManager
     """
@@ -135,64 +132,64 @@ class SharedDRAManager:
         self.classes = DeviceClasses()
         self.on_nodes = DeviceNodes(nodes, self.use, partitionable=PARTITIONABLE in gates)
         self.broken: dict[tuple[str, str], Broken] = {}
-        """Kind and key → what could not be read: it counts as absent, but can be named."""
+        """Kind and key → objects that could not be decoded. They count as absent, but can be named."""
         self._gates = gates
-        self._obeys_rules = TAINT_RULES in gates
+        self._applies_rules = TAINT_RULES in gates
         self._rules = TaintRules()
         self._published: dict[str, ResourceSlice] = {}
-        self._laid: dict[str, ResourceSlice] = {}
+        self._effective: dict[str, ResourceSlice] = {}
         self._watchers = Watchers()
         self.on_news: Callable[[str], None] = _ignored
-        """Called at each change, with the claim's key, before those who wait for it."""
+        """Called at each change with the claim's key, before the subscribers."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def selectors(self) -> DeviceSelectors:
-        """What expressions say of devices. The language is loaded with the first class: most clusters have none."""
+        """The CEL selectors on devices. The language is loaded with the first class, because most clusters have none."""
         from scheduler.cache.devices.selectors import DeviceSelectors
 
         return DeviceSelectors(list_attributes=LIST_TYPES in self._gates)
 
     def holds(self, expression: str, kind: DeviceKind) -> bool | str:
-        """Whether devices of this kind are selected, or what is wrong: as `DeviceSelectors.holds`."""
+        """Return whether the expression selects devices of this kind, or an error, as `DeviceSelectors.holds` does."""
         return self.selectors.holds(expression, kind)
 
     def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
-        """As `holds`, with turns for the event loop: as `DeviceSelectors.holding`."""
+        """Return the result of `holds` by work that yields to the event loop, as `DeviceSelectors.holding` does."""
         return self.selectors.holding(expression, kind)
 
     @property
     def compiled_bytes(self) -> int:
-        """What compiled selectors keep alive."""
+        """The memory of the compiled selectors, in bytes."""
         return self.selectors.compiled.size_bytes if "selectors" in self.__dict__ else 0
 
     def slices(self) -> Iterable[ResourceSlice]:
-        """As they count: with the taints of rules."""
-        return self._laid.values()
+        """Return the effective slices: with the taints of rules."""
+        return self._effective.values()
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_slice(self, each: ResourceSlice) -> ResourceSlice:
-        """A slice came or changed; answers how it counts."""
+        """Add or update a slice; return the effective slice."""
         self._published[each.key] = each
-        laid = self._rules.lay(each)
-        self._laid[each.key] = laid
-        self.on_nodes.set_slice(laid)
-        return laid
+        effective = self._rules.lay(each)
+        self._effective[each.key] = effective
+        self.on_nodes.set_slice(effective)
+        return effective
 
     def remove_slice(self, name: str) -> ResourceSlice | None:
-        """A slice is gone; answers how it counted."""
+        """Remove a slice; return the effective slice that was removed."""
         self._published.pop(name, None)
         self.on_nodes.remove_slice(name)
-        return self._laid.pop(name, None)
+        return self._effective.pop(name, None)
 
     def slice(self, name: str) -> ResourceSlice | None:
-        """As it counts."""
-        return self._laid.get(name)
+        """Return the effective slice of this name."""
+        return self._effective.get(name)
 
     def put_class(self, name: str, device_class: DeviceClass | None) -> None:
-        """A class came, changed or went. Its selectors begin to be compiled, and the first class loads the language."""
+        """Add, update or remove a class. Compilation of its selectors begins, and the first class loads the language."""
         self.classes.put(name, device_class)
         if device_class is not None:
             for each in device_class.spec.selectors:
@@ -203,33 +200,39 @@ class SharedDRAManager:
     def put_rule(
         self, name: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None
     ) -> list[tuple[ResourceSlice, ResourceSlice]]:
-        """A taint rule came, changed or went; answers the slices that count otherwise now, before and after."""
-        if not self._obeys_rules:
+        """Add, update or remove a taint rule; return the slices whose effective state changed, before and after."""
+        if not self._applies_rules:
             return []
         self._rules.put(name, new)
         if old is not None and new is not None and old.spec == new.spec:
-            return []  # its status, which its controller keeps writing
+            return []  # only its status changed, which its controller writes often
         rules = [rule for rule in (old, new) if rule is not None]
         changed = []
         for each in self._published.values():
             if any(may_mean(rule, each) for rule in rules):
-                before, now = self._laid[each.key], self._rules.lay(each)
+                before, now = self._effective[each.key], self._rules.lay(each)
                 if before.spec.devices != now.spec.devices:
-                    self._laid[each.key] = now
+                    self._effective[each.key] = now
                     self.on_nodes.set_slice(now)
                     changed.append((before, now))
         return changed
 
-    # -- waiting for news ----------------------------------------------------------------------------------------------
+    # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at each change of one of these claims, by `namespace/name`; returns what ends that."""
+        """Call back at each change of one of these claims (`namespace/name`).
+
+        Return the function that ends the subscription.
+        """
         return self._watchers.subscribe(claims, callback)
 
-    def tell(self, key: str) -> None:
-        """The claim changed, or one that the pod of this uid controls; the caches show it already."""
+    def notify(self, key: str) -> None:
+        """Call the subscribers of a claim, or of the claims of the pod with this uid.
+
+        The caches are already up to date.
+        """
         self.on_news(key)
-        self._watchers.tell(key)
+        self._watchers.notify(key)
 
 
 def _ignored(_key: str) -> None:

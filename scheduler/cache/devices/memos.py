@@ -1,7 +1,7 @@
-"""What was found out about many things, remembered within one limit for all of them together.
+"""Memos of many objects with one common limit.
 
-A thing's own limit bounds nothing where there are as many things as nodes. Forgetting changes no result: what is not
-remembered is found out again.
+A limit per object would bound nothing where there are as many objects as nodes. Evicted entries are computed again,
+so eviction changes no result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ _NOTHING: Final[object] = object()
 
 
 class Limit:
-    """For any number of memos: at most twice `size` answers in all, of which the last `size` that were used are safe."""
+    """The limit of any number of memos: at most twice `size` entries in total.
+
+    The last `size` used entries are not evicted.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -22,11 +25,11 @@ class Limit:
         self._old: list[Memo] = []
 
     def __len__(self) -> int:
-        """How many answers are remembered. O(memos that have any)."""
+        """Return the number of entries. O(memos with entries)."""
         return sum(map(len, {id(memo): memo for memo in (*self._young, *self._old)}.values()))
 
     def noted(self, memo: Memo, *, is_first: bool) -> None:
-        """One answer more; the first of this memo since the last time that all grew old."""
+        """Count a new entry; `is_first` if it is the first one of this memo in the current generation."""
         if is_first:
             self._young.append(memo)
         self._count += 1
@@ -39,7 +42,7 @@ class Limit:
 
 
 class Memo:
-    """About one thing: what it was asked → the answer. Goes with the thing, or when others need the room."""
+    """A map of key → result about one object. Entries go with the object, or when the limit evicts them."""
 
     __slots__ = ("__weakref__", "_limit", "_old", "_young")
 
@@ -51,36 +54,36 @@ class Memo:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def get(self, asked: Hashable) -> Any:
-        """The answer, None if there is none."""
-        found = self._young.get(asked, _NOTHING)
+    def get(self, key: Hashable) -> Any:
+        """Return the result; None if there is none."""
+        found = self._young.get(key, _NOTHING)
         if found is not _NOTHING:
             return found
-        found = self._old.pop(asked, _NOTHING) if self._old else _NOTHING
+        found = self._old.pop(key, _NOTHING) if self._old else _NOTHING
         if found is _NOTHING:
             return None
-        self[asked] = found
+        self[key] = found
         return found
 
-    def __setitem__(self, asked: Hashable, answer: Any) -> None:
+    def __setitem__(self, key: Hashable, result: Any) -> None:
         is_first = not self._young
-        is_new = asked not in self._young
-        self._young[asked] = answer
+        is_new = key not in self._young
+        self._young[key] = result
         if self._old:
-            self._old.pop(asked, None)
+            self._old.pop(key, None)
         if is_new:
             self._limit.noted(self, is_first=is_first)
 
     def clear(self) -> None:
-        """Nothing is remembered any more."""
+        """Drop all entries."""
         self._young.clear()
         self._old.clear()
 
     def forget_old(self) -> None:
-        """What nobody has asked for since it grew old goes."""
+        """Drop the entries that were not used in this generation."""
         self._old = {}
 
     def grow_old(self) -> None:
-        """What is asked for again is young again."""
+        """Start a new generation; an entry joins it when it is used."""
         self._old |= self._young
         self._young = {}

@@ -1,8 +1,8 @@
-"""Which devices each node sees, and which nodes are alike in that: their devices, and what of them is in use.
+"""The devices of each node, and kinds of nodes with equal devices in equal use.
 
-Nodes that differ in nothing but names are one *kind*; what is found out about one of them holds for all, and a cluster
-that fills evenly has a few dozen. Most pools live on one node. The others are *shared*: `devicesights` follows who sees
-what of them. Source: docs/spec/dra.md §4.2, §10.4.
+Nodes that differ only in names are one *kind*: a result for one of them holds for all, and an evenly filled cluster
+has a few dozen kinds. Most pools belong to one node. The other pools are *shared*: `shared_pools` computes their
+visibility. Source: docs/spec/dra.md §4.2, §10.4.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from scheduler.api.resource_v1 import DeviceId, ResourceSlice
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
 from scheduler.cache.devices.memos import Limit, Memo
 from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolState, PoolView, PublishedDevice, content_of
-from scheduler.cache.devices.shared_pools import NO_SIGHT, PoolSlices, PoolVisibility, SharedPoolVisibility, is_ignored
+from scheduler.cache.devices.shared_pools import (
+    NO_SHARED_POOLS,
+    PoolSlices,
+    PoolVisibility,
+    SharedPoolVisibility,
+    is_ignored,
+)
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -25,52 +31,54 @@ if TYPE_CHECKING:
 _EMPTY_KINDS_MAX: Final = 4096
 _BACKLOG_MAX: Final = 8192
 _ANSWERS_MAX: Final = 131_072
-"""About kinds of nodes, in all; some 100 MB when twice as many are there (`memos`). Without it every demand that was ever seen
-would be remembered of every kind."""
+"""The total number of cached results about kinds of nodes; with twice as many, about 100 MB (`memos`).
+
+Without a limit, every demand would stay cached for every kind.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class NodeKind:
-    """Nodes with equal devices in equal use. `memo` is for what was found out, keyed by whom it was asked for."""
+    """Nodes with equal devices in equal use. `memo` caches results, keyed by the caller."""
 
     key: tuple[Content, int, Hashable, int]
     visible_pools: PoolVisibility
     memo: Memo
     nodes: NodeSet = EMPTY
     free: int = 0
-    """How many of the node's own devices nobody has as a whole."""
+    """The number of the node's own devices that are not wholly allocated."""
 
 
 @dataclass(slots=True, eq=False)
-class _Here:
-    """What lives on one node."""
+class _OwnPools:
+    """The pools of one node."""
 
     views: tuple[PoolView, ...]
     content: Content
     numbers: dict[DeviceId, int]
 
 
-_NOBODY_HERE: Final = _Here((), content_of(()), {})
+_NO_POOLS: Final = _OwnPools((), content_of(()), {})
 
 
 class DeviceNodes(ChangeLog[int]):
-    """The log has the slots whose kind changed. `catch_up` before reading."""
+    """The kinds of all nodes. The log contains the slots whose kind changed. Call `catch_up` before reading."""
 
     def __init__(self, nodes: Nodes, use: AllocationState, *, partitionable: bool = True) -> None:
         super().__init__()
         self.placed = EMPTY
-        """Nodes that are of a kind."""
+        """The nodes that have a kind."""
         self.visibility: ChangeLog[int] = ChangeLog()
-        """The slots whose nodes see other pools than before; what is in use of the pools is not noted."""
+        """The slots whose visible pools changed; changes of allocations are not recorded."""
         self._nodes = nodes
         self._use = use
         self._partitionable = partitionable
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
-        self._here: dict[int, _Here] = {}
+        self._own: dict[int, _OwnPools] = {}
         self._kind_at: dict[int, NodeKind] = {}
-        self._sights = SharedPoolVisibility(nodes, partitionable=partitionable)
+        self._shared = SharedPoolVisibility(nodes, partitionable=partitionable)
         self._kinds: dict[tuple[Content, int, Hashable, int], NodeKind] = {}
         self._answers = Limit(_ANSWERS_MAX)
         self._position = nodes.relabelled.position
@@ -81,60 +89,66 @@ class DeviceNodes(ChangeLog[int]):
 
     @property
     def problem(self) -> str:
-        """A slice whose node selector cannot be parsed: nothing can be allocated while it is there (§4.2)."""
-        return self._sights.problem
+        """A slice whose node selector cannot be parsed: nothing can be allocated while it exists (§4.2)."""
+        return self._shared.problem
 
     @property
     def shared_stamp(self) -> int:
-        """Grows when a device of any shared pool is taken or given back."""
-        return self._sights.stamp
+        """A number that grows when a device of a shared pool is allocated or released."""
+        return self._shared.stamp
 
     def kinds(self) -> Iterator[NodeKind]:
-        """Those that any node is of."""
+        """Return the kinds with at least one node."""
         return (kind for kind in self._kinds.values() if kind.nodes)
 
     def kind(self, slot: int) -> NodeKind | None:
-        """The kind of this node."""
+        """Return the kind of this node."""
         return self._kind_at.get(slot)
 
     def kind_if(self, slot: int, use: DeviceUse) -> NodeKind | None:
-        """Of which kind the node would be if its devices were in that use; shared pools keep the sight that they have."""
-        here = self._here.get(slot)
-        return None if here is None else self._kind_of(here, self._sights.of(slot), use)
+        """Return the node's kind in a hypothetical state of the devices that belong to it.
+
+        Shared pools keep their current visibility.
+        """
+        here = self._own.get(slot)
+        return None if here is None else self._kind_of(here, self._shared.of(slot), use)
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether other nodes may see it as well."""
-        return PoolKey(device.driver, device.pool) in self._sights
+        """Return whether other nodes may see the device as well."""
+        return PoolKey(device.driver, device.pool) in self._shared
 
     @property
     def has_shared(self) -> bool:
-        """Whether there is any device of which that may be said."""
-        return len(self._sights) > 0
+        """Whether there is a shared pool."""
+        return len(self._shared) > 0
 
     def pools(self, slot: int) -> tuple[PoolView, ...]:
-        """All pools that the node sees, in the order in which they are tried."""
-        here = self._here.get(slot, _NOBODY_HERE).views
-        shared = self._sights.of(slot).views
+        """Return all pools that the node sees, in the order in which they are tried."""
+        here = self._own.get(slot, _NO_POOLS).views
+        shared = self._shared.of(slot).views
         return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
 
     def own_pools(self, slot: int) -> tuple[PoolView, ...]:
-        """Those that live on the node."""
-        return self._here.get(slot, _NOBODY_HERE).views
+        """Return the pools that belong to the node."""
+        return self._own.get(slot, _NO_POOLS).views
 
     def published(self, key: PoolKey) -> Iterable[ResourceSlice]:
-        """All slices of a pool, of whatever generation."""
+        """Return all slices of a pool, of any generation."""
         pool = self._pools.get(key)
         return pool.slices.values() if pool is not None else ()
 
     def draws(self, key: PoolKey) -> CounterUse | None:
-        """What is shared of a pool, and drawn by its devices; None if it is not there, or not all of it as it should be."""
+        """Return the shared capacities and counters of a pool and their use.
+
+        Return None if the pool is missing, incomplete or invalid.
+        """
         pool = self._pools.get(key)
         return pool.draws(partitionable=self._partitionable) if pool is not None else None
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_slice(self, each: ResourceSlice) -> None:
-        """A slice came or changed. Nothing is worked out before somebody asks."""
+        """Add or update a slice. Everything else is computed at the next read."""
         key = PoolKey(each.spec.driver, each.spec.pool.name)
         if self._pool_of.get(each.key, key) != key:
             self.remove_slice(each.key)
@@ -144,7 +158,7 @@ class DeviceNodes(ChangeLog[int]):
         self._settle(pool)
 
     def remove_slice(self, name: str) -> None:
-        """A slice is gone."""
+        """Remove a slice."""
         key = self._pool_of.pop(name, None)
         if key is None:
             return
@@ -153,7 +167,7 @@ class DeviceNodes(ChangeLog[int]):
         self._settle(pool)
 
     def _settle(self, pool: PoolSlices) -> None:
-        """The pool has changed: where does it live, and who has to look again."""
+        """Update the pool's home node and mark the nodes that are affected by its change."""
         pool.forget()
         self._unlink(pool)
         if not pool.slices:
@@ -164,10 +178,10 @@ class DeviceNodes(ChangeLog[int]):
             self._local.setdefault(pool.home, {})[pool.key] = pool
             self._stale.add(pool.home)
         else:
-            self._sights.put(pool)
+            self._shared.put(pool)
 
     def _unlink(self, pool: PoolSlices) -> None:
-        self._sights.drop(pool.key)
+        self._shared.drop(pool.key)
         here = self._local.get(pool.home)
         if here is not None and here.pop(pool.key, None) is not None:
             self._stale.add(pool.home)
@@ -175,7 +189,10 @@ class DeviceNodes(ChangeLog[int]):
                 del self._local[pool.home]
 
     def _home(self, pool: PoolSlices) -> str:
-        """A pool with counters is seen everywhere while something is wrong with it, because counters are (§4.2)."""
+        """Return the node to which the pool belongs, or "" for a shared pool.
+
+        An invalid pool with counters counts as shared, because counters are visible everywhere (§4.2).
+        """
         counts = False
         home = ""
         for each in pool.slices.values():
@@ -195,7 +212,7 @@ class DeviceNodes(ChangeLog[int]):
         return home
 
     def _at_home(self, pool: PoolSlices) -> tuple[str, ...]:
-        """The slices of a pool that its own node sees."""
+        """Return the slices of a pool that its own node sees."""
         if self._partitionable:
             return tuple(sorted(pool.slices))
         seen = (name for name, each in pool.slices.items() if not is_ignored(each))
@@ -205,33 +222,36 @@ class DeviceNodes(ChangeLog[int]):
 
     @property
     def backlog(self) -> int:
-        """How many nodes, pools or devices have changed that are not taken in yet."""
-        return max(len(self._stale), self._sights.backlog, self._use.backlog)
+        """The number of changed nodes, pools or devices that are not processed yet."""
+        return max(len(self._stale), self._shared.backlog, self._use.backlog)
 
     def keep_up(self) -> None:
-        """Catch up if there is much. Where others allocate all devices nobody asks, and it would grow for ever."""
+        """Call `catch_up` if there is much to do, so that the backlog stays bounded even without reads."""
         if self.backlog > _BACKLOG_MAX:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Take in what changed of nodes, slices and use. Two comparisons if nothing did; else what changed is looked at."""
+        """Process the changes of nodes, slices and allocations.
+
+        The cost is two comparisons, or that of the changed objects.
+        """
         stale = self._relabelled()
-        stale |= self._sights.catch_up(stale) | self._changed_at_home()
+        stale |= self._shared.catch_up(stale) | self._changed_at_home()
         for device in self._use.take_changed():
             self._used(device, stale)
         for slot in stale:
             self._place(slot)
-        if self._sights.take_ended():  # a kind keeps all devices that it sees: thousands, of a large pool
+        if self._shared.take_ended():  # a kind keeps all its visible devices alive, which may be thousands
             self._kinds = {
                 key: kind
                 for key, kind in self._kinds.items()
-                if kind.visible_pools.count or kind.visible_pools is NO_SIGHT
+                if kind.visible_pools.count or kind.visible_pools is NO_SHARED_POOLS
             }
         if len(self._kinds) > _EMPTY_KINDS_MAX + 2 * len(self._kind_at):
             self._kinds = {key: kind for key, kind in self._kinds.items() if kind.nodes}
 
     def _relabelled(self) -> set[int]:
-        """Slots whose node came, changed its labels, or went."""
+        """Return the slots whose node was added or removed, or changed its labels."""
         changed = self._nodes.relabelled
         if changed.position == self._position and not self._is_new:
             return set()
@@ -239,17 +259,17 @@ class DeviceNodes(ChangeLog[int]):
         self._position, self._is_new = changed.position, False
         stale = set(slots if slots is not None else range(self._nodes.capacity))
         for slot in stale:
-            self._here.pop(slot, None)
+            self._own.pop(slot, None)
         return stale
 
     def _changed_at_home(self) -> set[int]:
-        """Slots whose own slices changed."""
+        """Return the slots whose own slices changed."""
         stale = set[int]()
         names, self._stale = self._stale, set()
         for name in names:
             there = self._nodes.present_slot(name)
             if there is not None:
-                self._here.pop(there, None)
+                self._own.pop(there, None)
                 stale.add(there)
         return stale
 
@@ -262,24 +282,24 @@ class DeviceNodes(ChangeLog[int]):
             if slot is not None:
                 stale.add(slot)
             return
-        self._sights.used(pool.key)
+        self._shared.used(pool.key)
 
     def _place(self, slot: int) -> None:
-        """Of which kind is the node now."""
+        """Update the node's kind."""
         before = self._kind_at.get(slot)
         now = None
         if self._nodes.present >> slot & 1:
-            here = self._here.get(slot)
+            here = self._own.get(slot)
             if here is None:
-                here = self._here[slot] = self._look_here(self._nodes.name(slot))
-            now = self._kind_of(here, self._sights.of(slot), self._use)
+                here = self._own[slot] = self._own_pools_of(self._nodes.name(slot))
+            now = self._kind_of(here, self._shared.of(slot), self._use)
         if now is before:
             return
         if before is not None:
             before.nodes &= ~(1 << slot)
         if now is None:
             self._kind_at.pop(slot, None)
-            self._here.pop(slot, None)
+            self._own.pop(slot, None)
             self.placed &= ~(1 << slot)
         else:
             now.nodes |= 1 << slot
@@ -294,7 +314,7 @@ class DeviceNodes(ChangeLog[int]):
         ):
             self.visibility.note(slot)
 
-    def _kind_of(self, here: _Here, visible_pools: PoolVisibility, use: DeviceUse) -> NodeKind:
+    def _kind_of(self, here: _OwnPools, visible_pools: PoolVisibility, use: DeviceUse) -> NodeKind:
         used, shares = _use_of(here, use)
         key = (here.content, used, shares, id(visible_pools))
         kind = self._kinds.get(key)
@@ -304,10 +324,10 @@ class DeviceNodes(ChangeLog[int]):
             )
         return kind
 
-    def _look_here(self, name: str) -> _Here:
+    def _own_pools_of(self, name: str) -> _OwnPools:
         pools = self._local.get(name)
         if not pools:
-            return _NOBODY_HERE
+            return _NO_POOLS
         views = [
             view
             for pool in pools.values()
@@ -316,10 +336,10 @@ class DeviceNodes(ChangeLog[int]):
         views.sort(key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
-        return _Here(tuple(views), content_of(tuple(view.content for view in views)), numbers)
+        return _OwnPools(tuple(views), content_of(tuple(view.content for view in views)), numbers)
 
 
-def _use_of(here: _Here, use: DeviceUse) -> tuple[int, Hashable]:
+def _use_of(here: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:
     used = 0
     shares: list[tuple[int, tuple[tuple[str, int], ...]]] = []
     for device, number in here.numbers.items():
@@ -331,5 +351,5 @@ def _use_of(here: _Here, use: DeviceUse) -> tuple[int, Hashable]:
 
 
 def usable(device: PublishedDevice, slot: int) -> bool:
-    """Whether the node may use a device that it sees."""
+    """Return whether the node may use a device that it sees."""
     return device.where is None or bool(device.where.nodes >> slot & 1)

@@ -1,18 +1,13 @@
-"""Kinds of devices, and pools of devices as one node sees them (docs/spec/dra.md §4.3).
+"""Kinds of devices, and pools of devices as one node sees them (docs/spec/dra.md §4.2, §4.3).
 
-Equal devices are one kind, whatever they are called: what holds of one of them is found out once.
+A *kind* is everything of a device that a decision may read, without its name and the nodes that can use it. Equal
+devices are one kind, so a result for one of them is computed once.
 
-A kind is everything of a device that a decision may read, without its name and without the nodes it can be used on.
+A *pool* is (driver, name). A view says which of its slices count, in which order, and whether it is complete. It is
+created once per pool and set of visible slices, and dropped with the pool's next change.
 
-Pools of devices as one node sees them: which slices count, in which order, and whether they can be trusted.
-
-Source: docs/spec/dra.md §4.2, §4.3. A pool is (driver, name). A view is made once per pool and set of visible slices, and
-thrown away with the pool's next change.
-
-What of a pool several may share, and what its devices draw on: of the whole pool at once, whoever sees what of it.
-
-Nodes see parts of a pool, and an attempt asks what one of them sees (`devicepools`). What has been given away of a pool was
-given away on all of them: this is what to hold it against. Source: docs/spec/dra.md §4.3, §4.8, §4.9.
+`CounterUse` has the shared capacities and counters of a whole pool, over all its slices. Nodes see parts of a pool,
+but allocations on all nodes count against the same amounts (docs/spec/dra.md §4.8, §4.9).
 
 Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go GatherPools
 """
@@ -35,9 +30,9 @@ from scheduler.core.nodeset import NodeSet
 
 
 class DeviceKind:
-    """`device` is one of them, as their driver published it. Compared by identity.
+    """A kind of devices, compared by identity. `device` is one of them, as its driver published it.
 
-    `number` is its own and never used again: a cache keyed by it does not keep the kind alive.
+    `number` is unique and never reused, so a cache keyed by it does not keep the kind alive.
     """
 
     __slots__ = ("__weakref__", "device", "driver", "number")
@@ -49,7 +44,7 @@ class DeviceKind:
 
 
 def _amount(value: object) -> tuple[int, int, int, bool]:
-    """With its spelling: selectors can ask whether a quantity is an integer, which "1000m" is not."""
+    """Return the amount with its format, because selectors can read whether a quantity is an integer ("1000m" is not)."""
     assert isinstance(value, Quantity)
     return (value.nano, *value.form)
 
@@ -60,7 +55,7 @@ _known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
 
 
 def kind_of(driver: str, device: Device) -> DeviceKind:
-    """The kind of this device. Some 5 µs; lives as long as any such device is known."""
+    """Return the kind of this device. It takes about 5 µs and lives as long as a device of the kind is known."""
     bare = msgspec.structs.replace(
         device,
         name="",
@@ -77,20 +72,20 @@ def kind_of(driver: str, device: Device) -> DeviceKind:
 
 
 class PoolKey(NamedTuple):
-    """Never the name alone: two drivers may name their pools after the node."""
+    """Driver and name. The name alone is not unique, because two drivers may name their pools after the node."""
 
     driver: str
     name: str
 
 
 class PoolState(enum.Enum):
-    """Whether the devices of a pool can be had."""
+    """Whether the devices of a pool can be allocated."""
 
     GOOD = "good"
     INCOMPLETE = "incomplete"
-    """Its driver is still publishing it."""
+    """The driver has not published all slices yet."""
     INVALID = "invalid"
-    """What was published contradicts itself."""
+    """The published slices contradict each other."""
 
 
 Counters = Mapping[str, Mapping[str, int]]
@@ -98,7 +93,7 @@ Counters = Mapping[str, Mapping[str, int]]
 
 
 class NodeMatch(Protocol):
-    """The nodes that something can be used on, as they are when asked. Compared by identity.
+    """The nodes that can use an object, at the time of the call. Compared by identity.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/allocator.go NodeMatches
     """
@@ -109,7 +104,7 @@ class NodeMatch(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedDevice:
-    """A device in its place. `where` is None for a device that is usable wherever its slice is visible."""
+    """A device of a slice. `where` is None if it can be used wherever its slice is visible."""
 
     id: DeviceId
     device: Device
@@ -119,12 +114,10 @@ class PublishedDevice:
 
 
 class Content:
-    """Equal for views that differ in nothing but names and nodes. Compared by identity.
+    """The content of a view. It is equal for views that differ only in names and nodes, and compared by identity.
 
-    Pools that cannot be had keep their names: these are told to whom they keep from running.
-
-    `memo` is for what follows from it alone, by whom it was asked for; of all contents together so much is remembered
-    as `_ANSWERS_MAX` lets it (`memos`).
+    Unusable pools keep their names, because messages to rejected pods contain them. `memo` caches results that follow
+    from the content alone, keyed by the caller. `_ANSWERS_MAX` limits the results of all contents together (`memos`).
     """
 
     __slots__ = ("__weakref__", "memo", "parts")
@@ -140,7 +133,7 @@ _contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDi
 
 
 def content_of(parts: tuple[object, ...]) -> Content:
-    """The one content that is made of these parts."""
+    """Return the unique content of these parts."""
     known = _contents.get(parts)
     if known is None:
         known = _contents[parts] = Content(parts)
@@ -149,21 +142,24 @@ def content_of(parts: tuple[object, ...]) -> Content:
 
 @dataclass(slots=True, eq=False)
 class PoolView:
-    """`devices` are in the order in which they are tried; none unless the state is good."""
+    """A pool as one node sees it.
+
+    `devices` are in the order in which they are tried; there are none unless the state is good.
+    """
 
     key: PoolKey
     state: PoolState
     devices: tuple[PublishedDevice, ...] = ()
     counters: Counters = field(default_factory=dict)
     elsewhere: tuple[PublishedDevice, ...] = ()
-    """Devices of the pool that this node cannot use, but that draw on the same counters."""
+    """Devices of the pool that this node cannot use, but that consume the same counters."""
     has_binding_conditions: bool = False
     problem: str = ""
     content: Content = field(default_factory=lambda: content_of(()))
 
     @property
     def order(self) -> tuple[bool, PoolKey]:
-        """Pools are tried in this order (§4.3)."""
+        """The sort key of pools (§4.3)."""
         return self.has_binding_conditions, self.key
 
 
@@ -175,9 +171,10 @@ def gather_pool(
     partitionable: bool,
     wheres: Mapping[tuple[str, int], NodeMatch] | None = None,
 ) -> PoolView | None:
-    """The pool for a node that sees `visible` of `all_slices`; None if it is not there for that node at all (§4.3).
+    """Return the pool for a node that sees `visible` of `all_slices` (§4.3).
 
-    `wheres` has the nodes of devices that say themselves where they can be used, by slice name and place.
+    Return None if the pool does not exist for that node. `wheres` has the nodes of devices with their own node
+    selection, by slice name and position.
     """
     group: list[ResourceSlice] = []
     for each in visible:
@@ -197,11 +194,11 @@ def gather_pool(
         here = {each.key for each in group}
         equal = [each for each in everything if each.spec.pool.generation == generation]
         if len(equal) != count:
-            return _settled(PoolView(key, PoolState.INCOMPLETE))
+            return _with_content(PoolView(key, PoolState.INCOMPLETE))
         elsewhere = [each for each in equal if each.key not in here]
     group.sort(key=lambda each: each.key)
     elsewhere.sort(key=lambda each: each.key)
-    return _settled(_complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {}))
+    return _with_content(_complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {}))
 
 
 def _complete(
@@ -215,7 +212,7 @@ def _complete(
     devices = tuple(_published(group, key, wheres, partitionable=partitionable))
     others = tuple(_published(elsewhere, key, wheres, partitionable=partitionable))
     counters: dict[str, dict[str, int]] = {}
-    problem = _twice(devices)
+    problem = _duplicate(devices)
     if partitionable and not problem:
         problem = _gather_counters((*group, *elsewhere), counters) or _unknown_counters((*devices, *others), counters)
     if problem:
@@ -230,7 +227,7 @@ def _complete(
     )
 
 
-def _settled(view: PoolView) -> PoolView:
+def _with_content(view: PoolView) -> PoolView:
     counters = tuple((name, tuple(sorted(each.items()))) for name, each in sorted(view.counters.items()))
     view.content = content_of(
         (
@@ -265,7 +262,7 @@ def _published(
             )
 
 
-def _twice(devices: Iterable[PublishedDevice]) -> str:
+def _duplicate(devices: Iterable[PublishedDevice]) -> str:
     seen: set[str] = set()
     for each in devices:
         if each.device.name in seen:
@@ -301,22 +298,22 @@ Drawn: TypeAlias = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterUse:
-    """Only devices of which there is anything to be said are named. Amounts are in nano units."""
+    """Shared capacities and counters of a pool. Devices without any are left out. Amounts are in nano units."""
 
     capacities: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
-    """Of the devices that several may use at once."""
+    """Capacities of the devices that several claims may share."""
     counters: Counters = field(default_factory=dict)
     drawn: Mapping[DeviceId, Drawn] = field(default_factory=dict)
-    """What a device draws while it is in use."""
+    """The counters that a device consumes while it is allocated."""
     drawers: Mapping[str, tuple[DeviceId, ...]] = field(default_factory=dict)
-    """Counter set → the devices that draw on it."""
+    """Counter set → the devices that consume its counters."""
 
 
 _NO_DRAWS: Final = CounterUse()
 
 
 def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bool) -> CounterUse | None:
-    """None if the pool is being updated, or contradicts itself: then nothing can be said of any of it."""
+    """Return the shared capacities and counters; None if the pool is incomplete or invalid."""
     slices = tuple(slices)
     states = {each.spec.pool for each in slices}
     if len(states) != 1 or len(slices) != next(iter(states)).resource_slice_count:
@@ -345,7 +342,7 @@ def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bo
 
 
 def _devices(slices: Iterable[ResourceSlice], *, partitionable: bool) -> Iterator[Device]:
-    """A slice with counters has none (§4.3)."""
+    """Return the devices of the slices. A slice with counters has none (§4.3)."""
     return (
         each
         for a_slice in slices
@@ -364,7 +361,7 @@ def _drawn(device: Device) -> Drawn:
 
 
 class TaintRules:
-    """The rules there are.
+    """The device taint rules.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceslice/tracker/tracker.go Tracker, applyPatches
     """
@@ -376,14 +373,14 @@ class TaintRules:
         return len(self._rules)
 
     def put(self, name: str, rule: DeviceTaintRule | None) -> None:
-        """A rule came, changed, or went."""
+        """Add, update or remove a rule."""
         if rule is None:
             self._rules.pop(name, None)
         else:
             self._rules[name] = rule
 
     def lay(self, each: ResourceSlice) -> ResourceSlice:
-        """The slice with the taints that rules add to it; itself if none does. O(rules × devices)."""
+        """Return the slice with the taints of all rules; the same object if there are none. O(rules × devices)."""
         spec = each.spec
         rules = [self._rules[name] for name in sorted(self._rules) if may_mean(self._rules[name], each)]
         if not rules:
@@ -403,7 +400,7 @@ class TaintRules:
 
 
 def may_mean(rule: DeviceTaintRule, each: ResourceSlice) -> bool:
-    """Whether some device of the slice may be meant, going by driver and pool."""
+    """Return whether the rule may select a device of the slice, by driver and pool."""
     selector = rule.spec.device_selector
     if selector is None:
         return True

@@ -1,11 +1,8 @@
-"""CEL selectors over devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
+"""CEL selectors on devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
 
-Compiled selectors, kept within a limit of bytes. The one that was used longest ago goes first.
-
-CEL selectors over devices: the variable `device`, and upstream's words for what goes wrong (docs/spec/dra.md §5).
-
-Compiled expressions are kept up to 64 MiB, and what devices look like to them is kept, too. Whether an expression holds of
-a kind of device is remembered by the caller. What takes long is compiled and evaluated in the worker thread.
+Compiled expressions are cached up to 64 MiB, the least recently used are dropped first, and the CEL values of devices
+are cached, too. The caller caches whether an expression selects a kind of device. Long compilations and evaluations
+run in the worker thread.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ class _Kept(NamedTuple, Generic[T]):
 
 
 class CompiledSelectors(Generic[T]):
-    """Expression → what it was compiled to. Single owner: the event loop.
+    """A cache of expression → compiled expression. Only the event loop uses it.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/cache.go Cache
     """
@@ -49,13 +46,12 @@ class CompiledSelectors(Generic[T]):
         self._limit_bytes = limit_bytes
         self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
         self.size_bytes = 0
-        """What all of them keep alive."""
+        """The memory of all entries, in bytes."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, expression: str) -> T | None:
-        """The value, None if there is none."""
         kept = self._kept.get(expression)
         if kept is None:
             return None
@@ -63,7 +59,7 @@ class CompiledSelectors(Generic[T]):
         return kept.value
 
     def put(self, expression: str, value: T, size_bytes: int) -> None:
-        """Keep the value in place of those that were used longest ago. What is larger than the limit is not kept."""
+        """Add an entry and drop the least recently used ones. An entry that exceeds the limit is not added."""
         known = self._kept.pop(expression, None)
         if known is not None:
             self.size_bytes -= known.size_bytes
@@ -78,7 +74,7 @@ class CompiledSelectors(Generic[T]):
 
 _OBJECT: Final = "kubernetes.DRADevice"
 _SHORT: Final = 512
-"""Characters of an expression that is compiled at once: that takes some milliseconds at most."""
+"""The longest expression, in characters, that is compiled at once: this takes a few milliseconds at most."""
 _DEVICES: Final = 16384
 _Held = TypeVar("_Held")
 _Found = TypeVar("_Found")
@@ -86,13 +82,13 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A selector that can be evaluated."""
+    """A selector that is ready for evaluation."""
 
     program: Program
 
 
 class SelectableDevice(Protocol):
-    """A device and who published it."""
+    """A device and its driver."""
 
     @property
     def driver(self) -> str: ...
@@ -101,7 +97,7 @@ class SelectableDevice(Protocol):
 
 
 class AttributeDomains(dict[str, _Held], Generic[_Held]):
-    """Domain → identifiers. A domain that nobody has is looked up as an empty one, but is not a member."""
+    """Domain → identifiers. The look-up of a missing domain returns an empty one, but it is not a member."""
 
     def __missing__(self, _name: object) -> Mapping[str, Any]:
         return _NOTHING
@@ -111,19 +107,19 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class CompileProblem(str):
-    """Upstream's text of what is wrong with an expression, whatever the device."""
+    """Upstream's text for an error in an expression, which does not depend on the device."""
 
     __slots__ = ()
 
 
 class MissingKey(str):
-    """Upstream's text of an expression that reads an attribute which the device does not have."""
+    """Upstream's text for an expression that reads an attribute which the device does not have."""
 
     __slots__ = ()
 
 
 class _Variable(dict[str, Value]):
-    """`device`."""
+    """The variable `device`."""
 
     cel_type: Final = _OBJECT
 
@@ -139,15 +135,18 @@ class DeviceSelectors:
         self._env = environment(list_attributes=list_attributes)
         self.compiled = CompiledSelectors[Compiled | str]()
         self._underway: dict[Hashable, tuple[Future[Any], Callable[[], Any]]] = {}
-        """Jobs of the worker thread: expressions that it compiles, and evaluations by expression and device."""
+        """Jobs of the worker thread: compilations, by expression, and evaluations, by expression and device."""
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
     def holds(self, expression: str, kind: SelectableDevice) -> bool | str:
-        """Whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`. Without a rest."""
+        """Return whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`.
+
+        The call blocks the event loop.
+        """
         return finish(self.holding(expression, kind))
 
     def holding(self, expression: str, kind: SelectableDevice) -> Work[bool | str]:
-        """As `holds`. What may take long is done in the worker thread, and the event loop has its turns meanwhile."""
+        """Return the result of `holds` by work that yields. Long computations run in the worker thread."""
         compiled = yield from self._compiling(expression)
         if isinstance(compiled, str):
             return CompileProblem(shortened(f"CEL compile error: {compiled}"))
@@ -158,21 +157,21 @@ class DeviceSelectors:
             held = _tried(compiled.program.evaluate_cheaply, bindings)
         except TooCostly:
             job = partial(_tried, compiled.program.evaluate, bindings)  # keeps the bindings, and so their id
-            held = yield from self._elsewhere((expression, id(bindings)), job)
+            held = yield from self._in_worker((expression, id(bindings)), job)
         if isinstance(held, bool):
             return held
         text = shortened(f"CEL runtime error: {held}")
         return MissingKey(text) if isinstance(held, MissingKey) else text
 
     def compile(self, expression: str) -> Compiled | str:
-        """The expression, or upstream's text of what is wrong with it. Without a rest."""
+        """Return the compiled expression, or upstream's error text; blocks the event loop."""
         return finish(self._compiling(expression))
 
     def prepare(self, expression: str) -> None:
-        """Begin to compile what will be asked for, if that takes long. Returns at once."""
+        """Begin to compile an expression that will be needed, if that takes long. Return at once."""
         self._collect()
         if len(expression) > _SHORT and self.compiled.get(expression) is None:
-            self._begun(expression, partial(self._compile, expression))
+            self._started(expression, partial(self._compile, expression))
 
     def _compiling(self, expression: str) -> Work[Compiled | str]:
         compiled = self.compiled.get(expression)
@@ -184,49 +183,49 @@ class DeviceSelectors:
         if len(expression) <= _SHORT:
             compiled, size_bytes = self._compile(expression)
         else:
-            compiled, size_bytes = yield from self._elsewhere(expression, partial(self._compile, expression))
+            compiled, size_bytes = yield from self._in_worker(expression, partial(self._compile, expression))
         self.compiled.put(expression, compiled, size_bytes)
         return compiled
 
-    def _elsewhere(self, asked: Hashable, job: Callable[[], _Found]) -> Work[_Found]:
-        """The job's result, from the worker thread. A job that was begun before is not begun again."""
-        future = self._begun(asked, job)
+    def _in_worker(self, key: Hashable, job: Callable[[], _Found]) -> Work[_Found]:
+        """Return the job's result from the worker thread. A job that is already running is not started again."""
+        future = self._started(key, job)
         try:
             return (yield from awaited(future))
         finally:
             if future.done() or future.cancel():
-                self._underway.pop(asked, None)
+                self._underway.pop(key, None)
 
-    def _begun(self, asked: Hashable, job: Callable[[], _Found]) -> Future[_Found]:
-        known = self._underway.get(asked)
+    def _started(self, key: Hashable, job: Callable[[], _Found]) -> Future[_Found]:
+        known = self._underway.get(key)
         if known is None:
-            known = self._underway[asked] = submitted(job), job
+            known = self._underway[key] = submitted(job), job
         return known[0]
 
     def _collect(self) -> None:
-        """What was compiled for a caller that did not wait counts like all else; what was evaluated for one is dropped."""
-        for asked, (future, _) in list(self._underway.items()):
+        """Store the results of compilations that no caller waited for, and drop those of evaluations."""
+        for key, (future, _) in list(self._underway.items()):
             if future.done():
-                del self._underway[asked]
-                if isinstance(asked, str) and future.exception() is None:
-                    self.compiled.put(asked, *future.result())
+                del self._underway[key]
+                if isinstance(key, str) and future.exception() is None:
+                    self.compiled.put(key, *future.result())
 
     def evaluate(self, compiled: Compiled, kind: SelectableDevice) -> bool | str:
-        """Whether the device is selected, or upstream's text of the error."""
+        """Return whether the device is selected, or upstream's error text."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
         return _tried(compiled.program.evaluate, bindings)
 
     def measure(self, compiled: Compiled, kind: SelectableDevice) -> EvaluationResult:
-        """As `evaluate`, with upstream's cost. Raises CelError, and ValueError for a device that cannot be looked at."""
+        """Return the result of `evaluate` with upstream's cost; raise CelError, or ValueError for an invalid device."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
-            raise ValueError(bindings)  # noqa: TRY004  the device is wrong, no type is
+            raise ValueError(bindings)  # noqa: TRY004  the device is invalid, not a type
         return compiled.program.measure(bindings)
 
     def _compile(self, expression: str) -> tuple[Compiled | str, int]:
-        """And the bytes that it takes."""
+        """Return the compiled expression or an error text, and the bytes that it takes."""
         try:
             program = compile_expression(expression, self._env)
         except NotInstantiable as error:
@@ -246,7 +245,10 @@ class DeviceSelectors:
         return f"must evaluate to bool or the unknown type, not {declared(result)}"
 
     def _bound(self, kind: SelectableDevice) -> Mapping[str, Value] | str:
-        """The variable for a device, or why it has none. The entry keeps the device, so that its id stays its own."""
+        """Return the variable for a device, or an error text.
+
+        The entry keeps the device alive, so that its id stays unique.
+        """
         known = self._bindings.get(id(kind.device))
         if known is not None and known[1] == kind.driver:
             return known[2]
@@ -261,17 +263,17 @@ def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[s
     try:
         return _truth(evaluate(bindings))
     except NoSuchKey as error:
-        return MissingKey(_told(error))
+        return MissingKey(_error_text(error))
     except (CelError, RecursionError) as error:
-        return _told(error)
+        return _error_text(error)
 
 
-def _told(error: CelError | RecursionError) -> str:
+def _error_text(error: CelError | RecursionError) -> str:
     return "max recursion depth exceeded" if isinstance(error, RecursionError) else shortened(str(error))
 
 
 def environment(*, list_attributes: bool) -> Env:
-    """What a selector may name. `list_attributes` as in DeviceSelectors."""
+    """Return the declarations that a selector may use. `list_attributes` as in DeviceSelectors."""
     attributes = map_of(STRING, map_of(STRING, DYN if list_attributes else ANY))
     device = ObjectType(
         _OBJECT,
@@ -285,11 +287,11 @@ def environment(*, list_attributes: bool) -> Env:
     return KUBERNETES.extended({"device": Type(_OBJECT)}, (device,))
 
 
-# --- what a device looks like ---------------------------------------------------------------------------------------
+# --- the variable `device` -------------------------------------------------------------------------------------------
 
 
 def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
-    """`device`, or why there is none."""
+    """Return the variable `device`, or an error text."""
     attributes: AttributeDomains[dict[str, Value]] = AttributeDomains()
     for name, attribute in device.attributes.items():
         try:
@@ -318,7 +320,10 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(attribute: DeviceAttribute, *, lists: bool) -> Value:
-    """Raises ValueError. Where there are several, upstream takes the first of these."""
+    """Return the attribute's value; of several, upstream uses the first in this order.
+
+    Raise ValueError without a value.
+    """
     if lists:
         for several in (attribute.ints, attribute.bools, attribute.strings):
             if several is not None:
@@ -340,7 +345,7 @@ def _version(text: str) -> Value:
         raise ValueError(f"parse semantic version: {error}") from None
 
 
-# --- what comes of it -----------------------------------------------------------------------------------------------
+# --- the result ------------------------------------------------------------------------------------------------------
 
 
 def _truth(value: Value) -> bool | str:

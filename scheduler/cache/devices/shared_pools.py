@@ -1,8 +1,8 @@
-"""Which nodes see which slices of shared pools, followed as nodes come, change their labels and go (docs/spec/dra.md §4.2).
+"""The visibility of shared pools: which nodes see which slices (docs/spec/dra.md §4.2).
 
-A pool that does not live on one node is *shared*. Nodes that see the same parts of the same shared pools have one `PoolVisibility`
-of them. A node that changes costs a look-up per label and the slices that it sees; a pool that changes costs the nodes
-that see it, before or after.
+A pool that does not belong to one node is *shared*. Nodes that see the same parts of the same shared pools have one
+`PoolVisibility`. It is updated as nodes are added, relabelled and removed. A changed node costs a look-up per label
+and the slices that it sees. A changed pool costs the nodes that saw it before or see it now.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from scheduler.cache.nodes.nodes import Nodes
 
 _Parts: TypeAlias = tuple[tuple[PoolKey, str, tuple[int, ...]], ...]
-"""Pool, slice, and the devices that say themselves that they can be used there."""
+"""Pool, slice, and the positions of its devices with their own node selection that can be used there."""
 _Seen: TypeAlias = tuple[PoolKey, str, int]
-"""Pool, slice and device; `_WHOLE` for the slice as such."""
+"""Pool, slice and device; `_WHOLE` stands for the whole slice."""
 _WHOLE: Final = -1
 
 
 @dataclass(slots=True, eq=False)
 class PoolSlices:
-    """All slices of a pool, of whatever generation."""
+    """All slices of a pool, of any generation."""
 
     key: PoolKey
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
     home: str = ""
-    """The node it lives on; "" for a shared one."""
+    """The node to which the pool belongs; "" for a shared pool."""
     wheres: dict[tuple[str, int], NodeMatch] = field(default_factory=dict)
-    """Slice and place → where a device can be used that says so itself."""
+    """Slice and position → nodes of a device with its own node selection."""
     views: dict[tuple[str, ...], PoolView | None] = field(default_factory=dict)
-    """As nodes see it that see these slices; to be forgotten when anything of the pool changes."""
+    """Names of visible slices → the view of nodes that see them; cleared when anything in the pool changes."""
     _draws: tuple[CounterUse | None] | None = None
 
     def forget(self) -> None:
-        """Something of the pool has changed."""
+        """Clear the cached results after a change of the pool."""
         self.views.clear()
         self._draws = None
 
     def view(self, names: tuple[str, ...], *, partitionable: bool) -> PoolView | None:
-        """As a node sees it that sees these of its slices."""
+        """Return the pool as seen by a node that sees these slices."""
         if names not in self.views:
             visible = [self.slices[name] for name in names]
             self.views[names] = gather_pool(
@@ -58,7 +58,7 @@ class PoolSlices:
         return self.views[names]
 
     def draws(self, *, partitionable: bool) -> CounterUse | None:
-        """What is shared of it, and drawn; None while nothing can be said of that."""
+        """Return the pool's shared capacities and counters; None if the pool is incomplete or invalid."""
         if self._draws is None:
             self._draws = (draws_of(self.key, self.slices.values(), partitionable=partitionable),)
         return self._draws[0]
@@ -70,39 +70,39 @@ class PoolVisibility:
 
     views: tuple[PoolView, ...] = ()
     stamp: int = 0
-    """Grows when a device of any of them is taken or given back."""
+    """A number that grows when a device of any of these pools is allocated or released."""
     parts: _Parts = ()
     count: int = 0
-    """How many nodes have it."""
+    """The number of nodes with this visibility."""
 
 
-NO_SIGHT: Final = PoolVisibility()
+NO_SHARED_POOLS: Final = PoolVisibility()
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """Nodes that no rule about labels alone describes."""
+    """Nodes that cannot be described by labels alone."""
 
     nodes: NodeSet = EMPTY
     rule: str | NodeSelector = ""
-    """A node's name, or what names nodes."""
+    """The name of a node, or the selector of the nodes."""
     users: int = 0
 
 
 class SharedPoolVisibility:
-    """Single owner: `DeviceNodes`. `catch_up` before reading."""
+    """The visibility of all shared pools. Only `DeviceNodes` uses it. Call `catch_up` before reading."""
 
     def __init__(self, nodes: Nodes, *, partitionable: bool) -> None:
         self.problem = ""
-        """A slice whose node selector cannot be parsed, in the order of pools and slices the first."""
+        """The first slice, in the order of pools and slices, whose node selector cannot be parsed."""
         self.stamp = 0
-        """Grows when a device of any shared pool is taken or given back."""
+        """A number that grows when a device of a shared pool is allocated or released."""
         self._nodes = nodes
         self._partitionable = partitionable
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._changed: dict[PoolKey, None] = {}
         self._problems: dict[PoolKey, str] = {}
-        self._laid: dict[PoolKey, list[tuple[NodeMatch, _Seen]]] = {}
+        self._parts_of: dict[PoolKey, list[tuple[NodeMatch, _Seen]]] = {}
         self._held: dict[PoolKey, list[NodeMatch]] = {}
         self._users: dict[NodeMatch, dict[_Seen, None]] = {}
         self._groups = NodeGroups(nodes)
@@ -110,15 +110,15 @@ class SharedPoolVisibility:
         self._nowhere = _Place()
         self._named: dict[str, _Place] = {}
         self._by_fields: dict[NodeSelector, _Place] = {}
-        """Selectors that name nodes: hardly any, so each is evaluated anew when a node changes."""
+        """Selectors by node fields. There are hardly any, so each one is evaluated again when a node changes."""
         self._names: dict[int, str] = {}
         self._at: dict[int, PoolVisibility] = {}
-        self._sights: dict[_Parts, PoolVisibility] = {}
+        self._by_parts: dict[_Parts, PoolVisibility] = {}
         self._of_pool: dict[PoolKey, dict[PoolVisibility, None]] = {}
         self._has_ended = False
 
     def __len__(self) -> int:
-        """How many pools are shared."""
+        """Return the number of shared pools."""
         return len(self._pools)
 
     def __contains__(self, key: PoolKey) -> bool:
@@ -126,41 +126,41 @@ class SharedPoolVisibility:
 
     @property
     def backlog(self) -> int:
-        """How many pools have changed that are not taken in yet."""
+        """The number of changed pools that are not processed yet."""
         return len(self._changed)
 
     def take_ended(self) -> bool:
-        """Whether there are sights that no node has any more, since the last time this was asked."""
+        """Return whether a visibility has lost its last node since the last call."""
         has_ended, self._has_ended = self._has_ended, False
         return has_ended
 
     def of(self, slot: int) -> PoolVisibility:
-        """What the node sees."""
-        return self._at.get(slot, NO_SIGHT)
+        """Return the shared pools that the node sees."""
+        return self._at.get(slot, NO_SHARED_POOLS)
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def put(self, pool: PoolSlices) -> None:
-        """A shared pool came or changed. Nothing is worked out before `catch_up`."""
+        """Add or update a shared pool. Everything else is computed in `catch_up`."""
         self._pools[pool.key] = pool
         self._changed[pool.key] = None
 
     def drop(self, key: PoolKey) -> None:
-        """It is gone, or lives on one node now. Nothing if it was not shared."""
+        """Remove a pool that is gone or belongs to one node now; do nothing if it was not shared."""
         if self._pools.pop(key, None) is not None:
             self._changed[key] = None
 
     def used(self, key: PoolKey) -> None:
-        """A device of the pool was taken or given back."""
+        """Record that a device of the pool was allocated or released."""
         self.stamp += 1
         for visible_pools in self._of_pool.get(key, ()):
             visible_pools.stamp += 1
 
     def catch_up(self, relabelled: Iterable[int]) -> set[int]:
-        """Take in the pools that changed, and these nodes. Answers the slots that have another sight now."""
+        """Process the changed pools and these nodes; return the slots whose visibility changed."""
         stale = set(relabelled)
         if stale:
-            self._follow(stale)
+            self._update_places(stale)
         changed, self._changed = self._changed, {}
         if not changed and not self._pools:
             return set()
@@ -169,17 +169,17 @@ class SharedPoolVisibility:
             held = self._held.pop(key, ())
             seen |= self._forget(key)
             if key in self._pools:
-                seen |= self._lay_out(self._pools[key])
-            for where in held:  # not before: what is still in use need not be made anew
+                seen |= self._add(self._pools[key])
+            for where in held:  # released last, so that a group which is still used is not created again
                 self._release(where)
         if changed:
             self.problem = self._problems[min(self._problems)] if self._problems else ""
         stale.update(nodeset.each(seen))
-        return {slot for slot in stale if self._look(slot)}
+        return {slot for slot in stale if self._update(slot)}
 
     # -- where things are ----------------------------------------------------------------------------------------------
 
-    def _follow(self, slots: set[int]) -> None:
+    def _update_places(self, slots: set[int]) -> None:
         nodes = self._nodes
         self._groups.catch_up()
         self._everywhere.nodes = nodes.present
@@ -194,7 +194,7 @@ class SharedPoolVisibility:
             place.nodes = matching_selector(nodes, selector)
 
     def _hold(self, key: PoolKey, of: ResourceSlice | Device, about: str) -> NodeMatch:
-        """Where a slice or a device can be used, followed until the pool changes."""
+        """Return the nodes that can use a slice or a device; they are kept up to date until the pool changes."""
         name, all_nodes, selector = (
             (of.node_name, of.all_nodes, of.node_selector)
             if isinstance(of, Device)
@@ -235,19 +235,22 @@ class SharedPoolVisibility:
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
-    def _lay_out(self, pool: PoolSlices) -> NodeSet:
-        """Note where the slices of a pool are seen; answers from where."""
+    def _add(self, pool: PoolSlices) -> NodeSet:
+        """Record the nodes that see the slices of a pool, and return them."""
         key = pool.key
         self._held[key] = []
-        laid = self._laid[key] = list(self._seen_of(pool))
+        found = self._parts_of[key] = list(self._seen_of(pool))
         out = EMPTY
-        for where, seen in laid:
+        for where, seen in found:
             self._users.setdefault(where, {})[seen] = None
             out |= where.nodes
         return out
 
     def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[NodeMatch, _Seen]]:
-        """A slice with counters is seen everywhere, and its devices nowhere (§4.2)."""
+        """Yield the pool's slices and devices with their nodes.
+
+        Slices with counters are visible everywhere, and their devices nowhere (§4.2).
+        """
         key, pool.wheres = pool.key, {}
         for name, each in sorted(pool.slices.items()):
             spec = each.spec
@@ -266,9 +269,9 @@ class SharedPoolVisibility:
                     yield where, (key, name, at)
 
     def _forget(self, key: PoolKey) -> NodeSet:
-        """Nothing of the pool is seen any more; answers from where it was, but for nodes that have changed since."""
+        """Remove the pool, and return the nodes that saw it, except nodes that have changed since."""
         out = EMPTY
-        for where, seen in self._laid.pop(key, ()):
+        for where, seen in self._parts_of.pop(key, ()):
             out |= where.nodes
             users = self._users[where]
             del users[seen]
@@ -276,17 +279,17 @@ class SharedPoolVisibility:
                 del self._users[where]
         self._problems.pop(key, None)
         for visible_pools in self._of_pool.pop(key, ()):
-            self._sights.pop(visible_pools.parts, None)
+            self._by_parts.pop(visible_pools.parts, None)
         return out
 
-    def _look(self, slot: int) -> bool:
-        """Give the node its sight; whether it is another than before."""
+    def _update(self, slot: int) -> bool:
+        """Update the visibility of the node; return whether it changed."""
         parts = self._parts(slot)
         before, now = self._at.get(slot), None
         if parts:
-            now = self._sights.get(parts)
+            now = self._by_parts.get(parts)
             if now is None:
-                now = self._sights[parts] = self._visible_pools(parts)
+                now = self._by_parts[parts] = self._visible_pools(parts)
         if now is before:
             return False
         if now is not None:
@@ -332,10 +335,10 @@ class SharedPoolVisibility:
         return visible_pools
 
     def _end(self, visible_pools: PoolVisibility) -> None:
-        """No node has it any more, and none ever will."""
+        """Drop a visibility without nodes. No node can get it again."""
         self._has_ended = True
-        if self._sights.get(visible_pools.parts) is visible_pools:
-            del self._sights[visible_pools.parts]
+        if self._by_parts.get(visible_pools.parts) is visible_pools:
+            del self._by_parts[visible_pools.parts]
         for key in {key for key, _, _ in visible_pools.parts}:
             here = self._of_pool.get(key)
             if here is not None:
@@ -345,5 +348,5 @@ class SharedPoolVisibility:
 
 
 def is_ignored(each: ResourceSlice) -> bool:
-    """Without partitions, slices that need them are not looked at (§4.2)."""
+    """Return whether the slice needs partitionable devices; it is ignored without them (§4.2)."""
     return each.spec.per_device_node_selection is not None or bool(each.spec.shared_counters)

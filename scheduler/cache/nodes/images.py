@@ -1,7 +1,7 @@
-"""Which nodes have pulled which image, by each of its names (docs/spec/core.md §2.2, §5.7).
+"""The nodes of each image, by each of its names (docs/spec/core.md §2.2, §5.7).
 
-Nodes may report one name with different sizes: the first report counts while several nodes have it, and the last node that
-has it counts with its own. (Upstream comes to the same with that node's next heartbeat.) Knows nothing of pods.
+Nodes may report different sizes for one name. While several nodes have it, the first reported size counts. When one
+node is left, its own size counts; upstream has the same result after that node's next heartbeat.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ _FEW: Final = 16
 
 
 class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One image name. A change makes a new object and objects are compared by identity, so a memo may be keyed by them."""
+    """One image name.
+
+    A change creates a new object, and objects are compared by identity, so they can be keys of memos.
+    """
 
     size_bytes: int
     few: tuple[int, ...] = ()
-    """The slots while they are few: most images of a large cluster are, and each bit costs as much as all of them."""
+    """The slots if they are few, as for most images: a node set costs memory for all slots."""
     many: NodeSet = EMPTY
 
     @property
     def nodes(self) -> NodeSet:
-        """Who has it."""
+        """The nodes that have the image."""
         return self.many or nodeset.of(self.few)
 
     def joined(self, slot: int) -> ImageState:
-        """One more node has it."""
+        """Return the state with one more node."""
         if self.many:
             return ImageState(self.size_bytes, many=self.many | 1 << slot)
         few = (*self.few, slot)
@@ -40,7 +43,7 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
         return ImageState(self.size_bytes, many=nodeset.of(few))
 
     def left(self, slot: int) -> ImageState:
-        """One of the nodes no longer has it."""
+        """Return the state without one of the nodes."""
         if not self.many:
             return ImageState(self.size_bytes, tuple([other for other in self.few if other != slot]))
         many = self.many ^ 1 << slot
@@ -50,7 +53,7 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ImageIndex:
-    """Name → ImageState of everything on any node.
+    """A map of name → ImageState for all images on nodes.
 
     Upstream: pkg/scheduler/backend/cache/cache.go addNodeImageStates, removeNodeImageStates
     """
@@ -63,11 +66,14 @@ class ImageIndex:
         return len(self._states)
 
     def get(self, name: str) -> ImageState | None:
-        """The image of this very name; None when no node has it."""
+        """Return the image of this name; None if no node has it."""
         return self._states.get(name)
 
     def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
-        """What the node at `slot` has now. Free if that is no news, as with most heartbeats; some µs per changed image."""
+        """Set the images of the node at `slot`.
+
+        The cost is a comparison if nothing changed, else some µs per changed image.
+        """
         before = self._on.get(slot, ())
         if images:
             self._on[slot] = images
@@ -86,7 +92,7 @@ class ImageIndex:
                 self._states[name] = state.joined(slot)
 
     def remove(self, slot: int) -> None:
-        """The node at `slot` is gone."""
+        """Remove the images of a node that is gone."""
         self.put(slot, ())
 
     def _leave(self, slot: int, name: str) -> None:

@@ -1,7 +1,4 @@
-"""Indexes of nodes by label and by declared feature.
-
-Which nodes carry which label: `(key, value)` → NodeSet, kept as nodes come, change and go.
-"""
+"""Indexes of nodes by label and by declared feature."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 
 
 class LabelIndex:
-    """Answers selector requirements with set operations; cost per requirement grows with its values, not with nodes."""
+    """A map of `(key, value)` → nodes. The cost of a requirement grows with its values, not with the number of nodes."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, NodeSet]] = {}
         self._having: dict[str, NodeSet] = {}
 
     def add(self, slot: int, labels: Mapping[str, str]) -> None:
-        """A node with these labels took `slot`."""
+        """Add the labels of the node at `slot`."""
         bit = 1 << slot
         for key, value in labels.items():
             values = self._values.setdefault(key, {})
@@ -28,7 +25,7 @@ class LabelIndex:
             self._having[key] = self._having.get(key, EMPTY) | bit
 
     def remove(self, slot: int, labels: Mapping[str, str]) -> None:
-        """The node with these labels left `slot`."""
+        """Remove the labels of the node at `slot`."""
         keep = ~(1 << slot)
         for key, value in labels.items():
             values = self._values[key]
@@ -42,20 +39,23 @@ class LabelIndex:
                 del self._values[key], self._having[key]
 
     def equal(self, key: str, value: str) -> NodeSet:
-        """Nodes with this very label."""
+        """Return the nodes with this label."""
         values = self._values.get(key)
         return values.get(value, EMPTY) if values else EMPTY
 
     def having(self, key: str) -> NodeSet:
-        """Nodes that carry the key, with any value."""
+        """Return the nodes with this key, with any value."""
         return self._having.get(key, EMPTY)
 
     def values(self, key: str) -> Mapping[str, NodeSet]:
-        """Value → nodes. A live view: do not keep it."""
+        """Return value → nodes. A live view: do not keep it."""
         return self._values.get(key, {})
 
     def matching(self, requirement: NodeSelectorRequirement, universe: NodeSet) -> NodeSet:
-        """Nodes of `universe` that satisfy one expression; an unparsable one matches nothing (docs/spec/core.md §5.4)."""
+        """Return the nodes of `universe` that satisfy a requirement (docs/spec/core.md §5.4).
+
+        An invalid requirement matches no node.
+        """
         key, wanted = requirement.key, requirement.values
         match requirement.operator:
             case "In":
@@ -91,22 +91,22 @@ class LabelIndex:
 
 
 class FeatureIndex:
-    """Feature → NodeSet, kept as nodes come, change and go. Unknown names are kept like others: nobody asks for them."""
+    """A map of feature → nodes. Unknown features are stored like known ones."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeSet] = {}
 
     def declaring(self, feature: str) -> NodeSet:
-        """Nodes that declare it."""
+        """Return the nodes that declare the feature."""
         return self._nodes.get(feature, EMPTY)
 
     def add(self, slot: int, features: Iterable[str]) -> None:
-        """The node at `slot` declares these."""
+        """Add the declared features of the node at `slot`."""
         for feature in features:
             self._nodes[feature] = self.declaring(feature) | 1 << slot
 
     def remove(self, slot: int, features: Iterable[str]) -> None:
-        """The inverse of `add`, with the same features."""
+        """Undo `add` with the same features."""
         for feature in features:
             left = self.declaring(feature) & ~(1 << slot)
             if left:

@@ -1,12 +1,10 @@
-"""Sets of nodes that label rules describe, maintained as nodes change.
+"""Sets of nodes that are described by label rules and updated as nodes change.
 
-Sets of nodes that label rules describe, followed as nodes come, change their labels and go.
+Volumes, capacity objects and storage classes describe their nodes in different formats. Each becomes a `Where`, and
+equal ones share one group (docs/spec/volumes.md §3.4, §3.5). Reading a set costs nothing. A changed node costs a
+look-up per label, and one evaluation per rule that is not of the form "this key has one of these values".
 
-Volumes, capacity objects and storage classes say where they can be used in different words; all of them become a
-`Where`, and equal ones share one group (docs/spec/volumes.md §3.4, §3.5). Reading a set costs nothing; a node that
-changes costs a look-up per label and one evaluation per rule that is not of the form "this key has one of these values".
-
-Node selectors for all nodes at once: the set form of `scheduler.core.placement` (docs/spec/core.md §5.4).
+`matching_*` evaluate node selectors for all nodes at once (docs/spec/core.md §5.4).
 """
 
 from __future__ import annotations
@@ -24,16 +22,16 @@ from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 Where: TypeAlias = tuple[tuple[NodeSelectorRequirement, ...], ...]
-"""Terms of which one must hold; a term holds if all its requirements do, and so an empty one always."""
+"""Terms, of which one must hold. A term holds if all its requirements do, so an empty term always holds."""
 
 ANYWHERE: Final[Where] = ((),)
 NOWHERE: Final[Where] = ()
 
 
 def where_affinity(required: NodeSelector | None) -> Where:
-    """A volume's node affinity: labels only, broken terms left out (docs/spec/volumes.md §3.5).
+    """Return the rule for a volume's node affinity: labels only, without invalid terms (docs/spec/volumes.md §3.5).
 
-    A term of fields alone holds everywhere, because a volume's affinity is asked without the node's name.
+    A term with only fields holds everywhere, because a volume's affinity is evaluated without the node's name.
     """
     if required is None:
         return ANYWHERE
@@ -45,7 +43,7 @@ def where_affinity(required: NodeSelector | None) -> Where:
 
 
 def affinity_problem(required: NodeSelector | None) -> str:
-    """The first term that cannot be parsed, "" if all can."""
+    """Return the first term that cannot be parsed, or ""."""
     for at, term in enumerate(required.node_selector_terms if required is not None else ()):
         problem = term_problem(term)
         if problem:
@@ -54,7 +52,10 @@ def affinity_problem(required: NodeSelector | None) -> str:
 
 
 def where_selector(selector: LabelSelector | None) -> Where:
-    """A capacity object's nodeTopology: absent is nowhere, and so is one that is wrong; empty is everywhere (§3.4)."""
+    """Return the rule for a capacity object's nodeTopology (§3.4).
+
+    An absent or invalid one matches no node, an empty one all nodes.
+    """
     if selector is None:
         return NOWHERE
     wanted = [NodeSelectorRequirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
@@ -63,7 +64,10 @@ def where_selector(selector: LabelSelector | None) -> Where:
 
 
 def where_topologies(terms: Iterable[TopologySelectorTerm]) -> Where:
-    """A class's allowedTopologies: none is everywhere; a term without expressions, or with a broken one, is nowhere."""
+    """Return the rule for a class's allowedTopologies. Without terms it matches all nodes.
+
+    A term without expressions, or with an invalid one, matches no node.
+    """
     terms = tuple(terms)
     if not terms:
         return ANYWHERE
@@ -76,7 +80,7 @@ def where_topologies(terms: Iterable[TopologySelectorTerm]) -> Where:
 
 
 class NodeGroup:
-    """One rule and the nodes it holds on. `slot` is the only one, -1 if there are none or several."""
+    """One rule and its nodes. `slot` is the only node, or -1 if there are none or several."""
 
     __slots__ = ("nodes", "number", "slot", "users", "where")
 
@@ -89,7 +93,7 @@ class NodeGroup:
 
 
 class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
-    """All rules in use. The log has each group and slot that came or went. `catch_up` before reading."""
+    """All rules in use. The log contains each added or removed group and slot. Call `catch_up` before reading."""
 
     __slots__ = ("_by_label", "_groups", "_members", "_next", "_nodes", "_position", "_unindexed")
 
@@ -107,7 +111,7 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         return len(self._groups)
 
     def acquire(self, where: Where) -> NodeGroup:
-        """The group of this rule, kept up to date until it is released as often as acquired."""
+        """Return the group of this rule, which is updated until it is released as often as acquired."""
         self.catch_up()
         group = self._groups.get(where)
         if group is None:
@@ -119,13 +123,13 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         return group
 
     def nodes_of(self, where: Where) -> NodeSet:
-        """Where a rule holds now, whether or not anybody follows it."""
+        """Return the current nodes of a rule, also if it is not in use."""
         group = self.acquire(where)
         self.release(group)
         return group.nodes
 
     def release(self, group: NodeGroup) -> None:
-        """One user less; the last one takes the rule along."""
+        """Remove a user; the last one removes the rule."""
         group.users -= 1
         if group.users:
             return
@@ -145,11 +149,11 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
                 del self._members[slot]
 
     def of(self, slot: int) -> set[NodeGroup]:
-        """The groups that hold on this node. A live view: do not keep it."""
+        """Return the groups that contain this node. A live view: do not keep it."""
         return self._members.get(slot, _NONE)
 
     def catch_up(self) -> None:
-        """Take in which nodes came, changed their labels, or went. A comparison if none did."""
+        """Process nodes that were added, relabelled or removed. The cost is a comparison if there are none."""
         changed = self._nodes.relabelled
         if changed.position == self._position:
             return
@@ -179,7 +183,7 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
             self._members.setdefault(slot, set()).add(group)
 
     def _replace(self, slot: int) -> None:
-        """Which groups hold on this node now."""
+        """Update the groups that contain this node."""
         node = self._nodes.node(slot)
         now: set[NodeGroup] = set()
         if node is not None:
@@ -207,13 +211,13 @@ _NONE: Final[set[NodeGroup]] = set()
 
 
 def _labels(where: Where) -> set[tuple[str, str]] | None:
-    """Labels of which a node must have one for the rule to hold; None if that cannot be said."""
+    """Return labels of which a node must have one for the rule to hold; None if there are no such labels."""
     out: set[tuple[str, str]] = set()
     for term in where:
-        told = next((r for r in term if r.operator == "In"), None)
-        if told is None:
+        membership = next((r for r in term if r.operator == "In"), None)
+        if membership is None:
             return None
-        out.update((told.key, value) for value in told.values)
+        out.update((membership.key, value) for value in membership.values)
     return out
 
 
@@ -222,7 +226,7 @@ def _holds(where: Where, labels: dict[str, str]) -> bool:
 
 
 def matching_labels(nodes: Nodes, wanted: Mapping[str, str]) -> NodeSet:
-    """Present nodes with all of these labels: `nodeSelector`."""
+    """Return the present nodes with all of these labels (`nodeSelector`)."""
     out = nodes.present
     for key, value in wanted.items():
         out &= nodes.labels.equal(key, value)
@@ -230,7 +234,10 @@ def matching_labels(nodes: Nodes, wanted: Mapping[str, str]) -> NodeSet:
 
 
 def matching_selector(nodes: Nodes, selector: NodeSelector) -> NodeSet:
-    """Present nodes that any of the terms matches. Cost grows with the expressions and their values, not with nodes."""
+    """Return the present nodes that any of the terms matches.
+
+    The cost grows with expressions and values, not with nodes.
+    """
     out = EMPTY
     for term in selector.node_selector_terms:
         out |= matching_term(nodes, term)
@@ -238,7 +245,7 @@ def matching_selector(nodes: Nodes, selector: NodeSelector) -> NodeSet:
 
 
 def matching_term(nodes: Nodes, term: NodeSelectorTerm) -> NodeSet:
-    """Present nodes for which all expressions hold; none for an empty or broken term."""
+    """Return the present nodes for which all expressions hold; none for an empty or invalid term."""
     if is_empty(term) or term_problem(term):
         return EMPTY
     out = nodes.present

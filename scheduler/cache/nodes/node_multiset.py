@@ -1,4 +1,4 @@
-"""A multiset of things per node: how often each thing is on each slot, and the slots of a thing as a node set."""
+"""A multiset of items per node: the count of each item on each slot, and the slots of an item as a node set."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 T = TypeVar("T", bound=Hashable)
 
 _FEW: Final = 16
-"""The node set of a thing on more slots is kept once it is read. For fewer slots it is made on each read."""
+"""The node set of an item on more slots is cached once it is read. For fewer slots it is computed on each read."""
 _NOWHERE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class NodeMultiset(Generic[T]):
-    """Thing → slot → count, none of them 0. Changes and counts are O(1)."""
+    """Item → slot → count, none of them 0. Changes and counts are O(1)."""
 
     __slots__ = ("_sets", "_slots")
 
@@ -26,63 +26,63 @@ class NodeMultiset(Generic[T]):
         self._sets: dict[T, NodeSet] = {}
 
     def __len__(self) -> int:
-        """Return the number of different things."""
+        """Return the number of different items."""
         return len(self._slots)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._slots)
 
-    def add(self, slot: int, thing: T) -> bool:
-        """Count the thing once more; return whether it is new on this slot."""
-        slots = self._slots.get(thing)
+    def add(self, slot: int, item: T) -> bool:
+        """Count the item once more; return whether it is new on this slot."""
+        slots = self._slots.get(item)
         if slots is None:
-            slots = self._slots[thing] = {}
+            slots = self._slots[item] = {}
         before = slots.get(slot, 0)
         slots[slot] = before + 1
         if before:
             return False
-        if thing in self._sets:
-            self._sets[thing] |= 1 << slot
+        if item in self._sets:
+            self._sets[item] |= 1 << slot
         return True
 
-    def remove(self, slot: int, thing: T) -> bool:
-        """Undo one `add`; return whether the slot has no more of the thing. KeyError if it had none."""
-        slots = self._slots[thing]
+    def remove(self, slot: int, item: T) -> bool:
+        """Undo one `add`; return whether the slot has no more of the item. KeyError if it had none."""
+        slots = self._slots[item]
         left = slots[slot] - 1
         if left:
             slots[slot] = left
             return False
         del slots[slot]
-        if thing in self._sets:
+        if item in self._sets:
             if len(slots) <= _FEW:
-                del self._sets[thing]
+                del self._sets[item]
             else:
-                self._sets[thing] &= ~(1 << slot)
+                self._sets[item] &= ~(1 << slot)
         if not slots:
-            del self._slots[thing]
+            del self._slots[item]
         return True
 
-    def count(self, slot: int, thing: T) -> int:
-        """Return how often the thing is on the slot."""
-        slots = self._slots.get(thing)
+    def count(self, slot: int, item: T) -> int:
+        """Return how often the item is on the slot."""
+        slots = self._slots.get(item)
         return slots.get(slot, 0) if slots else 0
 
-    def slots(self, thing: T) -> Mapping[int, int]:
-        """Return slot → count of one thing: a live view."""
-        return self._slots.get(thing, _NOWHERE)
+    def slots(self, item: T) -> Mapping[int, int]:
+        """Return slot → count of one item: a live view."""
+        return self._slots.get(item, _NOWHERE)
 
-    def nodes(self, thing: T) -> NodeSet:
-        """Return the slots of the thing. A look-up, or O(slots of the thing) on the first read."""
-        slots = self._slots.get(thing)
+    def nodes(self, item: T) -> NodeSet:
+        """Return the slots of the item. A look-up, or O(slots of the item) on the first read."""
+        slots = self._slots.get(item)
         if not slots:
             return EMPTY
         if len(slots) <= _FEW:
             return nodeset.of(slots)
-        known = self._sets.get(thing)
+        known = self._sets.get(item)
         if known is None:
-            known = self._sets[thing] = nodeset.of(slots)
+            known = self._sets[item] = nodeset.of(slots)
         return known
 
     def snapshot(self) -> dict[T, dict[int, int]]:
-        """Return a copy of all counts. O(things and their slots)."""
-        return {thing: dict(slots) for thing, slots in self._slots.items()}
+        """Return a copy of all counts. O(items and their slots)."""
+        return {item: dict(slots) for item, slots in self._slots.items()}

@@ -1,15 +1,11 @@
-"""Nodes as slots with NumPy columns, and indexes that change with each pod.
+"""Nodes as slots with NumPy columns, and indexes that change with each pod (ADR 0002).
 
-Which row of a matrix a resource has: one as long as some node offers it.
+A node keeps its slot while the node, or a pod on it, is known. An added or removed pod changes a few entries, without
+a scan. Readers use columns and sets between two events; only `Cluster` changes them. Matrices are indexed `[row,
+slot]`. Row numbers come from `resources()`; cpu is in milli-CPU, all other resources are in units.
 
-What pods name and no node offers gets none. Anybody who may make pods can make up thousands of names, also on a node that
-he names himself, and each row is as long as there are nodes.
-
-Nodes as slots with NumPy columns (ADR 0002).
-
-A node keeps its slot while it, or a pod on it, is known; a pod added or removed touches a few entries, never a scan.
-Readers take columns and sets as they are between two events; nobody but `Cluster` changes them.
-Matrices are indexed `[row, slot]`; row numbers come from `resources()`: cpu in milli-CPU, everything else in units.
+A resource has a row while some node offers it. A resource that only pods name has none:
+users can invent thousands of names, and each row has an entry per node.
 """
 
 from __future__ import annotations
@@ -34,12 +30,12 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 
 
 class Priorities(NodeMultiset[int]):
-    """The priorities of the pods on each node. Clusters have a handful of priorities, whatever their size."""
+    """The priorities of the pods on each node. Clusters have a few priorities, whatever their size."""
 
     __slots__ = ()
 
     def below(self, priority: int) -> NodeSet:
-        """Nodes with at least one pod of a lower priority. O(distinct priorities)."""
+        """Return the nodes with at least one pod of a lower priority. O(distinct priorities)."""
         found = EMPTY
         for held in self:
             if held < priority:
@@ -61,22 +57,22 @@ class PortIndex:
     def __init__(self) -> None:
         self.held: NodeMultiset[_Address] = NodeMultiset()
         self.of_any_ip: NodeMultiset[tuple[str, int]] = NodeMultiset()
-        """The same without the ip."""
+        """The same without the IP."""
 
     def add(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """One more pod on `slot` holds these ports."""
+        """Add the ports of a pod on `slot`."""
         for port in ports:
             self.held.add(slot, (port.protocol, port.port, port.ip))
             self.of_any_ip.add(slot, (port.protocol, port.port))
 
     def remove(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """The inverse of `add`."""
+        """Undo `add`."""
         for port in ports:
             self.held.remove(slot, (port.protocol, port.port, port.ip))
             self.of_any_ip.remove(slot, (port.protocol, port.port))
 
     def conflicts(self, wanted: Iterable[HostPort]) -> NodeSet:
-        """Nodes where any wanted port is taken: 0.0.0.0 clashes with every ip of the same protocol and port."""
+        """Return the nodes where a wanted port is taken: 0.0.0.0 conflicts with every IP of the same protocol and port."""
         out = EMPTY
         for port in wanted:
             if port.ip == ANY_IP:
@@ -92,27 +88,30 @@ _TOO_MUCH: Final = 2**63
 
 
 class ResourceRows:
-    """Numbers, and what is requested of resources that have none. Changed by `Nodes` only; constant cost but for `offered`."""
+    """Row numbers, and requested amounts of resources without a row. Only `Nodes` changes it. O(1), except `offered`."""
 
-    __slots__ = ("_aside", "_offers", "_vacant", "numbers")
+    __slots__ = ("_offers", "_vacant", "_without_row", "numbers")
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {name: row for row, name in enumerate(_ALWAYS)}
         self._offers: dict[str, int] = {}
         self._vacant: list[int] = []
-        self._aside: dict[str, dict[int, int]] = {}
+        self._without_row: dict[str, dict[int, int]] = {}
 
     def offered(self, resource: str) -> tuple[int, Mapping[int, int]]:
-        """By one more node. The row, and what is requested by slot if it is a new one."""
+        """Record that one more node offers the resource. Return its row, and the requests by slot if the row is new."""
         self._offers[resource] = self._offers.get(resource, 0) + 1
         row = self.numbers.get(resource)
         if row is not None:
             return row, {}
         row = self.numbers[resource] = self._vacant.pop() if self._vacant else len(self.numbers)
-        return row, self._aside.pop(resource, {})
+        return row, self._without_row.pop(resource, {})
 
     def withdrawn(self, resource: str) -> int | None:
-        """By one of the nodes. The row that the resource has lost by that, if it has: what is in there is to be set aside."""
+        """Record that one node fewer offers the resource. Return the row if the resource has lost it.
+
+        The caller must then store the row's requests by `set_aside`.
+        """
         left = self._offers.pop(resource) - 1
         if left:
             self._offers[resource] = left
@@ -122,17 +121,20 @@ class ResourceRows:
         return None
 
     def set_aside(self, resource: str, slot: int, amount: int) -> None:
-        """So much more is requested of what nobody offers. What no int64 can hold goes round, as in a row, and comes back."""
-        here = self._aside.setdefault(resource, {})
+        """Add to the request of a resource without a row.
+
+        An overflow of int64 wraps, as in a row, and is undone by removal.
+        """
+        here = self._without_row.setdefault(resource, {})
         here[slot] = (here.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
         if not here[slot]:
             del here[slot]
         if not here:
-            del self._aside[resource]
+            del self._without_row[resource]
 
     def aside(self, resource: str, slot: int) -> int:
-        """How much is requested of it, while nobody offers it."""
-        return self._aside.get(resource, {}).get(slot, 0)
+        """Return the requested amount of a resource without a row."""
+        return self._without_row.get(resource, {}).get(slot, 0)
 
 
 PODS: Final = "pods"
@@ -143,7 +145,7 @@ Matrix = npt.NDArray[np.int64]
 
 
 class Nodes(ChangeLog[int]):
-    """The columns. Everything public is for reading. The log has the slots whose columns changed.
+    """The columns. All public attributes are read-only. The log contains the slots whose columns changed.
 
     Upstream: pkg/scheduler/framework/types.go NodeInfo
     """
@@ -152,10 +154,10 @@ class Nodes(ChangeLog[int]):
         super().__init__()
         self.capacity = capacity
         self.present: NodeSet = EMPTY
-        """Slots with a Node object: what upstream would have in its snapshot."""
+        """Slots with a Node object, which are the nodes of upstream's snapshot."""
         self.unschedulable: NodeSet = EMPTY
         self.taints: dict[tuple[Taint, ...], NodeSet] = {}
-        """Nodes by their whole list of taints, untainted ones left out."""
+        """List of taints → nodes with exactly these taints, without untainted nodes."""
         self.labels = LabelIndex()
         self.images = ImageIndex()
         self.features = FeatureIndex()
@@ -174,11 +176,11 @@ class Nodes(ChangeLog[int]):
         self.pod_count = np.zeros(capacity, dtype=np.int64)
         self.allowed_pods = np.zeros(capacity, dtype=np.int64)
         self.relabelled: ChangeLog[int] = ChangeLog()
-        """Slots at which a node appeared, vanished or changed its labels."""
+        """Slots at which a node was added or removed, or its labels changed."""
         self.object_generation = 0
-        """Changes when a node appears, vanishes, or its labels, taints or cordon change."""
+        """A number that changes when a node is added or removed, or its labels, taints or cordon change."""
         self.stamps = [0] * capacity
-        """Grows whenever a slot's columns change, or the pods on it in any way that preemption looks at."""
+        """A number per slot that grows when its columns change, or its pods in a way that matters to preemption."""
         self._rows = ResourceRows()
         self._objects: list[Node | None] = [None] * capacity
         self._names: list[str] = [""] * capacity
@@ -192,36 +194,36 @@ class Nodes(ChangeLog[int]):
         return self.present.bit_count()
 
     def slot(self, name: str) -> int | None:
-        """The slot of a node that exists or still holds pods."""
+        """Return the slot of a node that exists or still has pods."""
         return self._slots.get(name)
 
     def present_slot(self, name: str) -> int | None:
-        """The slot of a node that exists: a ghost has none."""
+        """Return the slot of a node that exists; None for a ghost."""
         slot = self._slots.get(name)
         return slot if slot is not None and self.present >> slot & 1 else None
 
     def name(self, slot: int) -> str:
-        """The node's name; "" for a free slot."""
+        """Return the node's name; "" for a free slot."""
         return self._names[slot]
 
     def known_names(self) -> tuple[str, ...]:
-        """Every node that exists or still holds pods."""
+        """Return the names of all nodes that exist or still have pods."""
         return tuple(self._slots)
 
     def node(self, slot: int) -> Node | None:
-        """The Node object; None for a ghost or a free slot."""
+        """Return the Node object; None for a ghost or a free slot."""
         return self._objects[slot]
 
     def pods(self, slot: int) -> Mapping[str, PodInfo]:
-        """Pods on the node by uid, assumed ones included. A live view: do not keep it."""
+        """Return the pods on the node by uid, assumed ones included. A live view: do not keep it."""
         return self._pods[slot]
 
     def view(self, slot: int) -> NodeView:
-        """The node as a plugin's one-node form sees it."""
+        """Return the node for a plugin's one-node form."""
         return NodeView(self, slot)
 
     def by_name(self, names: Iterable[str]) -> NodeSet:
-        """The present nodes among these names."""
+        """Return the present nodes with these names."""
         out = EMPTY
         for name in names:
             slot = self._slots.get(name)
@@ -230,18 +232,18 @@ class Nodes(ChangeLog[int]):
         return out & self.present
 
     def resources(self) -> Mapping[str, int]:
-        """Every resource that some node offers, and its row in `allocatable` and `requested`."""
+        """Return every resource that some node offers, with its row in `allocatable` and `requested`."""
         return self._rows.numbers
 
     def requested_at(self, slot: int, resource: str) -> int:
-        """Sum over the pods on the node, whether any node offers the resource or not."""
+        """Return the sum over the pods on the node, also for a resource that no node offers."""
         row = self._rows.numbers.get(resource)
         return self._rows.aside(resource, slot) if row is None else int(self.requested[row, slot])
 
     # -- changing: Cluster only ------------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> int:
-        """Add or replace a Node object; returns its slot. Pods that came first are already counted there."""
+        """Add or replace a Node object; return its slot. Pods that were added before it are already counted."""
         slot = self._slot_for(node.metadata.name)
         old = self._objects[slot]
         self._objects[slot] = node
@@ -258,7 +260,7 @@ class Nodes(ChangeLog[int]):
         return slot
 
     def remove_node(self, name: str) -> None:
-        """Forget the Node object; the slot stays while pods are on it (a ghost)."""
+        """Remove the Node object; the slot stays while pods are on it (a ghost)."""
         slot = self._slots.get(name)
         if slot is None or self._objects[slot] is None:
             return
@@ -274,7 +276,7 @@ class Nodes(ChangeLog[int]):
         self._release(slot)
 
     def add_pod(self, name: str, info: PodInfo) -> int:
-        """Count a pod on a node, whether or not the node is known yet; returns the slot."""
+        """Count a pod on a node, which need not be known yet; return the slot."""
         slot = self._slot_for(name)
         self._pods[slot][info.uid] = info
         self._count(slot, info.requests, 1)
@@ -319,16 +321,17 @@ class Nodes(ChangeLog[int]):
         return info
 
     def replace_pod(self, name: str, info: PodInfo) -> bool:
-        """Put a newer object in an equal one's place without touching a column; False if the columns would change."""
+        """Replace the object of a pod without a change of columns; return False if the columns would change."""
         slot = self._slots.get(name)
         old = self._pods[slot].get(info.uid) if slot is not None else None
         if slot is None or old is None or old.requests != info.requests or old.host_ports != info.host_ports:
             return False
         if (old.non_zero_milli_cpu, old.non_zero_memory_bytes) != (info.non_zero_milli_cpu, info.non_zero_memory_bytes):
             return False
-        if old.placement_shape != info.placement_shape:  # the API server forbids it; the indexes hold
+        # the API server forbids this change, and the indexes rely on it
+        if old.placement_shape != info.placement_shape:
             return False
-        if (old.claims, old.disks, old.exclusive_disks) != (info.claims, info.disks, info.exclusive_disks):  # likewise
+        if (old.claims, old.disks, old.exclusive_disks) != (info.claims, info.disks, info.exclusive_disks):  # as above
             return False
         before, after = old.pod.metadata, info.pod.metadata
         if before.labels != after.labels or (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
@@ -341,7 +344,7 @@ class Nodes(ChangeLog[int]):
         return True
 
     def touch(self, slot: int) -> None:
-        """Something else that the node's verdicts hang on has changed: what is remembered of it must be asked anew."""
+        """Record another change that matters to the node's results, so that they are computed again."""
         self._touch(slot)
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -462,7 +465,7 @@ def _labels(node: Node | None) -> Mapping[str, str]:
 
 
 class NodeView:
-    """One node, for plugins in the one-node form and for explanations. Reads the columns when asked."""
+    """One node, for plugins with the one-node form and for explanations. It reads the columns at each call."""
 
     __slots__ = ("_nodes", "slot")
 
@@ -472,12 +475,11 @@ class NodeView:
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self._nodes.name(self.slot)
 
     @property
     def node(self) -> Node:
-        """The Node object; raises LookupError for a node that is gone."""
+        """Return the Node object; raise LookupError for a node that is gone."""
         node = self._nodes.node(self.slot)
         if node is None:
             raise LookupError(self.name)
@@ -485,24 +487,23 @@ class NodeView:
 
     @property
     def pods(self) -> Mapping[str, PodInfo]:
-        """Pods on the node by uid."""
+        """The pods on the node by uid."""
         return self._nodes.pods(self.slot)
 
     @property
     def pod_count(self) -> int:
-        """How many pods count against `allowed_pods`."""
+        """The number of pods that count against `allowed_pods`."""
         return int(self._nodes.pod_count[self.slot])
 
     @property
     def allowed_pods(self) -> int:
-        """`status.allocatable.pods`."""
         return int(self._nodes.allowed_pods[self.slot])
 
     def allocatable(self, resource: str) -> int:
-        """Milli-CPU for cpu, units otherwise."""
+        """Return milli-CPU for cpu, units otherwise."""
         row = self._nodes.resources().get(resource)
         return 0 if row is None else int(self._nodes.allocatable[row, self.slot])
 
     def requested(self, resource: str) -> int:
-        """Sum over the pods on the node, assumed ones included."""
+        """Return the sum over the pods on the node, assumed ones included."""
         return self._nodes.requested_at(self.slot, resource)

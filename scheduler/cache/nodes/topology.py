@@ -1,13 +1,9 @@
 """Topology domains: nodes with equal values of a label, and counts of pods per domain (docs/spec/core.md §5.8, §5.9).
 
-Topology keys as numbered domains: nodes with equal values of a label (docs/spec/core.md §5.8, §5.9).
+Domains are maintained only for the topology keys in use. A relabelled node moves between domains; nothing is rebuilt.
 
-Kept only for keys that somebody asked for; a relabelled node moves between domains, nothing is rebuilt.
-
-Counts per topology domain, kept one pod at a time (docs/spec/core.md §5.8, §5.9).
-
-What filters ask is answered with sets: which nodes share a domain with any, and which are in a domain with how many. What
-scores ask is answered with a column. Each form is made when first asked for and followed from then on.
+Counts change one pod at a time. Filters read them as node sets (which nodes share a domain with any pod, or with how
+many), and scores as a column. Each form is computed at its first use and updated from then on.
 """
 
 from __future__ import annotations
@@ -29,19 +25,19 @@ _FEW: Final = 64
 
 
 class Topology:
-    """The domains of one key. Everything public is for reading."""
+    """The domains of one key. All public attributes are read-only."""
 
     __slots__ = ("_free", "_numbers", "domain", "generation", "having", "key", "members")
 
     def __init__(self, key: str, values: Mapping[str, NodeSet], capacity: int) -> None:
         self.key = key
         self.generation = 0
-        """Changes when any node enters, leaves or changes a domain, or columns grow."""
+        """A number that changes when a node enters, leaves or changes a domain, or the columns grow."""
         self.having: NodeSet = EMPTY
         self.domain: DomainNumbers = np.full(capacity, -1, dtype=np.int32)
-        """Slot → number of its domain; -1 without the key, which is the last entry of a column made by `DomainCounts`."""
+        """Slot → number of its domain, or -1 without the key. In a column of `DomainCounts`, -1 is the last entry."""
         self.members: list[NodeSet] = []
-        """Number → nodes; empty for a number that is free."""
+        """Number → nodes; empty for a free number."""
         self._numbers: dict[str, int] = {}
         self._free: list[int] = []
         for number, (value, nodes) in enumerate(values.items()):
@@ -58,11 +54,11 @@ class Topology:
         return len(self._numbers)
 
     def number(self, value: str) -> int | None:
-        """The domain of a value; None if no node has it."""
+        """Return the number of the domain with this value; None if no node has the value."""
         return self._numbers.get(value)
 
     def distinct(self, nodes: NodeSet) -> int:
-        """In how many domains these nodes are. O(1) for all of them, else O(domains) while those are few."""
+        """Return the number of domains of these nodes. O(1) for all nodes, else O(domains) for few domains."""
         among = nodes & self.having
         if among == self.having:
             return len(self)
@@ -73,7 +69,7 @@ class Topology:
         return int(np.count_nonzero(np.bincount(self.domain[mask], minlength=1)))
 
     def move(self, slot: int, old: str | None, new: str | None) -> None:
-        """The node's value changed; None stands for no such label."""
+        """Move a node between domains; None stands for a missing label."""
         bit = 1 << slot
         if old is not None:
             number = self._numbers[old]
@@ -91,7 +87,7 @@ class Topology:
         self.generation += 1
 
     def grow(self, capacity: int) -> None:
-        """Room for more slots."""
+        """Extend the column for more slots."""
         more = np.full(capacity - len(self.domain), -1, dtype=np.int32)
         self.domain = np.concatenate((self.domain, more))
         self.generation += 1
@@ -109,7 +105,7 @@ class Topology:
 
 
 class Topologies:
-    """The keys in use. A key that nobody asked for in a long time is dropped: take it from `of` each time."""
+    """The topologies in use. The least recently used ones are dropped, so call `of` for each use."""
 
     def __init__(self, labels: LabelIndex, capacity: int) -> None:
         self._labels = labels
@@ -117,34 +113,37 @@ class Topologies:
         self._known: BoundedCache[str, Topology] = BoundedCache(_KEYS_MAX)
 
     def of(self, key: str) -> Topology:
-        """The key's domains as they are now. O(nodes) the first time, a look-up then."""
+        """Return the key's current domains. O(nodes) the first time, then a look-up."""
         topology = self._known.get(key)
         if topology is None:
             topology = self._known.put(key, Topology(key, self._labels.values(key), self._capacity))
         return topology
 
     def relabelled(self, slot: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        """A node came (old is empty), went (new is empty), or has other labels. O(keys in use)."""
+        """Update the domains of a node that was added (`old` is empty), removed (`new` is empty), or relabelled.
+
+        O(keys in use).
+        """
         for topology in self._known.values():
             before, after = old.get(topology.key), new.get(topology.key)
             if before != after:
                 topology.move(slot, before, after)
 
     def grow(self, capacity: int) -> None:
-        """Columns have become longer."""
+        """Extend the columns of all topologies."""
         self._capacity = capacity
         for topology in self._known.values():
             topology.grow(capacity)
 
 
 _KEPT: Final = 4
-"""Eligible sets kept per count: rollouts of nodes and taints leave old ones behind."""
+"""The number of eligible sets per count; changes of nodes and taints leave unused ones behind."""
 
 
 class SlotCounts(ChangeLog[int]):
-    """Sparse: a slot that is not named holds none. Changed by the index that owns it, one pod at a time.
+    """Sparse counts of pods per slot. The index that owns it changes it one pod at a time.
 
-    The log has one entry per pod: the slot it came to, or `~slot` if it left.
+    The log has one entry per pod: the slot to which the pod was added, or `~slot` if it was removed.
     """
 
     __slots__ = ("counts", "domains")
@@ -154,41 +153,43 @@ class SlotCounts(ChangeLog[int]):
     def __init__(self) -> None:
         super().__init__()
         self.counts: dict[int, int] = {}
-        """Slot → how many, none of them 0; also slots whose Node object is gone."""
+        """Slot → count, none of them 0; also slots whose Node object is gone."""
         self.domains: dict[tuple[str, int | None], DomainCounts] = {}
-        """Sums that were asked for, kept by `domains.of`."""
+        """The sums in use, maintained by `domains.of`."""
 
     def add(self, slot: int) -> None:
-        """One more."""
+        """Add a pod."""
         self.counts[slot] = self.counts.get(slot, 0) + 1
         self._record(slot)
 
     def remove(self, slot: int) -> None:
-        """One fewer; KeyError if there was none."""
+        """Remove a pod; KeyError if there was none."""
         left = self.counts.pop(slot) - 1
         if left:
             self.counts[slot] = left
         self._record(~slot)
 
     def put(self, slot: int, count: int) -> None:
-        """Count several pods on a slot, before the log has a reader."""
+        """Add several pods to a slot, before the log has a reader."""
         self.counts[slot] = self.counts.get(slot, 0) + count
 
     def _record(self, entry: int) -> None:
-        if self.domains and self.note(entry):  # without sums there is no reader, and a new one reads the counts
-            self._let_go()
+        # without sums the log has no reader, and a new reader starts with the counts
+        if self.domains and self.note(entry):
+            self._drop_unread()
 
-    def _let_go(self) -> None:
-        """Drop sums that were not read for so long that the log does not reach back to them."""
+    def _drop_unread(self) -> None:
+        """Drop sums whose position the log no longer contains, because they were not read."""
         self.domains = {key: sums for key, sums in self.domains.items() if self.reaches(sums.position)}
         if not self.domains:
             self.drop_all()
 
 
 class DomainCounts:
-    """One count over the domains of one key. Take it from `of`, which brings it up to date; good until the next change.
+    """One count over the domains of one key, valid until the next change.
 
-    Only pods on `eligible` nodes count, and only domains with an eligible node exist; None: every node with the key.
+    Call `of` for each use, because it updates it. Only pods on `eligible` nodes count, and only domains with an
+    eligible node exist; None means every node with the key.
     """
 
     __slots__ = (
@@ -209,25 +210,25 @@ class DomainCounts:
         self.topology = topology
         self.eligible = eligible
         self.per_domain: dict[int, int] = {}
-        """Domain number → how many, none of them 0."""
+        """Domain number → count, none of them 0."""
         self.occupied: NodeSet = EMPTY
-        """Nodes whose domain holds at least one."""
+        """Nodes whose domain has at least one pod."""
         self.existing = 0
-        """How many domains there are."""
+        """The number of domains."""
         self._column: npt.NDArray[np.int64] | None = None
         self._levels: dict[int, DomainLevel] | None = None
         self._generation = -1
         self.position = -1
-        """Up to where the log of `counts` has been followed."""
+        """The position in the log of `counts`."""
         self._rebuild()
 
     @property
     def size(self) -> int:
-        """Entries that are kept."""
+        """The number of stored entries."""
         return len(self.per_domain) + (0 if self._column is None else len(self._column))
 
     def column(self) -> npt.NDArray[np.int64]:
-        """How many are in the domain of each slot, 0 for slots without the key. A fresh array; O(nodes)."""
+        """Return the count in the domain of each slot, 0 without the key. The array is new; O(nodes)."""
         column = self._column
         if column is None:
             column = self._column = np.zeros(len(self.topology.members) + 1, dtype=np.int64)
@@ -236,13 +237,13 @@ class DomainCounts:
         return column[self.topology.domain]
 
     def levels(self) -> dict[int, DomainLevel]:
-        """Count → the domains with that many; those that do not exist are in none."""
+        """Return count → the domains with that count. Domains that do not exist are left out."""
         if self._levels is None:
             self._levels = self._made_levels()
         return self._levels
 
     def refresh(self) -> None:
-        """Follow what changed since the last time; O(changes), or O(nodes) if the domains themselves changed."""
+        """Apply the changes since the last call. O(changes), or O(nodes) if the domains themselves changed."""
         if self._generation != self.topology.generation:
             self._rebuild()
             return
@@ -301,7 +302,7 @@ class DomainCounts:
 
 
 class DomainLevel:
-    """Domains with equally many."""
+    """The domains with equal counts."""
 
     __slots__ = ("domains", "nodes")
 
@@ -311,18 +312,18 @@ class DomainLevel:
         self.domains = 0
 
     def enter(self, members: NodeSet) -> None:
-        """One more domain."""
+        """Add a domain."""
         self.nodes |= members
         self.domains += 1
 
     def leave(self, members: NodeSet) -> None:
-        """One domain fewer."""
+        """Remove a domain."""
         self.nodes &= ~members
         self.domains -= 1
 
 
 def of(counts: SlotCounts, topology: Topology, eligible: NodeSet | None = None) -> DomainCounts:
-    """The sums of `counts` over these domains, up to date. A look-up plus O(pods that came and went since)."""
+    """Return the up-to-date sums of `counts` over these domains. A look-up plus O(pods added and removed since)."""
     key = (topology.key, eligible)
     known = counts.domains.pop(key, None)
     if known is None or known.topology is not topology:

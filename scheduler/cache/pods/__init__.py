@@ -1,1 +1,1 @@
-"""Counts of pods by selector and by affinity term, maintained as pods come and go."""
+"""Counts of pods by selector and by affinity term, updated with each pod."""

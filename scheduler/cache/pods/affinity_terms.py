@@ -1,8 +1,8 @@
-"""What the pods on nodes say about other pods: their (anti-)affinity terms, by kind (docs/spec/core.md §5.9, §A.3).
+"""The (anti-)affinity terms of the pods on nodes, by kind (docs/spec/core.md §5.9, §A.3).
 
-Equal terms of any number of pods are one group, so a Deployment of a thousand replicas costs as much as one pod; groups
-are filed by what they select, so a pod finds those that may concern it. Kept up to date by `Nodes`: assumed pods and
-trials count.
+Equal terms of any number of pods are one group, so a Deployment of a thousand replicas costs as much as one pod.
+Groups are indexed by their selectors, so a pod finds the groups that may concern it. `Nodes` updates them, also for
+assumed pods and in trials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class TermKind(enum.Enum):
-    """The four lists of a pod's rules about other pods."""
+    """The four lists of a pod's affinity terms."""
 
     REQUIRED = "required affinity"
     REQUIRED_ANTI = "required anti-affinity"
@@ -35,7 +35,7 @@ class TermKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTerm:
-    """One term with its namespaces worked out: those it names, else the pod's own if it has no namespaceSelector.
+    """One term with its namespaces: the named ones, else the pod's own if there is no namespaceSelector.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go AffinityTerm
     """
@@ -51,7 +51,7 @@ class PodTerm:
     """Equal for equal terms."""
 
     def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Whether a pod is meant; `namespace_labels` are those of its namespace, as upstream looks at them."""
+        """Return whether the term selects a pod; `namespace_labels` are those of the pod's namespace, as in upstream."""
         if self.selector is None:
             return False
         if namespace not in self.namespaces and (
@@ -62,19 +62,19 @@ class PodTerm:
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
-        """Where it is filed: under all namespaces if it selects them by label."""
+        """The keys in the index: those of all namespaces if the term has a namespaceSelector."""
         return anchors(self.namespaces if self.namespace_selector is None else None, self.selector)
 
 
 def has_pod_affinity(affinity: Affinity | None) -> bool:
-    """Whether there may be any term at all, at the cost of an attribute for nearly every pod."""
+    """Return whether there may be a term. For nearly every pod, the cost is one attribute."""
     return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
 
 
 def pod_terms(pod: PodInfo) -> tuple[PodTerm, ...]:
-    """All terms of a pod, as it wrote them: required before preferred, affinity before anti-affinity.
+    """Return all terms of a pod in its order: required before preferred, affinity before anti-affinity.
 
-    The second pod of a Deployment costs a look-up.
+    For the second pod of a Deployment, the cost is a look-up.
     """
     affinity = pod.pod.spec.affinity
     if affinity is None or not has_pod_affinity(affinity):
@@ -90,7 +90,7 @@ _read: Final[Interner[tuple[str, bytes], tuple[PodTerm, ...]]] = Interner(4096)
 
 
 class TermGroup(SlotCounts):
-    """Where the pods are that carry one term."""
+    """The counts of the pods with one term."""
 
     __slots__ = ("term",)
 
@@ -100,37 +100,37 @@ class TermGroup(SlotCounts):
 
 
 class PodTerms:
-    """All groups of all pods on nodes."""
+    """The groups of all pods on nodes."""
 
     def __init__(self) -> None:
         self.generation = 0
-        """Changes when a group appears or vanishes, not when its counts change."""
+        """A number that changes when a group is added or removed, not when its counts change."""
         self._groups: dict[bytes, TermGroup] = {}
-        self._filed: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
+        self._index: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
 
     def any(self, kind: TermKind) -> bool:
-        """Whether any pod on a node has such a term."""
-        return bool(self._filed[kind])
+        """Return whether a pod on a node has a term of this kind."""
+        return bool(self._index[kind])
 
     def concerning(
         self, kind: TermKind, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[TermGroup]:
-        """The groups whose term matches such a pod, each once. O(labels + groups filed under them)."""
-        filed = self._filed[kind].under(namespace, labels)
-        return [group for group in filed if group.term.matches(namespace, labels, namespace_labels)]
+        """Return the groups whose term selects such a pod, each once. O(labels + groups indexed under them)."""
+        candidates = self._index[kind].under(namespace, labels)
+        return [group for group in candidates if group.term.matches(namespace, labels, namespace_labels)]
 
     def add(self, slot: int, pod: PodInfo) -> None:
-        """A pod came to the slot; one without terms changes nothing."""
+        """Add a pod on the slot; a pod without terms changes nothing."""
         for term in pod_terms(pod):
             group = self._groups.get(term.key)
             if group is None:
                 group = self._groups[term.key] = TermGroup(term)
-                self._filed[term.kind].file(group, term.anchors)
+                self._index[term.kind].add(group, term.anchors)
                 self.generation += 1
             group.add(slot)
 
     def remove(self, slot: int, pod: PodInfo) -> None:
-        """The inverse of `add`; KeyError for a pod that was not added."""
+        """Undo `add`; KeyError for a pod that was not added."""
         for term in pod_terms(pod):
             group = self._groups[term.key]
             group.remove(slot)
@@ -140,7 +140,7 @@ class PodTerms:
     def _drop(self, group: TermGroup) -> None:
         term = group.term
         del self._groups[term.key]
-        self._filed[term.kind].unfile(group, term.anchors)
+        self._index[term.kind].remove(group, term.anchors)
         self.generation += 1
 
 

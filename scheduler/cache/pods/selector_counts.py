@@ -1,11 +1,10 @@
-"""Counts of the pods that a selection of namespaces and labels finds, per node.
+"""Counts per node of the pods that a selection of namespaces and labels finds.
 
-Things that select pods, filed so that a pod finds those which may mean it (`core.anchors`).
+Pods with equal namespace and labels are one class. So a new selection is compared with classes and not with pods.
+Each added or removed pod then changes the counts of the selections that find its class (docs/spec/core.md §5.8,
+§5.9).
 
-Who lives where: counts of the pods that a selection of namespaces and labels finds, kept pod by pod.
-
-Pods with equal namespace and labels are one class, so a new selection looks at classes and not at pods, and from then on
-each pod that comes or goes changes the counts of the selections that find its class (docs/spec/core.md §5.8, §5.9).
+`SelectorIndex` indexes items with a selector, so that a pod finds those that may select it (`core.anchors`).
 """
 
 from __future__ import annotations
@@ -25,47 +24,50 @@ T = TypeVar("T")
 
 
 class SelectorIndex(dict[Anchor, dict[T, None]], Generic[T]):
-    """Anchor → what is filed there, in the order of arrival. No anchor is kept for nothing."""
+    """A map of anchor → items, in the order of arrival. No anchor is without items."""
 
-    def file(self, thing: T, anchors: Iterable[Anchor]) -> None:
-        """It may select pods that look there."""
+    def add(self, item: T, anchors: Iterable[Anchor]) -> None:
+        """Add an item that may select pods with these anchors."""
         for anchor in anchors:
-            self.setdefault(anchor, {})[thing] = None
+            self.setdefault(anchor, {})[item] = None
 
-    def unfile(self, thing: T, anchors: Iterable[Anchor]) -> None:
-        """The inverse, with the same anchors; KeyError if it is not there."""
+    def remove(self, item: T, anchors: Iterable[Anchor]) -> None:
+        """Undo `add` with the same anchors; KeyError if the item is missing."""
         for anchor in anchors:
             here = self[anchor]
-            del here[thing]
+            del here[item]
             if not here:
                 del self[anchor]
 
     def under(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
-        """What may select such a pod, each once. O(labels + what is found); a look if nothing is filed at all."""
-        return [thing for anchor in probes(namespace, labels) for thing in self.get(anchor, ())] if self else []
+        """Return the items that may select such a pod, each once.
+
+        O(labels + found items), or O(1) if the index is empty.
+        """
+        return [item for anchor in probes(namespace, labels) for item in self.get(anchor, ())] if self else []
 
 
 Term: TypeAlias = tuple[frozenset[str] | None, LabelSelector | None]
-"""Namespaces (None: all of them) and a selector (None selects nothing)."""
+"""Namespaces (None means all) and a selector (None selects nothing)."""
 
 _TALLIES_MAX: Final = 4096
 _ENTRIES_MAX: Final = 1_000_000
-"""Of all tallies and their sums together: some 150 MB. A tally that is asked for again is made again."""
+"""The entries of all tallies and their sums: about 150 MB. A dropped tally is computed again at its next use."""
 _TALLIES_MIN: Final = 64
-"""So many are kept whatever their size: one decision uses several."""
+"""The number of tallies that are kept whatever their size, because one decision uses several."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Pods that every term finds. Made by `selection`; equal ones have equal keys."""
+    """The pods that every term finds. `selection` creates it; equal selections have equal keys."""
 
     terms: tuple[Term, ...]
     counts_terminating: bool
     key: bytes
 
     def finds(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels is one of them. No terms find nobody."""
+        """Return whether the selection contains a pod with these labels. Without terms it contains no pods."""
         return bool(self.terms) and all(
             (namespaces is None or namespace in namespaces) and selector is not None and selector.matches(labels)
             for namespaces, selector in self.terms
@@ -73,7 +75,7 @@ class Selection:
 
 
 def selection(terms: Iterable[Term], *, counts_terminating: bool) -> Selection:
-    """A selection and its key; some 2 µs, so keep it per shape."""
+    """Return a selection with its key. It takes about 2 µs, so store it per shape."""
     terms = tuple(terms)
     written = [(None if names is None else sorted(names), selector) for names, selector in terms]
     return Selection(terms, counts_terminating, _encode((counts_terminating, written)))
@@ -83,7 +85,7 @@ _ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
 
 
 class _Class:
-    """Pods that no selection can tell apart."""
+    """Pods with equal namespace and labels, which every selection treats alike."""
 
     __slots__ = ("counts", "labels", "namespace", "tallies", "terminating")
 
@@ -96,7 +98,7 @@ class _Class:
 
 
 class _Tally(SlotCounts):
-    """The pods that one selection finds."""
+    """The counts of the pods that one selection finds."""
 
     __slots__ = ("classes", "entries", "selection")
 
@@ -105,11 +107,11 @@ class _Tally(SlotCounts):
         self.selection = found
         self.classes: set[_Class] = set()
         self.entries = 0
-        """`size` when the tally was last asked for."""
+        """`size` at the last use of the tally."""
 
     @property
     def size(self) -> int:
-        """Entries of the counts and of their sums; one sum is counted before it is made."""
+        """The entries of the counts and of their sums. The first sum is counted before it exists."""
         sums = sum(each.size for each in self.domains.values())
         return len(self.counts) + max(len(self.counts), sums)
 
@@ -120,20 +122,20 @@ class _Tally(SlotCounts):
 
 
 class SelectorCounts:
-    """All pods on nodes by class, and the tallies in use. Changed by `Nodes` only."""
+    """All pods on nodes by class, and the tallies in use. Only `Nodes` changes it."""
 
     def __init__(self) -> None:
         self._classes: dict[_ClassKey, _Class] = {}
         self._by_namespace: dict[str, dict[_Class, None]] = {}
         self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
-        self._filed: SelectorIndex[_Tally] = SelectorIndex()
+        self._index: SelectorIndex[_Tally] = SelectorIndex()
         self._entries = 0
-        """Of all tallies, each as it was when it was last asked for."""
+        """The entries of all tallies, each at its last use."""
 
     def tally(self, wanted: Selection) -> SlotCounts:
-        """How many of these pods are on each slot. O(classes of its namespaces) the first time, a look-up then.
+        """Return the count of these pods on each slot. O(classes of its namespaces) the first time, then a look-up.
 
-        Take it again for each use: one that nobody asked for in a long time is no longer kept up.
+        Call it for each use, because tallies that are not used for a long time are no longer updated.
         """
         tally = self._tallies.get(wanted.key)
         if tally is None:
@@ -148,7 +150,7 @@ class SelectorCounts:
         return tally
 
     def add(self, slot: int, pod: PodInfo) -> None:
-        """A pod came to the slot. O(selections that find it)."""
+        """Add a pod on the slot. O(selections that find it)."""
         key = _class_key(pod)
         pods = self._classes.get(key)
         if pods is None:
@@ -158,7 +160,7 @@ class SelectorCounts:
             tally.add(slot)
 
     def remove(self, slot: int, pod: PodInfo) -> None:
-        """The inverse of `add`; KeyError for a pod that was not added."""
+        """Undo `add`; KeyError for a pod that was not added."""
         key = _class_key(pod)
         pods = self._classes[key]
         left = pods.counts.pop(slot) - 1
@@ -173,7 +175,7 @@ class SelectorCounts:
         tally = self._tallies[wanted.key] = _Tally(wanted)
         if len(self._tallies) > _TALLIES_MAX:
             self._end(self._tallies.popitem(last=False)[1])
-        self._filed.file(tally, self._anchors(wanted))
+        self._index.add(tally, self._anchors(wanted))
         for pods in self._candidates(wanted):
             if tally.wants(pods):
                 self._join(tally, pods)
@@ -183,7 +185,7 @@ class SelectorCounts:
 
     def _end(self, tally: _Tally) -> None:
         self._entries -= tally.entries
-        self._filed.unfile(tally, self._anchors(tally.selection))
+        self._index.remove(tally, self._anchors(tally.selection))
         for pods in tally.classes:
             pods.tallies.remove(tally)
 
@@ -191,7 +193,7 @@ class SelectorCounts:
         metadata = pod.pod.metadata
         pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
         self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
-        for tally in self._filed.under(metadata.namespace, metadata.labels):
+        for tally in self._index.under(metadata.namespace, metadata.labels):
             if tally.wants(pods):
                 self._join(tally, pods)
         return pods
@@ -206,7 +208,10 @@ class SelectorCounts:
             tally.classes.discard(pods)
 
     def _candidates(self, wanted: Selection) -> Iterator[_Class]:
-        """Classes with an anchor of it, each once; all others of its namespaces cost a look-up of one label."""
+        """Yield the classes with an anchor of the selection.
+
+        Other classes of its namespaces cost a look-up of one label.
+        """
         for place, pair in self._anchors(wanted):
             classes: Iterable[_Class] = self._classes.values() if place is None else self._by_namespace.get(place, ())
             if pair is None:
@@ -221,7 +226,7 @@ class SelectorCounts:
 
     @staticmethod
     def _join(tally: _Tally, pods: _Class) -> None:
-        if pods not in tally.classes:  # found under a second anchor
+        if pods not in tally.classes:  # it may be found under a second anchor
             tally.classes.add(pods)
             pods.tallies.append(tally)
 

@@ -1,1 +1,1 @@
-"""Claims, volumes, storage classes, capacity and its reservations, attach limits."""
+"""Claims, volumes, storage classes, storage capacity and its reservations, attach limits."""

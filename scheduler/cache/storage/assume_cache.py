@@ -1,7 +1,7 @@
-"""Objects as the watch has them, and the few that are about to be written (docs/spec/volumes.md §1.2).
+"""Watched objects, and assumptions for objects that are about to be written (docs/spec/volumes.md §1.2).
 
-An assumption carries the resource version of the object it was derived from, and counts only while that one is the
-newest: whatever else arrives beats it. Versions are compared for equality only.
+An assumption has the resource version of the object from which it was derived, and counts only while that version is
+the newest. Any other version from the watch replaces it. Versions are compared only for equality.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scheduler.api.meta import Metadata
 
 
 class Versioned(Protocol):
-    """What an assume cache needs of an object."""
+    """The parts of an object that the cache needs."""
 
     @property
     def metadata(self) -> Metadata: ...
@@ -25,15 +25,15 @@ T = TypeVar("T", bound=Versioned)
 
 
 class NotKnown(Exception):
-    """No such object. The message is upstream's."""
+    """There is no such object. The message is upstream's."""
 
 
 class OutOfSync(Exception):
-    """The object that was assumed is not derived from the newest. The message is upstream's."""
+    """The assumed object is not derived from the newest version. The message is upstream's."""
 
 
 class AssumeCache(Generic[T]):
-    """Single owner: the scheduling loop. `plural` is how messages call the kind.
+    """The cache of one kind. Only the scheduling loop uses it. `plural` is the name of the kind in messages.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/passive_assume_cache.go passiveAssumeCache
     """
@@ -47,15 +47,15 @@ class AssumeCache(Generic[T]):
         return len(self._store)
 
     def __iter__(self) -> Iterator[T]:
-        """As the API server has them."""
+        """Iterate over the objects of the watch."""
         return iter(self._store.values())
 
     def get_api(self, key: str) -> T | None:
-        """The newest object that the watch has shown; None if there is none. Assumptions never show."""
+        """Return the newest object of the watch, never an assumption; None if there is none."""
         return self._store.get(key)
 
     def get(self, key: str) -> T | None:
-        """The assumption if there is one on the newest object, else the newest object."""
+        """Return the assumption on the newest object, else the newest object."""
         stored = self._store.get(key)
         if self._assumed and stored is not None:
             assumed = self._assumed.get(key)
@@ -64,27 +64,27 @@ class AssumeCache(Generic[T]):
         return stored
 
     def need(self, key: str) -> T:
-        """As `get`; raises NotKnown with upstream's text."""
+        """Return the result of `get`; raise NotKnown with upstream's text if there is none."""
         found = self.get(key)
         if found is None:
             raise NotKnown(self.absence(key))
         return found
 
     def absence(self, key: str) -> str:
-        """How upstream's cache says that there is no such object."""
+        """Return the text of upstream's cache for a missing object."""
         return f'{self._plural} "{key}" not found'
 
     def assumed_keys(self) -> tuple[str, ...]:
-        """Those with an assumption, whether or not it still counts."""
+        """Return the keys with an assumption, valid or not."""
         return tuple(self._assumed)
 
     def is_assumed(self, key: str) -> bool:
-        """Whether an assumption counts for it."""
+        """Return whether there is a valid assumption."""
         stored, assumed = self._store.get(key), self._assumed.get(key)
         return stored is not None and assumed is not None and _same(stored, assumed)
 
     def assume(self, obj: T) -> None:
-        """Let `obj` stand for the newest object until that changes. The last one wins. Raises NotKnown, OutOfSync."""
+        """Use `obj` in place of the newest object until that changes. The last call wins. Raise NotKnown or OutOfSync."""
         stored = self._store.get(obj.key)
         if stored is None:
             raise NotKnown(self.absence(obj.key))
@@ -96,7 +96,7 @@ class AssumeCache(Generic[T]):
         self._changed(before, obj)
 
     def restore(self, obj: T) -> None:
-        """Drop the assumption, if it is one on this very version. Safe to repeat."""
+        """Drop the assumption if it has this version. Idempotent."""
         assumed = self._assumed.get(obj.key)
         if assumed is None or not _same(assumed, obj):
             return
@@ -105,7 +105,7 @@ class AssumeCache(Generic[T]):
         self._changed(before, self._store.get(obj.key))
 
     def set(self, obj: T) -> None:
-        """The watch has shown this object. The same version again leaves an assumption alone."""
+        """Store an object of the watch. The same version again does not change an assumption."""
         key = obj.key
         before = self.get(key)
         self._store[key] = now = obj
@@ -118,7 +118,7 @@ class AssumeCache(Generic[T]):
         self._changed(before, now)
 
     def remove(self, key: str) -> None:
-        """The watch has shown that it is gone."""
+        """Remove an object that the watch no longer shows."""
         before = self.get(key)
         self._store.pop(key, None)
         self._assumed.pop(key, None)
@@ -126,7 +126,7 @@ class AssumeCache(Generic[T]):
             self._changed(before, None)
 
     def _changed(self, before: T | None, now: T | None) -> None:
-        """For indexes over what `get` answers: called after every change of it."""
+        """Update an index over the results of `get`: called after every change of them."""
 
 
 def _same(left: Versioned, right: Versioned) -> bool:

@@ -1,12 +1,9 @@
-"""Which volumes are attached to which nodes, and how many each driver may attach (docs/spec/volumes.md §9.1).
+"""The volumes that are attached to each node, and the limits of each driver (docs/spec/volumes.md §9.1).
 
-What attach limits call a claim's volume: a driver and a handle (docs/spec/volumes.md §9.1).
-
-Which volumes are attached to which nodes, how many that are of each driver, and how many may be.
-
-Attached is what pods on the node use and what VolumeAttachments say; a volume that many use counts once per node
-(docs/spec/volumes.md §9.1). Pods are followed through the logs of `Nodes`, trials included; of everything else
-`scheduler.storage` tells. Reading costs what has changed; nothing grows with the claims and volumes there are.
+A volume is attached to a node if a pod on it uses the volume, or a VolumeAttachment says so. It counts once per node,
+for any number of users. Attach limits identify a volume by its driver and handle. Changes of pods come from the logs
+of `Nodes`, trials included; changes of all other objects come from `scheduler.eventhandlers.storage`. The cost of
+reading is proportional to the changes, not to the claims and volumes.
 """
 
 from __future__ import annotations
@@ -37,29 +34,29 @@ if TYPE_CHECKING:
 
 
 class NamedVolume(NamedTuple):
-    """`name` is None for what is not counted. Equal names are one volume."""
+    """A volume for attach limits. `name` is None for a volume that is not counted. Equal names are one volume."""
 
     name: CSISource | None
     is_in_tree: bool = False
-    """Counted only where a CSINode is; nowhere else is there a limit, either."""
+    """Whether it is an in-tree volume. It is counted only on nodes with a CSINode; there is no limit elsewhere."""
     storage_class: str = ""
-    """The class that was asked because there is no volume; "" if none was."""
+    """The class that determined the name because there is no volume; "" with a volume."""
 
 
 _NOT_COUNTED: Final = NamedVolume(None)
 
 
 class VolumeNames:
-    """For one process: claims without a volume have names that nobody else gives."""
+    """The names of volumes in this process: a claim without a volume gets a name that is used nowhere else."""
 
     def __init__(self, volumes: AssumeCache[PersistentVolume], provisioner_of: Callable[[str], str]) -> None:
-        """`provisioner_of` returns the provisioner of a storage class by name, "" for a class that is not known."""
+        """Get the provisioner of a storage class from `provisioner_of`, "" for an unknown class."""
         self._volumes = volumes
         self._provisioner_of = provisioner_of
         self._prefix = secrets.token_hex(16)
 
     def of(self, claim: PersistentVolumeClaim) -> NamedVolume:
-        """By its volume; by its class while there is none."""
+        """Return the claim's name by its volume, or by its class if there is no volume."""
         wanted = claim.spec.volume_name
         volume = self._volumes.get_api(wanted) if wanted else None
         return self._by_class(claim) if volume is None else _by_volume(volume)
@@ -93,7 +90,7 @@ Column = npt.NDArray[np.int64]
 
 
 class _Driver:
-    """Its columns. `used` also counts where there is no limit."""
+    """The columns of one driver. `used` also counts volumes where there is no limit."""
 
     __slots__ = ("installed", "limits", "used")
 
@@ -104,7 +101,7 @@ class _Driver:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it runs nowhere and nothing is attached."""
+        """Whether the driver is on no node and no volume is attached."""
         return not self.installed and not self.used.any()
 
     def grow(self, capacity: int) -> None:
@@ -114,7 +111,7 @@ class _Driver:
 
 
 class _Use:
-    """A claim that pods on some nodes use, and what was made of it."""
+    """A claim that pods on some nodes use, and its name."""
 
     __slots__ = ("named", "slots", "volume")
 
@@ -125,7 +122,9 @@ class _Use:
 
 
 class AttachedVolumes:
-    """One per cluster. `catch_up` before reading. The mappings are live views of what watches have shown.
+    """The attached volumes of one cluster. Call `catch_up` before reading.
+
+    The mappings are live views of the watched objects.
 
     Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go getVolumeLimits, getNodeVolumeAttachmentInfo
     """
@@ -140,7 +139,7 @@ class AttachedVolumes:
         csi_nodes: Mapping[str, CSINode],
         attachments: Mapping[str, VolumeAttachment],
     ) -> None:
-        """`provisioner_of` returns the provisioner of a storage class by name, "" for a class that is not known."""
+        """Get the provisioner of a storage class from `provisioner_of`, "" for an unknown class."""
         self._nodes = nodes
         self._claims = claims
         self._volumes = volumes
@@ -151,10 +150,10 @@ class AttachedVolumes:
         self._drivers: dict[str, _Driver] = {}
         self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
         self._by_attachments: NodeMultiset[CSISource] = NodeMultiset()
-        self._moved: set[int] = set()
-        """Slots at which something has changed, for those who follow."""
+        self._changed_slots: set[int] = set()
+        """Slots that changed since the readers were notified."""
         self.version = 0
-        """Grows with everything that is told here, whether or not a node is concerned."""
+        """A number that grows with every reported change, also without an effect on a node."""
         self.with_csi_node: NodeSet = EMPTY
         self._uses: dict[str, _Use] = {}
         self._uses_of_volume: dict[str, set[str]] = {}
@@ -162,18 +161,18 @@ class AttachedVolumes:
         self._disks: set[tuple[int, CSISource]] = set()
         self._csi_nodes: dict[int, CSINode] = {}
         self._attachments: dict[str, tuple[str, str]] = {}
-        """Attachment → its node's name and its volume's."""
+        """Attachment → the names of its node and its volume."""
         self._attachments_of_volume: dict[str, set[str]] = {}
         self._attachments_of_node: dict[str, set[str]] = {}
         self._counted: dict[str, tuple[int, CSISource]] = {}
-        """Attachment → where and as what it counts; those that do not are not in it."""
+        """Attachment → the slot and the volume for which it counts. Attachments that do not count are left out."""
         self._shown: dict[int, str] = {}
         self._positions = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Take in which nodes and pods came and went. Some comparisons if none did."""
+        """Process the nodes and pods that changed. The cost is a few comparisons if there are none."""
         nodes = self._nodes
         now = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
         if now == self._positions and nodes.capacity == self._capacity:
@@ -183,17 +182,17 @@ class AttachedVolumes:
         self._fit()
         slots = nodes.relabelled.changed_since(relabelled)
         for slot in set(slots) if slots is not None else range(nodes.capacity):
-            self._show_node(slot)
+            self._update_node(slot)
         uses = nodes.claim_users.changed_since(claims)
-        for slot, key in set(uses) if uses is not None else self._every_use():
-            self._look_at_use(slot, key)
+        for slot, key in set(uses) if uses is not None else self._all_uses():
+            self._update_use(slot, key)
         changed = nodes.disk_users.changed_since(disks)
         for slot, disk in set(changed) if changed is not None else self._disks | nodes.disk_users.everywhere():
-            self._look_at_disk(slot, disk)
-        self._moved.clear()  # whoever moves nodes and pods has said so
+            self._update_disk(slot, disk)
+        self._changed_slots.clear()  # the changes of nodes and pods are already recorded
 
     def name_in_use(self, claim_key: str) -> CSISource | None:
-        """The name of a claim's volume, remembered if a pod on a node uses it; None for what is not counted."""
+        """Return the name of a claim's volume, cached if a pod on a node uses it; None if it is not counted."""
         use = self._uses.get(claim_key)
         if use is not None:
             return use.named.name
@@ -206,42 +205,42 @@ class AttachedVolumes:
         return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
 
     def installed(self, driver: str) -> NodeSet:
-        """Nodes that the driver has registered on."""
+        """Return the nodes that have the driver registered."""
         known = self._drivers.get(driver)
         return EMPTY if known is None else known.installed
 
-    def room(self, driver: str, slot: int) -> int | None:
-        """How many more fit on a node, below 0 if there are too many already; None for any number."""
+    def free(self, driver: str, slot: int) -> int | None:
+        """Return how many more volumes fit on a node, below 0 if there are too many; None without a limit."""
         known = self._drivers.get(driver)
         if known is None or (limit := known.limits.item(slot)) == NO_LIMIT:
             return None
         return limit - known.used.item(slot)
 
     def used(self, driver: str, slot: int) -> int:
-        """How many are attached to a node."""
+        """Return the number of volumes that are attached to a node."""
         known = self._drivers.get(driver)
         return 0 if known is None else known.used.item(slot)
 
     def users(self, name: CSISource) -> NodeSet:
-        """Nodes with pods that use the volume."""
+        """Return the nodes with pods that use the volume."""
         return self._by_pods.nodes(name)
 
     def holders(self, name: CSISource) -> NodeSet:
-        """Nodes that the volume is attached to, by an attachment."""
+        """Return the nodes to which a VolumeAttachment attaches the volume."""
         return self._by_attachments.nodes(name)
 
     def uses(self, name: CSISource, slot: int) -> int:
-        """By how many claims, and written out or not, pods on the node use it."""
+        """Return the number of claims and inline volumes by which pods on the node use the volume."""
         return self._by_pods.count(slot, name)
 
     def is_attached(self, name: CSISource, slot: int) -> bool:
-        """Whether an attachment says so of this node."""
+        """Return whether a VolumeAttachment attaches the volume to this node."""
         return self._by_attachments.count(slot, name) > 0
 
-    # -- changing: told when the caches show it ------------------------------------------------------------------------
+    # -- changing: called after the caches are updated -----------------------------------------------------------------
 
     def changed(self, kind: str, key: str) -> None:
-        """An object of this kind and name came, changed or went. Other kinds do not matter."""
+        """Process an object of this kind and name that was added, changed or removed. Other kinds are ignored."""
         self._fit()
         self.version += 1
         match kind:
@@ -251,52 +250,52 @@ class AttachedVolumes:
                 self._volume_changed(key)
             case "StorageClass":
                 for claim_key in tuple(self._uses_of_class.get(key, ())):
-                    self._name_again(claim_key)
+                    self._rename(claim_key)
             case "CSINode":
                 slot = self._nodes.present_slot(key)
                 if slot is not None:
-                    self._show_csi_node(slot, self._known_csi_nodes.get(key))
+                    self._update_csi_node(slot, self._known_csi_nodes.get(key))
             case "VolumeAttachment":
                 self._attachment_changed(key)
-        for slot in self._moved:
+        for slot in self._changed_slots:
             self._nodes.touch(slot)
-        self._moved.clear()
+        self._changed_slots.clear()
 
     def _claim_changed(self, key: str) -> None:
         use = self._uses.get(key)
         for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
-            self._look_at_use(slot, key)
-        self._name_again(key)
+            self._update_use(slot, key)
+        self._rename(key)
 
     def _volume_changed(self, name: str) -> None:
         for claim_key in tuple(self._uses_of_volume.get(name, ())):
-            self._name_again(claim_key)
+            self._rename(claim_key)
         for attachment in self._attachments_of_volume.get(name, ()):
-            self._count_again(attachment)
+            self._recount(attachment)
 
     def _attachment_changed(self, key: str) -> None:
         before = self._attachments.pop(key, None)
         if before is not None:
-            _unfile(self._attachments_of_node, before[0], key)
-            _unfile(self._attachments_of_volume, before[1], key)
+            _unindex(self._attachments_of_node, before[0], key)
+            _unindex(self._attachments_of_volume, before[1], key)
         attachment = self._known_attachments.get(key)
         if attachment is not None:
             spec = attachment.spec
             node, volume = self._attachments[key] = spec.node_name, spec.source.persistent_volume_name or ""
-            _file(self._attachments_of_node, node, key)
-            _file(self._attachments_of_volume, volume, key)
-        self._count_again(key)
+            _index(self._attachments_of_node, node, key)
+            _index(self._attachments_of_volume, volume, key)
+        self._recount(key)
 
     # -- pods on nodes -------------------------------------------------------------------------------------------------
 
-    def _look_at_use(self, slot: int, key: str) -> None:
-        """Whether pods there use the claim now, and have a right to."""
+    def _update_use(self, slot: int, key: str) -> None:
+        """Update whether pods on the node use the claim and are allowed to."""
         claim = self._claims.get_api(key)
         use = self._uses.get(key)
         if claim is not None and self._nodes.claim_users.rightful(slot, claim) > 0:
             if use is None:
                 use = self._uses[key] = _Use(self.names.of(claim), claim.spec.volume_name)
-                self._file_use(key, use)
+                self._index_use(key, use)
             if slot not in use.slots:
                 use.slots.add(slot)
                 self._take(use.named.name, slot, self._by_pods, self._by_attachments)
@@ -304,10 +303,10 @@ class AttachedVolumes:
             use.slots.discard(slot)
             self._leave(use.named.name, slot, self._by_pods, self._by_attachments)
             if not use.slots:
-                self._unfile_use(key, use)
+                self._unindex_use(key, use)
                 del self._uses[key]
 
-    def _look_at_disk(self, slot: int, disk: CSISource) -> None:
+    def _update_disk(self, slot: int, disk: CSISource) -> None:
         is_used = self._nodes.disk_users.count(slot, disk) > 0
         if is_used and (slot, disk) not in self._disks:
             self._disks.add((slot, disk))
@@ -316,48 +315,48 @@ class AttachedVolumes:
             self._disks.discard((slot, disk))
             self._leave(disk, slot, self._by_pods, self._by_attachments)
 
-    def _every_use(self) -> set[tuple[int, str]]:
-        """All that are, and all that were."""
+    def _all_uses(self) -> set[tuple[int, str]]:
+        """Return all current and all earlier uses."""
         users = self._nodes.claim_users
         known = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
         return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
 
-    def _name_again(self, key: str) -> None:
-        """A claim in use may be another volume now."""
+    def _rename(self, key: str) -> None:
+        """Compute the name of a claim in use again, because its volume may have changed."""
         use, claim = self._uses.get(key), self._claims.get_api(key)
         if use is None or claim is None:
             return
         before = use.named.name
-        self._unfile_use(key, use)
+        self._unindex_use(key, use)
         use.named, use.volume = self.names.of(claim), claim.spec.volume_name
-        self._file_use(key, use)
+        self._index_use(key, use)
         if use.named.name != before:
             for slot in use.slots:
                 self._leave(before, slot, self._by_pods, self._by_attachments)
                 self._take(use.named.name, slot, self._by_pods, self._by_attachments)
 
-    def _file_use(self, key: str, use: _Use) -> None:
-        _file(self._uses_of_volume, use.volume, key)
-        _file(self._uses_of_class, use.named.storage_class, key)
+    def _index_use(self, key: str, use: _Use) -> None:
+        _index(self._uses_of_volume, use.volume, key)
+        _index(self._uses_of_class, use.named.storage_class, key)
 
-    def _unfile_use(self, key: str, use: _Use) -> None:
-        _unfile(self._uses_of_volume, use.volume, key)
-        _unfile(self._uses_of_class, use.named.storage_class, key)
+    def _unindex_use(self, key: str, use: _Use) -> None:
+        _unindex(self._uses_of_volume, use.volume, key)
+        _unindex(self._uses_of_class, use.named.storage_class, key)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def _show_node(self, slot: int) -> None:
-        """A node came to this slot, or left it, or stayed: its limits and attachments."""
+    def _update_node(self, slot: int) -> None:
+        """Update limits and attachments of a node that was added to this slot, removed from it, or changed."""
         before = self._shown.pop(slot, "")
         name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
         if name:
             self._shown[slot] = name
-        self._show_csi_node(slot, self._known_csi_nodes.get(name) if name else None)
+        self._update_csi_node(slot, self._known_csi_nodes.get(name) if name else None)
         for node_name in {before, name} - {""}:
             for key in self._attachments_of_node.get(node_name, ()):
-                self._count_again(key)
+                self._recount(key)
 
-    def _show_csi_node(self, slot: int, csi_node: CSINode | None) -> None:
+    def _update_csi_node(self, slot: int, csi_node: CSINode | None) -> None:
         bit = 1 << slot
         before = self._csi_nodes.pop(slot, None)
         for driver in before.spec.drivers if before is not None else ():
@@ -374,10 +373,10 @@ class AttachedVolumes:
                 self._driver(name).limits[slot] = count
         for name in {driver.name for driver in before.spec.drivers} if before is not None else ():
             self._forget_idle(name)
-        self._moved.add(slot)
+        self._changed_slots.add(slot)
 
-    def _count_again(self, key: str) -> None:
-        """An attachment, its volume or its node changed."""
+    def _recount(self, key: str) -> None:
+        """Count an attachment again after a change of it, its volume or its node."""
         before, now = self._counted.get(key), self._place_of(key)
         if now == before:
             return
@@ -408,7 +407,7 @@ class AttachedVolumes:
             return
         if mine.add(slot, name) and not others.count(slot, name):
             self._driver(name.driver).used[slot] += 1
-        self._moved.add(slot)
+        self._changed_slots.add(slot)
 
     def _leave(
         self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
@@ -418,7 +417,7 @@ class AttachedVolumes:
         if mine.remove(slot, name) and not others.count(slot, name):
             self._driver(name.driver).used[slot] -= 1
             self._forget_idle(name.driver)
-        self._moved.add(slot)
+        self._changed_slots.add(slot)
 
     def _driver(self, name: str) -> _Driver:
         known = self._drivers.get(name)
@@ -437,12 +436,12 @@ class AttachedVolumes:
                 known.grow(self._capacity)
 
 
-def _file(index: dict[str, set[str]], key: str, value: str) -> None:
+def _index(index: dict[str, set[str]], key: str, value: str) -> None:
     if key:
         index.setdefault(key, set()).add(value)
 
 
-def _unfile(index: dict[str, set[str]], key: str, value: str) -> None:
+def _unindex(index: dict[str, set[str]], key: str, value: str) -> None:
     if key:
         values = index[key]
         values.discard(value)

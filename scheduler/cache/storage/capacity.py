@@ -1,17 +1,14 @@
-"""CSIStorageCapacity objects as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1).
+"""CSIStorageCapacity objects as columns: the storage that is left on each node (docs/spec/volumes.md §3.4, §12.1 B-1).
 
-Which storage classes draw from the same room (docs/spec/volumes.md §12.1 B-1).
+An object is a pool of storage for some nodes. `cache.capacity_reservations` reserves volumes in flight on pools. A
+reservation makes its pool smaller, and the pools that share the same storage. A pool never looks larger than its
+object says.
 
-A driver publishes one CSIStorageCapacity per class and segment, and no object says whether two classes of the driver use
-one volume group or two. It is learned from what the driver publishes: when the room of one class falls by the volumes
-that were made for another class on the same nodes, the two share it. When it falls by less, they do not.
+A driver publishes one object per class and segment. No object says whether two classes of the driver use the same
+storage, such as one volume group. It is learned: if the capacity of one class falls by the volumes that were created
+for another class on the same nodes, they share it. If it falls by less, they do not.
 
-Capacity objects by class, as columns: how much each node can still be given (docs/spec/volumes.md §3.4, §12.1 B-1).
-
-An object is a pool of room that some nodes can draw from. `cache.capacity_reservations` books volumes in flight on pools; a booking only
-makes a pool smaller, and the pools that share its room (`cache.sharedpools`). A pool never looks larger than its object says.
-
-What the claims of one pod would take from capacity pools, one after the other, for all nodes at once.
+`CapacityCheck` computes for all nodes at once what the claims of one pod would take from the pools.
 """
 
 from __future__ import annotations
@@ -39,17 +36,17 @@ NONE: Final = "none"
 """The values of `storagePoolSharing`."""
 
 _REMEMBERED_S: Final = 600.0
-"""Volumes that are older prove nothing: a driver publishes at least that often."""
+"""Older volumes are not evidence, because a driver publishes at least that often."""
 
 
-_UNTOLD: Final = 2**62
-"""Room of a pool that only tells its largest volume. Sums of sizes stay within int64."""
+_UNKNOWN: Final = 2**62
+"""The capacity of a pool that only has a largest volume. Sums of sizes stay within int64."""
 
 
 class CapacityPool:
-    """One capacity object, the nodes that can draw from it, and what is in flight."""
+    """One capacity object, its nodes, and the volumes in flight."""
 
-    __slots__ = ("booked", "group", "in_flight", "key", "limit", "obj", "room")
+    __slots__ = ("booked", "capacity", "group", "in_flight", "key", "limit", "obj")
 
     def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
         self.key = obj.key
@@ -57,44 +54,44 @@ class CapacityPool:
         self.booked = 0
         """Bytes in flight of this pool's own class."""
         self.in_flight = 0
-        """`booked`, and what is booked on the pools that share its room."""
+        """`booked`, plus the bytes that are booked on pools with shared storage."""
         self.obj = obj
         limit, capacity = obj.limit, obj.capacity
         self.limit = -1 if limit is None else limit.value
-        """The largest volume; -1 for an object that tells nothing."""
-        self.room = _UNTOLD if capacity is None else min(capacity.value, _UNTOLD)
+        """The largest volume; -1 for an object without any size."""
+        self.capacity = _UNKNOWN if capacity is None else min(capacity.value, _UNKNOWN)
 
     @property
     def spare(self) -> int:
-        """What is left, for a column: a pool that is more than full is just full, however much was asked of it."""
-        return max(self.room - self.in_flight, -1)
+        """The bytes that are left, for a column: -1 for an overfull pool, whatever its excess."""
+        return max(self.capacity - self.in_flight, -1)
 
     def takes(self, size: int, *, before: int = 0) -> bool:
-        """Whether a volume fits behind what is in flight and the `before` bytes of the same pod."""
+        """Return whether a volume fits, given the volumes in flight and the `before` bytes of the same pod."""
         taken = self.in_flight + before
-        return size <= self.limit and (taken == 0 or taken + size <= self.room)
+        return size <= self.limit and (taken == 0 or taken + size <= self.capacity)
 
 
 class SharedPools:
-    """The classes that share rooms, and the volumes that were made lately. Single owner: the scheduling loop."""
+    """The classes with shared storage, and the recently created volumes. Only the scheduling loop uses it."""
 
     def __init__(self, provisioner_of: Callable[[str], str] = lambda _: "") -> None:
-        """`provisioner_of` returns the provisioner of a class by name, "" for a class that is not known."""
+        """Get the provisioner of a class from `provisioner_of`, "" for an unknown class."""
         self._provisioner_of = provisioner_of
         self.mode = LEARNED
         self._learned: set[frozenset[str]] = set()
         self._made: dict[str, deque[tuple[float, int]]] = {}
-        """Key of the capacity object → when volumes of its class were made from it, and their sizes."""
+        """Key of the capacity object → time and size of the volumes that were created from it."""
         self._written_at: dict[str, float] = {}
-        """Key of the capacity object → when its room changed last."""
+        """Key of the capacity object → time of the last change of its capacity."""
 
     @property
     def is_any(self) -> bool:
-        """Whether any two classes may share."""
+        """Whether any two classes may share storage."""
         return self.mode == ALL or (self.mode == LEARNED and bool(self._learned))
 
     def shares(self, storage_class: str, other: str) -> bool:
-        """Return whether two different classes draw from one room on the nodes that both serve."""
+        """Return whether two different classes share storage on the nodes of both."""
         if storage_class == other or self.mode == NONE:
             return False
         if self.mode == LEARNED:
@@ -103,24 +100,25 @@ class SharedPools:
         return bool(provisioner) and provisioner == self._provisioner_of(other)
 
     def made(self, pool: CapacityPool, size: int, now: float) -> None:
-        """Remember that a volume was made from the pool."""
+        """Record that a volume was created from the pool."""
         made = self._made.setdefault(pool.key, deque())
         made.append((now, size))
         while now - made[0][0] > _REMEMBERED_S:
             made.popleft()
 
     def forget(self, key: str) -> None:
-        """The capacity object is gone."""
+        """Drop the data of a capacity object that is gone."""
         self._made.pop(key, None)
         self._written_at.pop(key, None)
 
     def learn(
-        self, old: CapacityPool, new: CapacityPool, beside: list[CapacityPool], *, now: float, grace_s: float
+        self, old: CapacityPool, new: CapacityPool, other_pools: list[CapacityPool], *, now: float, grace_s: float
     ) -> bool:
-        """Compare how far a pool's room fell with the volumes made since it changed last; return whether that taught us.
+        """Compare the change of a pool's capacity with the volumes created since its last change.
 
-        `beside` are the pools of other classes on the same nodes. A volume that came at most `grace_s` before this write,
-        or before the last one, may or may not be counted there; then nothing is learned.
+        `other_pools` are the pools of other classes on the same nodes. The object may or may not count a volume that
+        was created at most `grace_s` before this change or before the last one. Then nothing is learned. Return
+        whether anything was learned.
         """
         written_at = self._written_at.get(new.key, -math.inf)
         since = max(written_at - grace_s, now - _REMEMBERED_S)
@@ -130,7 +128,7 @@ class SharedPools:
         driver = self._provisioner_of(new.obj.storage_class_name)
         own = self._sizes(new.key, since)
         others: dict[str, list[tuple[float, int]]] = {}
-        for pool in beside:
+        for pool in other_pools:
             name = pool.obj.storage_class_name
             if driver and self._provisioner_of(name) == driver and (made := self._sizes(pool.key, since)):
                 others.setdefault(name, []).extend(made)
@@ -138,10 +136,15 @@ class SharedPools:
         if not others or min(times) <= written_at or now - max(times) < grace_s:
             return False
         given = {name: sum(size for _, size in made) for name, made in others.items()}
-        return self._conclude(new.obj.storage_class_name, old.room - new.room - sum(size for _, size in own), given)
+        return self._conclude(
+            new.obj.storage_class_name, old.capacity - new.capacity - sum(size for _, size in own), given
+        )
 
     def _conclude(self, storage_class: str, fell: int, given: Mapping[str, int]) -> bool:
-        """By `fell` bytes more than its own volumes did the class's room shrink; other classes were given volumes."""
+        """Learn from the change of a class's capacity, and return whether that changed anything.
+
+        The capacity fell by `fell` bytes more than the class's own volumes, and other classes were given volumes.
+        """
         pairs = {frozenset((storage_class, name)) for name, size in given.items() if size}
         before = set(self._learned)
         if fell >= sum(given.values()):
@@ -155,7 +158,7 @@ class SharedPools:
 
 
 class ClassPools:
-    """The pools of one class. A slot that several pools serve is judged pool by pool."""
+    """The pools of one class. A slot with several pools is checked pool by pool."""
 
     def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
         self._nodes = nodes
@@ -172,7 +175,7 @@ class ClassPools:
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def put(self, pool: CapacityPool) -> None:
-        """A pool came, or replaces the one of its key."""
+        """Add a pool, or replace the one with its key."""
         self.catch_up()
         old = self.pools.get(pool.key)
         if old is not None and old.group is pool.group:
@@ -191,7 +194,7 @@ class ClassPools:
             self._enter(slot, pool)
 
     def remove(self, key: str) -> CapacityPool | None:
-        """The pool is gone."""
+        """Remove the pool of an object that is gone."""
         self.catch_up()
         pool = self.pools.pop(key, None)
         if pool is None:
@@ -204,7 +207,7 @@ class ClassPools:
         return pool
 
     def set_in_flight(self, pool: CapacityPool, size: int) -> None:
-        """Set how many bytes are in flight from the pool."""
+        """Set the bytes in flight of the pool."""
         self.catch_up()
         pool.in_flight = size
         nodes = pool.group.nodes
@@ -217,7 +220,7 @@ class ClassPools:
             self.is_used[mask] = pool.in_flight > 0
 
     def catch_up(self) -> None:
-        """Follow nodes that came, changed their labels or went."""
+        """Process nodes that were added, relabelled or removed."""
         self._groups.catch_up()
         if self._position == self._groups.position and len(self.limit) == self._nodes.capacity:
             return
@@ -236,7 +239,7 @@ class ClassPools:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def at(self, slot: int) -> Sequence[CapacityPool]:
-        """The pools that a node can draw from, by key."""
+        """Return the pools of a node, sorted by key."""
         self.catch_up()
         return self._at.get(slot, ())
 
@@ -295,7 +298,7 @@ def _swap(pools: list[CapacityPool], old: CapacityPool, new: CapacityPool) -> No
 
 
 class Capacities:
-    """All classes. What follows the objects of a class is told through `ClassPools`.
+    """The pools of all classes. Changes of a class's objects go through `ClassPools`.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go hasEnoughCapacity, capacitySufficient
     """
@@ -307,9 +310,9 @@ class Capacities:
         self._classes: dict[str, ClassPools] = {}
         self._objects: dict[str, CapacityPool] = {}
         self._segments: dict[int, dict[str, CapacityPool]] = {}
-        """Number of the node group → the pools of all classes that serve exactly these nodes, by key."""
+        """Number of the node group → the pools of all classes on exactly these nodes, by key."""
         self.is_served = True
-        """Whether the server has capacity objects at all; without, nobody is refused for want of space (§8 D5)."""
+        """Whether the API server has capacity objects; without them, no pod is rejected for missing storage (§8 D5)."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -318,20 +321,20 @@ class Capacities:
         return iter(self._objects.values())
 
     def of(self, storage_class: str) -> ClassPools | None:
-        """The pools of a class; None if it has none."""
+        """Return the pools of a class; None if it has none."""
         return self._classes.get(storage_class)
 
     def get(self, key: str) -> CSIStorageCapacity | None:
-        """The object as the watch has it."""
+        """Return the object of the watch."""
         pool = self._objects.get(key)
         return pool.obj if pool is not None else None
 
     def pool(self, key: str) -> CapacityPool | None:
-        """The pool of an object."""
+        """Return the pool of an object."""
         return self._objects.get(key)
 
     def put(self, obj: CSIStorageCapacity) -> CapacityPool:
-        """An object came or changed. Its class never changes; if it does, it is another pool."""
+        """Add or update an object. Its class is immutable; an object with a different class is a new pool."""
         old = self._objects.get(obj.key)
         if old is not None and old.obj.storage_class_name != obj.storage_class_name:
             self.remove(obj.key)
@@ -352,7 +355,7 @@ class Capacities:
         return pool
 
     def remove(self, key: str) -> CapacityPool | None:
-        """An object is gone; its pool, if there was one."""
+        """Remove an object that is gone; return its pool, if there was one."""
         pool = self._objects.pop(key, None)
         if pool is None:
             return None
@@ -368,29 +371,29 @@ class Capacities:
     # -- what is in flight ---------------------------------------------------------------------------------------------
 
     def book(self, pool: CapacityPool, size: int) -> None:
-        """Count so many bytes more, or less, as in flight from the pool and from those that share its room."""
+        """Add bytes in flight to the pool and to the pools with shared storage; `size` may be negative."""
         pool.booked += size
         self._count(pool)
         for other in self.sharing_with(pool):
             self._count(other)
 
     def sharing_with(self, pool: CapacityPool) -> list[CapacityPool]:
-        """The pools of other classes on the same nodes that draw from the same room. O(classes on these nodes)."""
+        """Return the pools of other classes on the same nodes with shared storage. O(classes on these nodes)."""
         if not self.sharing.is_any:
             return []
         name = pool.obj.storage_class_name
         here = self._segments.get(pool.group.number, {})
         return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
 
-    def beside(self, pool: CapacityPool) -> list[CapacityPool]:
-        """The pools of all other classes on the same nodes. O(classes on these nodes)."""
+    def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
+        """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
         here = self._segments.get(pool.group.number, {})
         return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
 
     def sharing_changed(self) -> set[str]:
-        """Count every pool again, and return the classes that have more room now. O(pools).
+        """Count every pool again after a change of shared storage; return the classes that have more storage now.
 
-        For when classes are known to share rooms, or not to, that were not before.
+        O(pools).
         """
         grown = set()
         for pool in self._objects.values():
@@ -416,13 +419,13 @@ class Capacities:
 
 
 _MOST_STEPS: Final = 2000
-"""Of the search for pools that take all claims of a pod. With three pools it tries every way to place seven claims."""
+"""Steps of the search for pools for all claims of a pod. With three pools it tries all placements of seven claims."""
 
 
 class CapacityCheck:
-    """Of one class. Together: each claim finds what those before it left; else each is judged alone against the limit.
+    """The check for one class. With `together`, claims add up; without, each claim is only compared with the limit.
 
-    Nothing is drawn for good; `cache.capacity_reservations` does that once a node is chosen.
+    Nothing is reserved permanently; `cache.capacity_reservations` does that once a node is chosen.
     """
 
     def __init__(self, pools: ClassPools, *, together: bool) -> None:
@@ -431,16 +434,19 @@ class CapacityCheck:
         self.drawn: npt.NDArray[np.int64] | None = None
         self.sizes: dict[int, list[int]] = {}
         self.taken_from: dict[int, list[CapacityPool]] = {}
-        """Slot → the pools that the claims of these sizes come from, where nodes are looked at one by one."""
+        """Slot → the pools of the claims with these sizes, where nodes are checked one by one."""
         self.sharing: list[CapacityCheck] = []
 
     def share(self, other: CapacityCheck) -> None:
-        """Draw from the same rooms as the drawing of another class."""
+        """Let both checks take from the same storage."""
         self.sharing.append(other)
         other.sharing.append(self)
 
     def next(self, size: int, nodes: NodeSet) -> NodeSet:
-        """The nodes that take one more volume of `size` bytes. O(nodes / 64), more where several pools serve a node."""
+        """Return the nodes that take one more volume of `size` bytes.
+
+        O(nodes / 64), more where a node has several pools.
+        """
         pools = self.pools
         crowded = pools.crowded
         for other in self.sharing:
@@ -466,25 +472,28 @@ class CapacityCheck:
         return takes
 
     def at(self, slot: int, size: int) -> bool:
-        """Whether one node takes one more volume: `pools_at` has its pool then, the one with most left if that will do."""
+        """Return whether a node takes one more volume, and add its pool to `pools_at`.
+
+        That is the pool with most storage left, if possible.
+        """
         sizes, taken_from = self.sizes.setdefault(slot, []), self.taken_from.setdefault(slot, [])
         best: CapacityPool | None = None
         most = -1
         for pool in self.pools.at(slot):
             before = self._before(slot, pool)
             takes = pool.takes(size, before=before) if self._together else size <= pool.limit
-            left = pool.room - pool.in_flight - before
+            left = pool.capacity - pool.in_flight - before
             if takes and (best is None or left > most):
                 best, most = pool, left
         if best is not None:
             taken_from.append(best)
-        elif not self._together or not sizes or not self._placed_anew(slot, [*sizes, size]):
+        elif not self._together or not sizes or not self._place_all_again(slot, [*sizes, size]):
             return False
         sizes.append(size)
         return True
 
     def pools_at(self, slot: int) -> Sequence[CapacityPool]:
-        """The pools that the volumes of one node come from, in the order in which `at` was called."""
+        """Return the pools of the node's volumes, in the order of the calls of `at`."""
         return self.taken_from.get(slot, ())
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -497,18 +506,18 @@ class CapacityCheck:
         return out
 
     def _before(self, slot: int, pool: CapacityPool) -> int:
-        """What claims of the pod have drawn from the room of this pool."""
+        """Return the bytes that claims of the pod take from the storage of this pool."""
         out = 0
         for drawing in (self, *self.sharing):
             taken = list(zip(drawing.sizes.get(slot, ()), drawing.taken_from.get(slot, ())))
-            if drawing.drawn is not None:  # by `next`, before it was known that several pools serve the node
+            if drawing.drawn is not None:  # by `next`, before several pools of the node were known
                 taken += [(int(drawing.drawn[slot]), other) for other in drawing.pools.at(slot)[:1]]
             shares = drawing is not self
             out += sum(size for size, other in taken if other is pool or (shares and other.group is pool.group))
         return out
 
-    def _placed_anew(self, slot: int, sizes: list[int]) -> bool:
-        """Place all volumes again, the largest first, where each finding the pool with most left did not place them all."""
+    def _place_all_again(self, slot: int, sizes: list[int]) -> bool:
+        """Place all volumes again, the largest first, because taking the pool with most storage left did not place all."""
         before = self.taken_from.pop(slot)
         pools = list(self.pools.at(slot))
         drawn = [self._before(slot, pool) for pool in pools]
@@ -523,7 +532,7 @@ class CapacityCheck:
 
 
 class _Search:
-    """Depth first: which pool takes which volume, the largest volume first."""
+    """A depth-first search for the pool of each volume, the largest volume first."""
 
     def __init__(self, pools: list[CapacityPool], drawn: list[int], sizes: list[int]) -> None:
         self._pools = pools
@@ -532,7 +541,7 @@ class _Search:
         self._steps = 0
 
     def run(self) -> list[int] | None:
-        """Return the number of each volume's pool; None if there is no way, or none was found in time."""
+        """Return the number of each volume's pool; None if there is no placement, or none was found within the limit."""
         placed: list[int] = []
         return placed if self._place(placed) else None
 

@@ -1,15 +1,18 @@
-"""What is in flight from capacity objects: volumes that are chosen for a node and do not show there yet.
+"""Storage capacity reservations: volumes for a selected node that capacity objects do not include yet.
 
-A capacity object is old as soon as a volume is asked for. An entry stands for one claim, in one of three states:
+A capacity object is outdated as soon as a volume is requested. A reservation is for one claim, in one of three
+states:
 
-* flying: the claim has a selected node and no volume, whoever selected the node, and is not being deleted;
+* flying: the claim has a selected node, chosen by any scheduler, and no volume, and is not being deleted;
 * settling: its volume is new, and the capacity object has not been written since;
-* stranded: it lost its node, and a sibling of the same pod cannot leave the nodes where it is.
+* stranded: it lost its node, and another claim of the same pod is tied to certain nodes.
 
-A claim without a volume takes room for HOLD_S at most, counted from the moment that it took some: a volume that has not
-come by then may never come. Of stranded claims only those take room that find it, pod by pod, the oldest claim first:
-two pods of which one can be served must not lock each other out. Everything follows from what claims, volumes and
-capacity objects say, but for the time that has passed; that starts again after a restart (docs/spec/volumes.md §12.1 B-1).
+A claim without a volume reserves storage for at most HOLD_S, counted from its first reservation. After that time its
+volume may never be created. Stranded claims are served pod by pod, the oldest claim first, and only if storage is
+left for all of them. Otherwise two pods could block each other although one of them fits.
+
+The state follows from claims, volumes and capacity objects, except for the elapsed times. They start again after a
+restart (docs/spec/volumes.md §12.1 B-1).
 """
 
 from __future__ import annotations
@@ -30,11 +33,11 @@ from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 SETTLE_S: Final = 120.0
-"""How long a new volume is charged if its object is not written: drivers whose room does not shrink never write it."""
+"""How long a new volume is reserved if its object is not written. Drivers without shrinking capacity never write it."""
 GRACE_S: Final = 2.0
-"""An object written so shortly after a volume came to be may have been measured before."""
+"""An object that was written within this time after the creation of a volume may have been measured before it."""
 HOLD_S: Final = 600.0
-"""How long a claim without a volume takes room: as long as VolumeBinding waits for one."""
+"""How long a claim without a volume reserves storage: as long as VolumeBinding waits for the volume."""
 
 _FLYING: Final = "flying"
 _SETTLING: Final = "settling"
@@ -42,7 +45,7 @@ _STRANDED: Final = "stranded"
 
 
 class ClaimsByKey(Protocol):
-    """The claims as decisions see them."""
+    """The claims with our own assumptions."""
 
     def get(self, key: str) -> PersistentVolumeClaim | None: ...
     def get_api(self, key: str) -> PersistentVolumeClaim | None: ...
@@ -50,7 +53,7 @@ class ClaimsByKey(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """One volume in flight. `nodes` are those it can come to be on: one node, or those a sibling is tied to."""
+    """One volume in flight. `nodes` is its possible location: one node, or the nodes to which another claim is tied."""
 
     claim: PersistentVolumeClaim
     nodes: NodeSet
@@ -59,28 +62,28 @@ class Reservation:
     state: str
     since: float
     until: float
-    """When it takes no room any more."""
+    """When the reservation ends."""
     pool: CapacityPool | None = None
-    """Where it is booked; None if it takes no room."""
+    """The pool on which it is booked; None if it reserves no storage."""
     wanted: str = ""
-    """Of a stranded claim: key of the only pool that it can be made from."""
+    """The key of the only possible pool of a stranded claim."""
     version: str = ""
-    """Of the pool's object when the volume came to be."""
+    """The resourceVersion of the pool's object when the volume was created."""
     volume: PersistentVolume | None = None
-    """Of a settling entry: the volume that its pool may not show yet, if it was known when the entry began to settle."""
+    """The volume of a settling entry that its pool may not include yet, if it was known when settling began."""
     is_over: bool = False
-    """Its time has passed: it takes no room until it has its volume."""
+    """Whether its time has passed. It reserves no storage until it has its volume."""
     is_written: bool = False
-    """Of a flying claim: the server has shown the selected node."""
+    """Whether the API server has shown the selected node of a flying claim."""
 
     @property
     def charges(self) -> object:
-        """What decides about the pool it is drawn from; everything else may change under way."""
+        """The values that determine the pool; all other values may change without a new reservation."""
         return self.node_name, self.nodes, self.size, self.claim.storage_class
 
 
 class CapacityReservations:
-    """Single owner: the scheduling loop. `freed` has the classes whose room grew, until somebody tells the waiting pods."""
+    """All reservations. Only the scheduling loop uses it. `freed` has the classes with more storage, for waking pods."""
 
     def __init__(
         self,
@@ -100,24 +103,25 @@ class CapacityReservations:
         self._by_class: dict[str, dict[str, Reservation]] = {}
         self._by_pool: dict[str, dict[str, Reservation]] = {}
         self._waiting: dict[str, dict[str, Reservation]] = {}
-        """Key of the pool → the stranded claims that can only be made from it, whether or not they have room there."""
+        """Key of the pool → the stranded claims for which it is the only possible pool, booked or not."""
         self._changed_pools: set[str] = set()
-        """Pools whose stranded claims may have room now, or have none any more."""
+        """Pools whose stranded claims must be checked again."""
         self._began: dict[str, float] = {}
-        """Uid of a claim that lost its node → since when it took room for its volume; until it is bound, or gone."""
+        """Uid of a claim that lost its node → start of its first reservation; removed when the claim is bound or gone.
+        """
         self._promised: dict[str, dict[str, str]] = {}
-        """Uid of a claim → the pods of ours whose plans select a node for it, and the node."""
-        self._loose: set[str] = set()
-        """Classes with entries that may find a pool by now."""
+        """Uid of a claim → our pods whose plans select a node for it, and the node."""
+        self._without_pool: set[str] = set()
+        """Classes with entries that may have a pool now."""
         self._lost: set[str] = set()
-        """Claims that had a node and wait together with others: what those are tied to may be another set by now."""
+        """Claims that lost their node and wait together with other claims, whose nodes may have changed."""
         self._plans: dict[str, dict[tuple[str, ...], int]] = {}
-        """Claim → the sets of claims that pods use it with, and how many pods use each."""
+        """Claim → the sets of claims that pods use together with it, and the number of pods for each."""
         self._position = -1
         self._due = math.inf
         self.freed: set[str] = set()
         self.expired: dict[str, int] = {_FLYING: 0, _SETTLING: 0, _STRANDED: 0}
-        """How many were let go because it took too long, by state: for the counter."""
+        """Number of expired reservations by state, for the counter."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -126,14 +130,14 @@ class CapacityReservations:
         return iter(self._entries.values())
 
     def bytes_in_flight(self) -> dict[str, int]:
-        """Return the bytes that are taken off published room, by class: for the gauge."""
+        """Return the bytes in flight by class, for the gauge."""
         return {
-            name: sum(entry.size for entry in entries.values() if _takes_room(entry))
+            name: sum(entry.size for entry in entries.values() if _is_reserving(entry))
             for name, entries in self._by_class.items()
         }
 
     def oldest_s(self) -> dict[str, float]:
-        """By state, how long the oldest has been in it; 0 where there is none. For the gauge: O(in flight)."""
+        """Return by state the age of the oldest entry in seconds; 0 if there is none. For the gauge: O(in flight)."""
         now = self._clock.now()
         since = dict.fromkeys((_FLYING, _SETTLING, _STRANDED), now)
         for entry in self._entries.values():
@@ -141,7 +145,7 @@ class CapacityReservations:
         return {state: now - at for state, at in since.items()}
 
     def drift_bytes(self) -> int:
-        """How far what was drawn from pools is from what is in flight from them: 0, or something is wrong here.
+        """Return the difference between the booked bytes of pools and of entries: 0, unless there is a defect here.
 
         For the gauge: O(pools + in flight).
         """
@@ -155,7 +159,7 @@ class CapacityReservations:
     # -- what changes it -----------------------------------------------------------------------------------------------
 
     def claim_changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
-        """A claim as decisions see it, our own assumptions included, came, changed or went."""
+        """Process a claim that was added, changed or removed, with our own assumptions."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._drop(before.metadata.uid)
             self._began.pop(before.metadata.uid, None)
@@ -169,12 +173,12 @@ class CapacityReservations:
             self._consider_all(self._siblings(changed.key))
 
     def promise(self, claim: PersistentVolumeClaim, pod_uid: str, node_name: str) -> None:
-        """A pod's plan selects this node for the claim: it counts so until the plan ends, whatever else is written to it."""
+        """Record that a pod's plan selects this node for the claim, until the plan ends and whatever else is written."""
         self._promised.setdefault(claim.metadata.uid, {})[pod_uid] = node_name
         self._consider_all((claim.key,))
 
     def end_promise(self, claim: PersistentVolumeClaim, pod_uid: str) -> None:
-        """The plan is carried out, or given up."""
+        """Record that the plan was executed or cancelled."""
         here = self._promised.get(claim.metadata.uid)
         if here is not None and here.pop(pod_uid, None) is not None:
             if not here:
@@ -182,7 +186,7 @@ class CapacityReservations:
             self._consider_all((claim.key,))
 
     def plan(self, claim_keys: Iterable[str]) -> None:
-        """A pod of ours waits that uses these claims together."""
+        """Record that a pod of this scheduler waits and uses these claims together."""
         keys = tuple(dict.fromkeys(claim_keys))
         for key in keys:
             plans = self._plans.setdefault(key, {})
@@ -190,7 +194,7 @@ class CapacityReservations:
         self._consider_all(keys)
 
     def end_plan(self, claim_keys: Iterable[str]) -> None:
-        """It does not wait any more."""
+        """Undo `plan`."""
         keys = tuple(dict.fromkeys(claim_keys))
         for key in keys:
             plans = self._plans.get(key, {})
@@ -202,14 +206,17 @@ class CapacityReservations:
         self._consider_all(keys)
 
     def volume_came(self, claim_key: str, *, is_new: bool) -> None:
-        """A volume of this claim is known now: its siblings may be tied to where it is."""
+        """Record a volume of this claim; other claims of the pod may be tied to its nodes."""
         self._consider_all(self._siblings(claim_key))
         claim = self._claims.get(claim_key) if is_new else None
         if claim is not None:
             self._find_settling(claim)
 
     def pool_changed(self, old: CapacityPool | None, new: CapacityPool | None) -> None:
-        """An object came, was written, or went. What was measured after a volume came to be counts that volume."""
+        """Process an object that was added, written or removed.
+
+        An object that was measured after the creation of a volume includes the volume.
+        """
         changed = new or old
         assert changed is not None
         if old is not None and new is not None and old.obj.storage_class_name != new.obj.storage_class_name:
@@ -223,39 +230,39 @@ class CapacityReservations:
             return
         for entry in self._by_pool.get(new.key, {}).values():
             entry.pool = new
-        beside, now = self._capacities.beside(new), self._clock.now()
-        if beside and self._capacities.sharing.learn(old, new, beside, now=now, grace_s=GRACE_S):
+        other_pools, now = self._capacities.other_classes(new), self._clock.now()
+        if other_pools and self._capacities.sharing.learn(old, new, other_pools, now=now, grace_s=GRACE_S):
             self._sharing_changed()
         self._settle_all(old, new)
 
     def catch_up(self) -> None:
-        """Before reading pools: let go what is too old, and find pools for what has none yet."""
+        """Drop expired reservations, and find pools for entries without one. Call it before reading pools."""
         if self._clock.now() >= self._due:
-            self._let_go()
+            self._expire()
         if self._position != self._nodes.relabelled.position:
             self._position = self._nodes.relabelled.position
             self._leave_moved()
-            self._loose.update(self._by_class)
+            self._without_pool.update(self._by_class)
             lost, self._lost = self._lost, set()
             self._consider_all(lost)
-        for storage_class in self._loose:
+        for storage_class in self._without_pool:
             for entry in list(self._by_class.get(storage_class, {}).values()):
                 if entry.pool is None and not entry.wanted:
                     self._find_pool(entry)
-        self._loose.clear()
+        self._without_pool.clear()
         if self._changed_pools:
             self._hold(self._stranded_at(self._changed_pools))
             self._changed_pools.clear()
 
     def pools_share(self, mode: str) -> None:
-        """Say which classes share rooms: those of which it was learned, all of a driver, or none (`cache.sharedpools`)."""
+        """Set which classes share storage: the learned ones, all of a driver, or none (`SharedPools`)."""
         if mode != self._capacities.sharing.mode:
             self._capacities.sharing.mode = mode
             self._sharing_changed()
 
     @contextlib.contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
-        """As if these claims had nothing in flight: what a pod has reserved for itself is not in its way."""
+        """Ignore the reservations of these claims until the block ends, so that a pod can use its own reservations."""
         own = [(entry.pool, entry) for uid in uids if (entry := self._entries.get(uid)) is not None]
         drawn = [(pool, entry) for pool, entry in own if pool is not None]
         for pool, entry in drawn:
@@ -283,7 +290,7 @@ class CapacityReservations:
             if entry is not None and entry.state is not _SETTLING:
                 self._settle(entry, claim)
         elif claim.metadata.deletion_timestamp is not None:
-            self._drop(uid)  # no volume is made for it any more
+            self._drop(uid)  # no volume is created for it any more
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
             slot = self._nodes.slot(node_name)
             self._charge(claim, EMPTY if slot is None else 1 << slot, node_name, _FLYING)
@@ -301,7 +308,7 @@ class CapacityReservations:
                 self._charge(claim, tied, "", _STRANDED)
 
     def _tied_to(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> NodeSet | None:
-        """Where siblings keep a claim that had a node before; None if nothing does."""
+        """Return the nodes to which other claims tie a claim that had a node before; None if there are none."""
         if claim.key not in self._plans:
             return None
         if entry is None and not any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS):
@@ -327,7 +334,7 @@ class CapacityReservations:
         return {other: None for keys in self._plans.get(key, ()) for other in keys if other != key}
 
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str) -> None:
-        """Make the entry of a claim without a volume, or leave it as it is if nothing about it changed."""
+        """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
         uid, now = claim.metadata.uid, self._clock.now()
         known = self._entries.get(uid)
         if known is not None and known.state is _SETTLING:
@@ -359,7 +366,7 @@ class CapacityReservations:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def _let_go(self) -> None:
+    def _expire(self) -> None:
         now, self._due = self._clock.now(), math.inf
         for uid, entry in list(self._entries.items()):
             if entry.is_over:
@@ -367,7 +374,7 @@ class CapacityReservations:
             if now < entry.until:
                 self._due = min(self._due, entry.until)
                 continue
-            self.expired[entry.state] += _takes_room(entry)
+            self.expired[entry.state] += _is_reserving(entry)
             if entry.state is _FLYING:
                 self._release(entry)
                 entry.is_over = True
@@ -377,7 +384,7 @@ class CapacityReservations:
     # -- pools ---------------------------------------------------------------------------------------------------------
 
     def _find_pool(self, entry: Reservation) -> None:
-        """Book the entry on the pool that its volume will be made from, as far as that can be said."""
+        """Book the entry on the pool of its volume, if the pool can be determined."""
         pools = self._capacities.of(entry.claim.storage_class)
         if pools is None or entry.is_over:
             return
@@ -388,15 +395,15 @@ class CapacityReservations:
             entry.nodes = EMPTY if slot is None else 1 << slot
         found = {pool for slot in nodeset.each(entry.nodes) for pool in pools.at(slot)}
         if entry.state is _STRANDED:
-            if len(found) == 1:  # else it can still go to several places, or to none
+            if len(found) == 1:  # else there are several possible pools, or none
                 entry.wanted = found.pop().key
                 self._waiting.setdefault(entry.wanted, {})[entry.claim.metadata.uid] = entry
                 self._changed_pools.add(entry.wanted)
-                self._hold_together([entry])  # until `catch_up` no decision is to take the room that it has just lost
+                self._hold_together([entry])  # until `catch_up`, no decision may use the storage that it just lost
             return
         here = sorted(found, key=lambda pool: pool.key)
         fitting = [pool for pool in here if pool.takes(entry.size)]
-        pool = max(fitting or here, key=lambda pool: pool.room - pool.in_flight, default=None)
+        pool = max(fitting or here, key=lambda pool: pool.capacity - pool.in_flight, default=None)
         if pool is None:
             return
         if entry.volume is not None:
@@ -413,17 +420,17 @@ class CapacityReservations:
         self._note_changed(pool)
 
     def _release(self, entry: Reservation) -> None:
-        """The entry takes no room any more; waiting pods are told."""
+        """End the entry's reservation; waiting pods are woken."""
         pool = entry.pool
         if pool is not None:
             self._unbook(entry, pool)
             self._note_changed(pool)
-            self._tell_freed(pool)
+            self._add_freed(pool)
         if entry.wanted:
-            _take_out(self._waiting, entry.wanted, entry.claim.metadata.uid)
+            _remove(self._waiting, entry.wanted, entry.claim.metadata.uid)
             entry.wanted = ""
 
-    def _tell_freed(self, pool: CapacityPool) -> None:
+    def _add_freed(self, pool: CapacityPool) -> None:
         self.freed.update(each.obj.storage_class_name for each in (pool, *self._capacities.sharing_with(pool)))
 
     def _note_changed(self, pool: CapacityPool) -> None:
@@ -434,18 +441,18 @@ class CapacityReservations:
         entry = self._entries.pop(uid, None)
         if entry is not None:
             self._release(entry)
-            _take_out(self._by_class, entry.claim.storage_class, uid)
+            _remove(self._by_class, entry.claim.storage_class, uid)
 
     def _leave_pool(self, pool: CapacityPool) -> None:
-        """The pool is gone, or serves other nodes: what was booked on it looks for another one."""
+        """Move the reservations of a pool that is gone or has other nodes to another pool."""
         for entry in self._by_pool.pop(pool.key, {}).values():
             entry.pool = None
         for entry in self._waiting.pop(pool.key, {}).values():
             entry.wanted = ""
-        self._loose.add(pool.obj.storage_class_name)
+        self._without_pool.add(pool.obj.storage_class_name)
 
     def _leave_moved(self) -> None:
-        """Nodes have other labels, or are gone: what was to be made on them is made elsewhere. A volume stays where it is."""
+        """Update the nodes of entries after changes of nodes. Claims without a volume move; a volume keeps its nodes."""
         for entry in self._entries.values():
             if entry.state is _FLYING:
                 slot = self._nodes.slot(entry.node_name)
@@ -462,7 +469,7 @@ class CapacityReservations:
     # -- settling ------------------------------------------------------------------------------------------------------
 
     def _settle(self, entry: Reservation, claim: PersistentVolumeClaim) -> None:
-        """The claim has its volume. It is charged until the object has been written, or another object that is newer."""
+        """Start settling: the claim has its volume. It stays reserved until a newer capacity object is written."""
         now = self._clock.now()
         if entry.is_over:
             entry.is_over = False
@@ -478,8 +485,8 @@ class CapacityReservations:
         self._due = min(self._due, entry.until)
 
     def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
-        """The object was written: it counts the volumes that came to be before."""
-        shrunk, now, young = old.room - new.room, self._clock.now(), []
+        """End the settling of the volumes that the written object includes."""
+        shrunk, now, young = old.capacity - new.capacity, self._clock.now(), []
         for uid, entry in list(self._by_pool.get(new.key, {}).items()):
             if entry.state is not _SETTLING or entry.version == new.obj.metadata.resource_version:
                 continue
@@ -489,12 +496,12 @@ class CapacityReservations:
             else:
                 young.append((entry.since, uid, entry.size))
         for _, uid, size in sorted(young):
-            if size <= shrunk:  # it shrank by that volume: it was measured after, however soon that was
+            if size <= shrunk:  # the capacity fell by that volume, so the object was measured after its creation
                 shrunk -= size
                 self._drop(uid)
 
     def _find_settling(self, claim: PersistentVolumeClaim) -> None:
-        """Charge a volume that was new already when this process saw it first: after a restart."""
+        """Reserve a volume that was already new when this process first saw it, after a restart."""
         volume = self._volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
         uid = claim.metadata.uid
         if volume is None or uid in self._entries or not claim.selected_node:
@@ -508,7 +515,7 @@ class CapacityReservations:
             self._enter(Reservation(claim, EMPTY, node_name, size, _SETTLING, since, until, volume=volume))
 
     def _where_made(self, entry: Reservation) -> NodeSet:
-        """The selected node if the volume can be used there; else, because that node is gone or has moved, all of its nodes."""
+        """Return the selected node if it can use the volume; else, after a change of that node, all nodes that can."""
         slot = self._nodes.slot(entry.node_name)
         selected = EMPTY if slot is None else 1 << slot
         if entry.volume is None or self._volumes.get_api(entry.volume.key) is None:
@@ -519,7 +526,7 @@ class CapacityReservations:
     # -- stranded ------------------------------------------------------------------------------------------------------
 
     def _stranded_at(self, keys: Iterable[str]) -> dict[str, Reservation]:
-        """The stranded claims that wait for these pools, and all that compete with them, directly or through a pod."""
+        """Return the stranded claims of these pools, and all that compete with them, directly or through a pod."""
         found: dict[str, Reservation] = {}
         todo = [key for key in keys if key in self._waiting]
         seen = set(todo)
@@ -541,9 +548,9 @@ class CapacityReservations:
                 yield entry
 
     def _hold(self, stranded: dict[str, Reservation]) -> None:
-        """Give room to the pods whose stranded claims all find some, the oldest claim first, and to no other pod.
+        """Reserve storage for the pods whose stranded claims all fit, the oldest claim first, and for no other pod.
 
-        A pod that held a part of what it needs could keep another from its own part, and neither could go.
+        If a pod held only a part of its storage, it could block another pod while neither can be scheduled.
         """
         held = {uid: entry.pool for uid, entry in stranded.items() if entry.pool is not None}
         for uid, pool in held.items():
@@ -559,7 +566,7 @@ class CapacityReservations:
             self._hold_together([by_key[key] for key in plan if key in by_key])
         for uid, pool in held.items():
             if stranded[uid].pool is None:
-                self._tell_freed(pool)
+                self._add_freed(pool)
 
     def _hold_together(self, entries: list[Reservation]) -> None:
         booked: list[tuple[Reservation, CapacityPool]] = []
@@ -576,26 +583,26 @@ class CapacityReservations:
 
     def _unbook(self, entry: Reservation, pool: CapacityPool) -> None:
         entry.pool = None
-        _take_out(self._by_pool, pool.key, entry.claim.metadata.uid)
+        _remove(self._by_pool, pool.key, entry.claim.metadata.uid)
         self._capacities.book(pool, -entry.size)
 
     def _sharing_changed(self) -> None:
-        """Rooms may be smaller or larger now: stranded claims are looked at again, and waiting pods are told."""
+        """Check stranded claims again, and wake waiting pods, because storage may have become smaller or larger."""
         self.freed |= self._capacities.sharing_changed()
         self._changed_pools.update(self._waiting)
 
 
-def _takes_room(entry: Reservation) -> bool:
+def _is_reserving(entry: Reservation) -> bool:
     return not entry.is_over and (entry.state is not _STRANDED or entry.pool is not None)
 
 
 def _is_newer(version: str, than: str) -> bool:
-    """Whether an object was written after another one. Versions that are no numbers tell nothing."""
+    """Return whether an object was written after another one; False for versions that are not numbers."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
-def _take_out(filed: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:
-    entries = filed[key]
+def _remove(index: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:
+    entries = index[key]
     del entries[uid]
     if not entries:
-        del filed[key]
+        del index[key]

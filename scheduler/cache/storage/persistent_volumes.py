@@ -1,13 +1,11 @@
-"""PersistentVolumes by claim and by class: which are free, where, and how large (docs/spec/volumes.md §1.3, §3.3).
+"""PersistentVolumes by claim and by class, with nodes, size and state (docs/spec/volumes.md §1.3, §3.3, §12.5).
 
-The free volumes of one class: on which nodes a claim finds one, and which it takes (docs/spec/volumes.md §3.3, §12.5).
+`ClassVolumes` computes on which nodes a claim finds a free volume of its class, and which one it takes. A volume is a
+row of columns: rank of its size, kind, node group, and whether it is free. For each shape of claim, the fitting free
+volumes per node are counted once, in NumPy.
 
-A volume is a row of columns: rank of its size, kind, node group, free or not. For each shape of claim the number of
-fitting free volumes per node is counted once, in NumPy, and then follows the log of rows that were taken, freed, added
-or removed: the next claim of a known shape costs nothing that grows with volumes or nodes. What a single node takes is
-looked up in lists sorted by size, one per group and kind.
-
-Volumes by claim and by class; of each class who is free, where, and how large (docs/spec/volumes.md §1.3, §12.5).
+Then the count follows the log of changed rows. So the cost of the next claim of a known shape does not grow with
+volumes or nodes. The volume for a single node is found in lists sorted by size, one per group and kind.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ _SPARE_GROUPS: Final = 1024
 _SPARE_SIZES: Final = 1024
 _NOT_COUNTED: Final = -1
 _FEW: Final = 6
-"""Up to so many rows plain integers are faster than arrays."""
+"""Up to this number of rows, plain integers are faster than arrays."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class VolumeKind(NamedTuple):
-    """What a volume is, apart from its size and place."""
+    """The properties of a volume except size and location."""
 
     volume_mode: str
     attributes_class: str
@@ -51,16 +49,16 @@ class VolumeKind(NamedTuple):
 
 
 class VolumeRequirements(NamedTuple):
-    """What a claim asks of a volume, apart from its size (gates 4, 5, 10 and 13)."""
+    """The requirements of a claim except its size (gates 4, 5, 10 and 13)."""
 
     volume_mode: str
     attributes_class: str
     access_modes: frozenset[str]
     selector: bytes
-    """Empty for none; else the selector, encoded, so that wishes can be compared."""
+    """The encoded selector, so that requirements can be compared; empty without a selector."""
 
     def admits(self, kind: VolumeKind) -> bool:
-        """Whether a volume of this kind will do."""
+        """Return whether a volume of this kind meets them."""
         return (
             self.volume_mode == kind.volume_mode
             and self.attributes_class == kind.attributes_class
@@ -69,7 +67,7 @@ class VolumeRequirements(NamedTuple):
 
 
 def wish_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
-    """From the claim's spec, which never changes."""
+    """Return the requirements in the claim's spec, which never changes."""
     spec = claim.spec
     return VolumeRequirements(
         spec.volume_mode or FILESYSTEM,
@@ -80,7 +78,7 @@ def wish_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
 
 
 class Row(NamedTuple):
-    """What a row stands for."""
+    """The volume of a row."""
 
     name: str
     group: NodeGroup
@@ -90,7 +88,7 @@ class Row(NamedTuple):
 
 
 class ClassVolumes(ChangeLog[int]):
-    """The volumes of one class. The log has the rows that were taken or freed."""
+    """The volumes of one class. The log contains the rows that were taken or freed."""
 
     log_max = 16_384
 
@@ -99,7 +97,7 @@ class ClassVolumes(ChangeLog[int]):
         self.nodes = nodes
         self.groups = groups
         self.rank = np.zeros(capacity, dtype=np.int32)
-        """Place of the row's size among all sizes."""
+        """The rank of the row's size among all sizes."""
         self.kind = np.zeros(capacity, dtype=np.int32)
         self.group = np.zeros(capacity, dtype=np.int32)
         """The row's node group, as a number of `local_groups`."""
@@ -109,7 +107,7 @@ class ClassVolumes(ChangeLog[int]):
         self.local_groups: Numbers[NodeGroup] = Numbers()
         self._sizes: list[int] = []
         self._vacant: list[int] = []
-        self._class_volumes: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
+        self._sorted: dict[tuple[int, int], list[tuple[int, str, int]]] = {}
         self._slots = np.zeros(0, dtype=np.int32)
         self._slots_seen = (-1, -1)
         self._fits: BoundedCache[tuple[VolumeRequirements, int], FittingVolumes] = BoundedCache(_SHAPES)
@@ -117,7 +115,7 @@ class ClassVolumes(ChangeLog[int]):
     # -- changing: PersistentVolumes only ------------------------------------------------------------------------------
 
     def add(self, name: str, group: NodeGroup, size: int, *, kind: VolumeKind, labels: Mapping[str, str]) -> int:
-        """A volume of `size` nano-bytes; taken until it is said to be free. Returns its row."""
+        """Add a volume of `size` nano-bytes, taken until `set_free`; return its row."""
         if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
             self._forget_groups()
         if len(self._sizes) > 2 * len(self.rows) + _SPARE_SIZES:
@@ -133,38 +131,38 @@ class ClassVolumes(ChangeLog[int]):
         return row
 
     def remove(self, row: int) -> None:
-        """The volume is gone, or is another one now."""
+        """Remove a volume that is gone or replaced."""
         self.set_free(row, is_free=False)
         self.rows[row] = None
         self._vacant.append(row)
 
     def set_free(self, row: int, *, is_free: bool) -> None:
-        """Whether claims may take it."""
+        """Set whether claims may take the volume."""
         if bool(self.free[row]) == is_free:
             return
         self.free[row] = is_free
         known = self.rows[row]
         assert known is not None
-        shelf = self._class_volumes.setdefault((known.group.number, known.kind), [])
+        volumes = self._sorted.setdefault((known.group.number, known.kind), [])
         entry = (known.size, known.name, row)
-        at = bisect.bisect_left(shelf, entry)
+        at = bisect.bisect_left(volumes, entry)
         if is_free:
-            shelf.insert(at, entry)
+            volumes.insert(at, entry)
         else:
-            del shelf[at]
-            if not shelf:
-                del self._class_volumes[known.group.number, known.kind]
+            del volumes[at]
+            if not volumes:
+                del self._sorted[known.group.number, known.kind]
         self.note(row)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row stands for anything."""
+        """Whether there are no volumes."""
         return len(self._vacant) == len(self.rows)
 
     def fits(self, requirements: VolumeRequirements, size: int) -> FittingVolumes:
-        """How many free volumes of at least `size` each node has for this wish. Good until the next change."""
+        """Return the free volumes of at least `size` that meet the requirements, per node; valid until the next change."""
         key = (requirements, size)
         known = self._fits.get(key)
         if known is None:
@@ -175,9 +173,10 @@ class ClassVolumes(ChangeLog[int]):
     def smallest(
         self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, besides: Container[str]
     ) -> str | None:
-        """The smallest free volume that the claim can have on this node, but for some; None if there is none.
+        """Return the smallest free volume for the claim on this node, except `besides`; None if there is none.
 
-        Of equally small ones a claim always gets the same, and different claims get different ones as far as may be.
+        Of volumes of equal size, a claim always gets the same one, and different claims preferably get different
+        ones.
         """
         request = claim.request
         size = request.nano if request is not None else 0
@@ -186,18 +185,20 @@ class ClassVolumes(ChangeLog[int]):
         turn = zlib.crc32(claim.metadata.uid.encode())
         for group in self.groups.of(slot):
             for kind in kinds:
-                shelf = self._class_volumes.get((group.number, kind))
-                found = self._first(shelf, size, turn, requirements=requirements, besides=besides) if shelf else None
+                volumes = self._sorted.get((group.number, kind))
+                found = (
+                    self._first(volumes, size, turn, requirements=requirements, besides=besides) if volumes else None
+                )
                 if found is not None and (best is None or found < best):
                     best = found
         return best[1] if best is not None else None
 
     def threshold(self, size: int) -> int:
-        """The least rank of volumes that are large enough."""
+        """Return the lowest rank of volumes that are large enough."""
         return bisect.bisect_left(self._sizes, size)
 
     def slots_of_groups(self) -> npt.NDArray[np.int32]:
-        """Of each local group its only slot, -1 if there are none or several."""
+        """Return the only slot of each local group, -1 if there are none or several."""
         now = (self.groups.position, len(self.local_groups))
         if now != self._slots_seen:
             self._slots_seen = now
@@ -206,28 +207,31 @@ class ClassVolumes(ChangeLog[int]):
 
     def _first(
         self,
-        shelf: list[tuple[int, str, int]],
+        volumes: list[tuple[int, str, int]],
         size: int,
         turn: int,
         *,
         requirements: VolumeRequirements,
         besides: Container[str],
     ) -> tuple[int, str] | None:
-        """Among equally large ones the look begins at a place that depends on the claim."""
-        at = bisect.bisect_left(shelf, (size, "", -1))
-        while at < len(shelf):
-            here = shelf[at][0]
-            end = bisect.bisect_left(shelf, (here + 1, "", -1), at)
+        """Return the first matching volume.
+
+        Among equal sizes, the search starts at a position that depends on the claim.
+        """
+        at = bisect.bisect_left(volumes, (size, "", -1))
+        while at < len(volumes):
+            here = volumes[at][0]
+            end = bisect.bisect_left(volumes, (here + 1, "", -1), at)
             many = end - at
             for step in range(many):
-                _, name, row = shelf[at + (turn + step) % many]
+                _, name, row = volumes[at + (turn + step) % many]
                 if name not in besides and self.is_selected(requirements, row):
                     return here, name
             at = end
         return None
 
     def is_selected(self, requirements: VolumeRequirements, row: int) -> bool:
-        """Gate 10."""
+        """Return whether the selector matches (gate 10)."""
         known = self.rows[row]
         return not requirements.selector or (known is not None and selector_of(requirements).matches(known.labels))
 
@@ -241,7 +245,7 @@ class ClassVolumes(ChangeLog[int]):
         return at
 
     def _forget_groups(self) -> None:
-        """Numbers of groups that no row is in any more."""
+        """Renumber the groups, without those that have no rows."""
         self.local_groups = Numbers()
         for row, known in enumerate(self.rows):
             if known is not None:
@@ -250,7 +254,10 @@ class ClassVolumes(ChangeLog[int]):
         self._slots_seen = (-1, -1)
 
     def _forget_sizes(self) -> None:
-        """Those that no row has any more. Counts stay as they are: they are of rows, not of ranks."""
+        """Rank the sizes again, without those that have no rows.
+
+        Counts stay valid, because they do not depend on ranks.
+        """
         self._sizes = sorted({known.size for known in self.rows if known is not None})
         for row, known in enumerate(self.rows):
             if known is not None:
@@ -269,7 +276,7 @@ _decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
 
 
 def selector_of(requirements: VolumeRequirements) -> LabelSelector:
-    """The wish's selector; ValueError if it cannot be used."""
+    """Return the selector of the requirements; ValueError if it is invalid."""
     known = _selectors.get(requirements.selector)
     if known is None:
         known = _selectors.share(requirements.selector, _decode(requirements.selector))
@@ -277,7 +284,10 @@ def selector_of(requirements: VolumeRequirements) -> LabelSelector:
 
 
 class FittingVolumes:
-    """`counts` has a number per slot, `nodes` those that have any. For reading, after `catch_up`."""
+    """The fitting volumes of one shape of claim: `counts` per slot, `nodes` with at least one.
+
+    Call `catch_up` before reading.
+    """
 
     __slots__ = (
         "_class_volumes",
@@ -305,7 +315,7 @@ class FittingVolumes:
         self.nodes: NodeSet = EMPTY
 
     def catch_up(self) -> None:
-        """Apply the volumes that were taken and freed since; count again if nodes changed or the log does not reach back."""
+        """Apply the taken and freed volumes; count again if nodes changed or the log is too short."""
         class_volumes = self._class_volumes
         class_volumes.groups.catch_up()
         now = (class_volumes.groups.position, class_volumes.nodes.capacity)
@@ -398,8 +408,11 @@ class FittingVolumes:
 
 
 def together(fits: Sequence[FittingVolumes]) -> npt.NDArray[np.int32]:
-    """Per slot how many volumes there are that fit any of these; all of one class, and caught up. O(volumes) in NumPy."""
-    class_volumes = fits[0]._class_volumes  # noqa: SLF001 (it is one of its kind)
+    """Return for each slot the number of volumes that fit any of these. O(volumes) in NumPy.
+
+    All must be of one class and up to date.
+    """
+    class_volumes = fits[0]._class_volumes  # noqa: SLF001 (same class)
     counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
     for one in fits:
         np.maximum(counted[: len(one._counted)], one._counted, out=counted[: len(one._counted)])  # noqa: SLF001
@@ -407,7 +420,7 @@ def together(fits: Sequence[FittingVolumes]) -> npt.NDArray[np.int32]:
 
 
 def _per_slot(class_volumes: ClassVolumes, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """One entry per volume, its local group → how many volumes per slot."""
+    """Return the volumes per slot from the local groups of all volumes."""
     per_group = np.bincount(groups, minlength=len(class_volumes.local_groups))
     slots, capacity = class_volumes.slots_of_groups(), class_volumes.nodes.capacity
     single = (slots >= 0) & (per_group > 0)
@@ -423,7 +436,7 @@ AVAILABLE: Final = "Available"
 
 
 class PersistentVolumes(AssumeCache[PersistentVolume]):
-    """All volumes as decisions see them: with our own pre-bindings on top.
+    """All volumes, with our own pre-bindings.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/assume_cache.go PVAssumeCache, ListPVs
     """
@@ -438,22 +451,22 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         self._meant_for: dict[str, dict[str, None]] = {}
 
     def class_volumes(self, storage_class: str) -> ClassVolumes | None:
-        """The volumes of a class; None if it has none that were ever free."""
+        """Return the volumes of a class; None if no volume of it was ever free."""
         return self._classes.get(storage_class)
 
     def where(self, name: str) -> NodeGroup:
-        """Where a known volume can be used, by its node affinity. KeyError for an unknown one."""
+        """Return the nodes of a known volume by its node affinity; KeyError for an unknown one."""
         self._groups.catch_up()
         return self._where[name]
 
     def meant_for(self, claim_key: str) -> list[PersistentVolume]:
-        """Volumes whose claimRef names this claim, of whatever uid, class and state; by name."""
+        """Return the volumes whose claimRef names this claim, by name. Uid, class and state are ignored."""
         names = self._meant_for.get(claim_key)
         return [volume for name in sorted(names) if (volume := self.get(name)) is not None] if names else []
 
     def _changed(self, before: PersistentVolume | None, now: PersistentVolume | None) -> None:
         if before is not None and before.spec.claim_ref is not None:
-            self._unmean(before.spec.claim_ref.key, before.key)
+            self._remove_claim_ref(before.spec.claim_ref.key, before.key)
         if now is None:
             assert before is not None
             self._leave(before)
@@ -471,7 +484,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             self._enter(now)
 
     def _enter(self, volume: PersistentVolume) -> None:
-        """A row of its class, from the first moment that it is free."""
+        """Add a row for a volume that is free for the first time."""
         class_volumes = self._classes.get(volume.storage_class)
         if class_volumes is None:
             class_volumes = self._classes[volume.storage_class] = ClassVolumes(self._nodes, self._groups)
@@ -493,7 +506,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
                 del self._classes[volume.storage_class]
         self._groups.release(self._where.pop(volume.key))
 
-    def _unmean(self, claim_key: str, name: str) -> None:
+    def _remove_claim_ref(self, claim_key: str, name: str) -> None:
         names = self._meant_for[claim_key]
         del names[name]
         if not names:
@@ -501,7 +514,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
 
 
 def is_free(volume: PersistentVolume) -> bool:
-    """Whether any claim may have it: gates 2, 6 and 9 for a claim that nothing was meant for (§3.3.2)."""
+    """Return whether any claim may take it: gates 2, 6 and 9 for a claim without a designated volume (§3.3.2)."""
     return (
         volume.spec.claim_ref is None
         and volume.status.phase == AVAILABLE
@@ -517,7 +530,7 @@ def _kind(volume: PersistentVolume) -> VolumeKind:
 
 
 def _stays(before: PersistentVolume, now: PersistentVolume) -> bool:
-    """Whether its row stands for it as before; everything else is whether it is free."""
+    """Return whether the volume's row stays valid, whether or not it is free."""
     old, new = before.spec, now.spec
     return (
         before.storage_class == now.storage_class

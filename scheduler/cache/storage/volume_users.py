@@ -1,10 +1,7 @@
-"""Which pods and nodes use which claims and inline disks.
+"""Claims and inline disks on nodes, and the pods that use them.
 
-Which nodes use which volumes that pods have written out, by the names that CSI drivers know them by.
-
-Only those that a driver stands in for wherever a CSINode is (docs/spec/volumes.md §9.1).
-
-On which nodes the disks are that pods name themselves and cannot share (docs/spec/volumes.md §9.3).
+`DiskUsers` has the inline in-tree volumes that migrate to CSI, by their CSI names (docs/spec/volumes.md §9.1).
+`DiskConflicts` has inline disks that pods cannot share (docs/spec/volumes.md §9.3).
 """
 
 from __future__ import annotations
@@ -21,9 +18,10 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 
 
 class ClaimUsers(ChangeLog[tuple[int, str]]):
-    """Claim → node slots → how many of its pods use it. The log has (slot, claim key) where a use began or ended.
+    """Claim → node slots → number of pods that use it. The log contains (slot, claim key) where a use began or ended.
 
-    And wherever pods came or left while some had the claim as an ephemeral volume only: whose it is matters then.
+    It also contains each change of pods on a slot while some of them have the claim only as an ephemeral volume. Then
+    the owner of the claim matters.
     """
 
     __slots__ = ("_at", "_ephemeral", "_users")
@@ -35,7 +33,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
         self._ephemeral: dict[tuple[int, str], set[str]] = {}
 
     def add(self, slot: int, info: PodInfo) -> None:
-        """A pod with claims is on the node."""
+        """Add the claims of a pod on the node."""
         for key, is_ephemeral in uses_of(info).items():
             is_first = self._users.add(slot, key)
             if is_ephemeral:
@@ -47,7 +45,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
                 self.note((slot, key))
 
     def remove(self, slot: int, info: PodInfo) -> None:
-        """It is not any more."""
+        """Remove the claims of a pod on the node."""
         for key, is_ephemeral in uses_of(info).items():
             is_last = self._users.remove(slot, key)
             if (slot, key) in self._ephemeral:
@@ -61,11 +59,14 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
                 self.note((slot, key))
 
     def slots(self, key: str) -> Mapping[int, int]:
-        """Slot → pods there that use the claim. A live view: do not keep it."""
+        """Return slot → number of pods that use the claim. A live view: do not keep it."""
         return self._users.slots(key)
 
     def rightful(self, slot: int, claim: PersistentVolumeClaim) -> int:
-        """Pods there that use the claim, those left out that would have it made for themselves and do not own it."""
+        """Return the number of pods that use the claim and are allowed to.
+
+        A pod that has the claim as an ephemeral volume must own it.
+        """
         count = self._users.count(slot, claim.key)
         ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
         if ephemeral is None:
@@ -74,7 +75,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
         return count - len(ephemeral - owners)
 
     def at(self, slot: int) -> Mapping[str, None]:
-        """The claims used on a node. A live view."""
+        """Return the claims used on a node. A live view."""
         return self._at.get(slot, {})
 
     def _disown(self, slot: int, key: str, uid: str) -> None:
@@ -85,7 +86,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
 
 
 def uses_of(info: PodInfo) -> dict[str, bool]:
-    """The pod's claims, each once: whether it has them as ephemeral volumes only."""
+    """Return the pod's claims, each once: claim → whether it is only used as an ephemeral volume."""
     uses: dict[str, bool] = {}
     for use in info.claims:
         uses[use.key] = use.is_ephemeral and uses.get(use.key, True)
@@ -93,7 +94,7 @@ def uses_of(info: PodInfo) -> dict[str, bool]:
 
 
 class DiskUsers(ChangeLog[tuple[int, CSISource]]):
-    """Volume → node slots → how many pods there use it. The log has (slot, volume) where a use began or ended."""
+    """Volume → node slots → number of pods that use it. The log contains (slot, volume) where a use began or ended."""
 
     __slots__ = ("_users",)
 
@@ -102,28 +103,28 @@ class DiskUsers(ChangeLog[tuple[int, CSISource]]):
         self._users: NodeMultiset[CSISource] = NodeMultiset()
 
     def add(self, slot: int, info: PodInfo) -> None:
-        """A pod with such volumes is on the node."""
+        """Add the inline volumes of a pod on the node."""
         for disk in disks_of(info):
             if self._users.add(slot, disk):
                 self.note((slot, disk))
 
     def remove(self, slot: int, info: PodInfo) -> None:
-        """It is not any more."""
+        """Remove the inline volumes of a pod on the node."""
         for disk in disks_of(info):
             if self._users.remove(slot, disk):
                 self.note((slot, disk))
 
     def count(self, slot: int, disk: CSISource) -> int:
-        """Pods on the node that use it."""
+        """Return the number of pods on the node that use the volume."""
         return self._users.count(slot, disk)
 
     def everywhere(self) -> set[tuple[int, CSISource]]:
-        """Every use there is: for followers who have lost the thread of the log."""
+        """Return all uses, for readers whose position the log no longer contains."""
         return {(slot, disk) for disk in self._users for slot in self._users.slots(disk)}
 
 
 def disks_of(info: PodInfo) -> set[CSISource]:
-    """The pod's volumes of this sort; one that cannot be translated is left out."""
+    """Return the CSI names of the pod's inline volumes; a volume that cannot be translated is left out."""
     found = set()
     for volume in info.disks:
         try:
@@ -136,13 +137,13 @@ def disks_of(info: PodInfo) -> set[CSISource]:
 
 
 def disk_of(volume: Volume, namespace: str) -> CSISource | None:
-    """One of them; None if no driver counts it. Raises TranslationError."""
+    """Return the CSI name of an inline volume; None if no driver counts it. Raise TranslationError."""
     kind = kind_of_inline(volume)
     return translate_inline(volume, namespace) if kind is not None and kind.plugin in MIGRATABLE else None
 
 
 class DiskConflicts:
-    """The disks on each node, read only or not. Several pods of one node may have the same, and one pod twice."""
+    """The disks on each node, read-only or not. Several pods of one node may have the same disk, and one pod twice."""
 
     __slots__ = ("used",)
 
@@ -150,17 +151,17 @@ class DiskConflicts:
         self.used: NodeMultiset[InlineDisk] = NodeMultiset()
 
     def add(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        """A pod on `slot` mounts these."""
+        """Add the disks of a pod on `slot`."""
         for disk in disks:
             self.used.add(slot, disk)
 
     def remove(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        """The inverse of `add`."""
+        """Undo `add`."""
         for disk in disks:
             self.used.remove(slot, disk)
 
     def of(self, wanted: Iterable[InlineDisk]) -> NodeSet:
-        """Nodes with a pod that keeps one with these away: a writer, or anybody if it is to write itself."""
+        """Return the nodes with a conflicting pod: one that writes the disk, or any user if this pod writes."""
         out = EMPTY
         for disk in wanted:
             out |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))

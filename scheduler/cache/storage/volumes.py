@@ -1,13 +1,10 @@
-"""Everything that volumes are decided by: claims, volumes, classes, drivers, capacity, and subscriptions to their changes.
+"""All volume data for decisions: claims, volumes, classes, drivers, capacity, and subscriptions to their changes.
 
-How to say that a volume, a claim or a class is not there; one that could not be read is named with what is wrong.
+The data is changed by `scheduler.eventhandlers.storage` from the watches, and by VolumeBinding, which assumes what it
+is about to write. Rules: docs/spec/volumes.md §1.
 
-The plain texts are those of upstream's listers: the singular, and no namespace (docs/spec/volumes.md §0.3).
-
-Everything that volumes are decided by: claims, volumes, classes, drivers, capacity, and who waits for news of them.
-
-Changed by `scheduler.storage` as watches tell, and by VolumeBinding, which assumes what it is about to write.
-Rules: docs/spec/volumes.md §1.
+The texts for missing objects are those of upstream's listers: singular, and without namespace (docs/spec/volumes.md
+§0.3). For an object that could not be decoded, the text has the error.
 """
 
 from __future__ import annotations
@@ -42,17 +39,17 @@ _CLASS = "StorageClass"
 
 
 def absent_claim(volumes: Volumes, key: str) -> str:
-    """Of the claim `namespace/name`, which is not known."""
+    """Return the text for the unknown claim `namespace/name`."""
     return _absent(volumes, CLAIM, "persistentvolumeclaim", key)
 
 
 def absent_volume(volumes: Volumes, name: str) -> str:
-    """Of the volume of that name."""
+    """Return the text for the unknown volume of that name."""
     return _absent(volumes, VOLUME, "persistentvolume", name)
 
 
 def absent_class(volumes: Volumes, name: str) -> str:
-    """Of the class of that name."""
+    """Return the text for the unknown class of that name."""
     return _absent(volumes, _CLASS, "storageclass.storage.k8s.io", name)
 
 
@@ -65,33 +62,33 @@ def _absent(volumes: Volumes, kind: str, called: str, key: str) -> str:
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
 VOLUME_FOR = "PersistentVolume for"
-"""The kind of news that a volume whose claimRef names a claim came, changed or went; the key is the claim's."""
+"""The kind of event for a changed volume whose claimRef names a claim; the key is the claim's."""
 
 
 class KnownClass(NamedTuple):
-    """A storage class and the nodes that its allowedTopologies admit."""
+    """A storage class and the nodes that its allowedTopologies allow."""
 
     obj: StorageClass
     allowed: NodeGroup
 
     @property
     def is_static(self) -> bool:
-        """Whether nobody makes volumes of it."""
+        """Whether no driver creates volumes of the class."""
         return self.obj.provisioner in {"", NO_PROVISIONER}
 
 
 class AssumedClaims(AssumeCache[PersistentVolumeClaim]):
-    """All claims as decisions see them: with our own selected nodes on top.
+    """All claims, with our own selected nodes.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/assume_cache.go PVCAssumeCache
     """
 
     def __init__(self, changed: Callable[[PersistentVolumeClaim | None, PersistentVolumeClaim | None], None]) -> None:
-        """`changed` is called at each change, with the claim before and now."""
+        """Call `changed` at each change, with the claim before and after it."""
         super().__init__("persistentvolumeclaims")
         self._follow = changed
         self.unselected: dict[str, dict[str, None]] = {}
-        """Namespace → keys of its claims that have neither a volume nor a selected node."""
+        """Namespace → keys of its claims without a volume and without a selected node."""
 
     def _changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
         self._follow(before, now)
@@ -104,7 +101,7 @@ class AssumedClaims(AssumeCache[PersistentVolumeClaim]):
 
 
 class Volumes:
-    """One per cluster."""
+    """The volume data of one cluster."""
 
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes = nodes
@@ -120,15 +117,15 @@ class Volumes:
         self.drivers: dict[str, CSIDriver] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
         self.broken: dict[tuple[str, str], Broken] = {}
-        """Kind and key → what could not be read: it counts as absent, but can be named."""
+        """Kind and key → objects that could not be decoded. They count as absent, but can be named."""
         self.holders: dict[tuple[str, str, str], dict[str, None]] = {}
-        """Kind, key and version of what is assumed → the pods, of whatever profile, that count on it."""
+        """Kind, key and version of an assumed object → the pods, of any profile, that rely on it."""
         self.under_way: dict[str, dict[str, None]] = {}
-        """Claim → the pods whose plans work on it, from Reserve on."""
+        """Claim → the pods whose plans use it, from Reserve on."""
         self.binding: dict[str, dict[str, None]] = {}
-        """Claim → the pods whose plans for it are being carried out, the first to begin first: that one writes."""
+        """Claim → the pods that are executing their plans for it, in the order of their start. The first one writes."""
         self.given_back: dict[tuple[str, str], None] = {}
-        """Kind and key of what was assumed and is not to be written any more, until somebody tells the waiting pods."""
+        """Kind and key of assumptions that were dropped, until the waiting pods are woken."""
         self.attached = AttachedVolumes(
             nodes,
             claims=self.claims,
@@ -142,24 +139,24 @@ class Volumes:
         self._csi_generation = 0
         self._watchers = Watchers()
         self.on_news: Callable[[str, str], None] = _ignored
-        """Called at each change, with kind and key, before those who wait for it."""
+        """Called at each change with kind and key, before the subscribers."""
 
     def bytes_in_flight(self) -> dict[str, int]:
-        """By class, those included of which nothing is on its way: for the gauge."""
+        """Return the bytes in flight by class, also for classes without any, for the gauge."""
         made = (name for name, known in self.classes.items() if not known.is_static)
         return dict.fromkeys(made, 0) | self.reservations.bytes_in_flight()
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_volume(self, volume: PersistentVolume) -> None:
-        """A volume as the watch has it."""
+        """Store a volume of the watch."""
         is_new = self.volumes.get_api(volume.key) is None
         self.volumes.set(volume)
         if volume.spec.claim_ref is not None:
             self.reservations.volume_came(volume.spec.claim_ref.key, is_new=is_new)
 
     def set_class(self, storage_class: StorageClass) -> None:
-        """A class came or changed."""
+        """Add or update a class."""
         old = self.classes.get(storage_class.key)
         group = self.groups.acquire(where_topologies(storage_class.allowed_topologies))
         self.classes[storage_class.key] = KnownClass(storage_class, group)
@@ -167,13 +164,13 @@ class Volumes:
             self.groups.release(old.allowed)
 
     def remove_class(self, name: str) -> None:
-        """A class is gone."""
+        """Remove a class."""
         old = self.classes.pop(name, None)
         if old is not None:
             self.groups.release(old.allowed)
 
     def set_csi_node(self, name: str, csi_node: CSINode | None) -> None:
-        """What CSI says about a node came, changed or went."""
+        """Add, update or remove a node's CSINode."""
         if csi_node is None:
             self.csi_nodes.pop(name, None)
         else:
@@ -181,7 +178,10 @@ class Volumes:
         self._csi_generation += 1
 
     def migrated(self, plugin: str) -> NodeSet:
-        """Nodes on which CSI stands in for this in-tree plugin. O(nodes) after a change of nodes or CSINodes."""
+        """Return the nodes on which this in-tree plugin is migrated to CSI.
+
+        O(nodes) after a change of nodes or CSINodes.
+        """
         seen = (self._csi_generation, self._nodes.relabelled.position)
         if seen != self._migrated_seen:
             self._migrated, self._migrated_seen = {}, seen
@@ -198,16 +198,16 @@ class Volumes:
         known = self.classes.get(storage_class)
         return known.obj.provisioner if known is not None else ""
 
-    # -- waiting for news ----------------------------------------------------------------------------------------------
+    # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[Hashable], callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at each change of one of these, named `(kind, key)`; returns what ends that."""
+        """Call back at each change of one of these `(kind, key)`; return the function that ends the subscription."""
         return self._watchers.subscribe(topics, callback)
 
-    def tell(self, kind: str, key: str) -> None:
-        """Something of that name changed; the caches show it already."""
+    def notify(self, kind: str, key: str) -> None:
+        """Call the subscribers of an object. The caches are already up to date."""
         self.on_news(kind, key)
-        self._watchers.tell((kind, key))
+        self._watchers.notify((kind, key))
 
 
 def _ignored(_kind: str, _key: str) -> None:

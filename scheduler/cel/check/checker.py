@@ -1,11 +1,7 @@
-"""Type checking: the type of each part of an expression, its variables and its overloads.
+"""Type checking: the type of each part of an expression, the variable it names, and its possible overloads.
 
-What names mean: the environment's variables and types, and the variables of the macros around a place.
-
-What every part of an expression is: its type, the variable it names, the overloads it may call.
-
-Types, messages and places are cel-go's checker's with the options that Kubernetes sets: numbers compare across types.
-Mixed literals pass here, see `validators`. Does not know what any function does.
+Types, messages and error positions are those of cel-go's checker with Kubernetes' options: numbers compare across
+types. Mixed literals are accepted here, see `validators`. This module does not know what functions compute.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ from scheduler.cel.values import UInt
 
 
 class Inference:
-    """Type variables, and what they turned out to be."""
+    """Type variables and their inferred types."""
 
     __slots__ = ("_fresh", "_known_calls", "bound")
 
@@ -62,32 +58,33 @@ class Inference:
         self._known_calls: dict[Hashable, tuple[tuple[Overload, ...], Type | None]] = {}
 
     def assign(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        """Whether all of `given` fit `wanted`; if so, that is how it is from now on."""
+        """Return whether all of `given` fit `wanted`; if so, bind the type variables accordingly."""
         return assign(self.bound, given, wanted)
 
     def new_variable(self) -> Type:
-        """A type that is not known yet."""
+        """Return a new type variable."""
         self._fresh += 1
         return variable(self._fresh - 1)
 
     def known(self, type_: Type, *, to_dyn: bool = False) -> Type:
-        """The type, with what is known by now."""
+        """Return the type with its bound variables replaced."""
         return substitute(self.bound, type_, to_dyn=to_dyn)
 
     def fitting(
         self, overloads: tuple[Overload, ...], given: Sequence[Type], *, is_member: bool
     ) -> tuple[tuple[Overload, ...], Type | None]:
-        """All overloads that these arguments may mean, and what that gives: dyn if they do not agree.
+        """Return all overloads that these arguments allow, and their result type: dyn if they disagree.
 
-        Calls with equal arguments without type variables share one answer: a source may hold thousands of them.
+        Calls with equal arguments without type variables share one cached result, because a source may contain
+        thousands.
         """
-        asked = (overloads, is_member, *given)
-        known = self._known_calls.get(asked)
+        key = (overloads, is_member, *given)
+        known = self._known_calls.get(key)
         if known is not None:
             return known
         found = self._fitting(overloads, given, is_member=is_member)
         if (found[1] is None or is_closed(found[1])) and all(map(is_closed, given)):
-            self._known_calls[asked] = found
+            self._known_calls[key] = found
         return found
 
     def _fitting(
@@ -110,7 +107,7 @@ class Inference:
         return tuple(fitting), result
 
     def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
-        """Its parameters and result, with type variables of their own."""
+        """Return its parameters and result with new type variables."""
         fresh: dict[str, Type] = {}
         for each in (overload.result, *overload.params):
             self._freshen(each, fresh)
@@ -126,7 +123,7 @@ class Inference:
 
 
 class Variable:
-    """What an identifier names. Two variables of one name, in two scopes, are two objects."""
+    """The meaning of an identifier. Two variables of one name, in two scopes, are two objects."""
 
     __slots__ = ("is_local", "name", "names_type", "type")
 
@@ -135,7 +132,7 @@ class Variable:
 
 
 class Names:
-    """All that can be named at the place where the checker is."""
+    """All names that are visible at the checker's position."""
 
     __slots__ = ("_env", "_globals", "_locals")
 
@@ -146,7 +143,7 @@ class Names:
 
     @contextlib.contextmanager
     def inside(self, *variables: Variable) -> Iterator[None]:
-        """Where these hide others of their names."""
+        """Hide other variables of these names inside the block."""
         self._locals.append({each.name: each for each in variables})
         try:
             yield
@@ -154,8 +151,8 @@ class Names:
             self._locals.pop()
 
     def look_up(self, name: str) -> Variable | None:
-        """What is meant by it, if anything."""
-        # Upstream lets a leading dot see the variables of macros too; so do we.
+        """Return the variable or type of this name; None if there is none."""
+        # As upstream, a name with a leading dot may refer to variables of macros.
         name = name.removeprefix(".")
         for scope in reversed(self._locals):
             if name in scope:
@@ -177,7 +174,7 @@ class Names:
 
 
 def qualified_name(node: Node) -> str | None:
-    """`a.b.c` if the node is no more than that."""
+    """Return `a.b.c` if the node is only a qualified name."""
     names: list[str] = []
     while isinstance(node, Select) and not node.test and not node.optional:
         names.append(node.field)
@@ -200,7 +197,7 @@ _LITERALS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An expression without errors, with all that was found out about it."""
+    """An expression without type errors, with all results of the checker."""
 
     source: str
     root: Node
@@ -209,7 +206,7 @@ class Checked:
     variables: dict[Node, Variable]
     """By identifier, or by selection if that is a qualified name."""
     calls: dict[Node, tuple[Overload, ...]]
-    """More than one where the types of the arguments are not known well enough."""
+    """More than one overload if the argument types are not fully known."""
     qualified: frozenset[Node]
     """Calls whose target is a part of the function's name: `optional.of(x)`."""
     scopes: dict[Node, tuple[Variable, ...]]
@@ -217,7 +214,7 @@ class Checked:
 
 
 def check(root: Node, source: str, env: Env) -> Checked:
-    """Raises CompileError with all that is wrong."""
+    """Check the expression; raise CompileError with all errors."""
     checker = _Checker(env)
     checker.check(root)
     if checker.issues:
@@ -251,11 +248,11 @@ class _Checker:
         self._names = Names(self.env)
 
     def known(self, type_: Type) -> Type:
-        """The type in the end."""
+        """Return the final type."""
         return self._inference.known(type_, to_dyn=True)
 
     def check(self, node: Node) -> Type:
-        """The type of the node, which may still contain type variables."""
+        """Return the type of the node, which may still contain type variables."""
         match node:
             case Literal():
                 type_ = _LITERALS[type(node.value)]
@@ -438,7 +435,7 @@ class _Checker:
         return self._inference.known(result)
 
     def _range_types(self, node: Comprehension) -> tuple[Type, Type]:
-        """What the iteration variables are."""
+        """Return the types of the iteration variables."""
         over = self._inference.known(self.types[node.iter_range])
         if over.name == "list":
             return (INT, over.params[0]) if node.iter_var2 else (over.params[0], DYN)

@@ -1,4 +1,4 @@
-"""What expressions can name before anybody adds variables of their own."""
+"""The declarations of every expression, without the variables that a caller adds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _CEL_GO: Final = (OPERATORS, CONVERSIONS, TIMES, STRINGS, MATCHES, OPTIONALS, TW
 _KUBERNETES: Final = (KUBERNETES_LISTS, REGEX, URLS, NETWORKS, FORMATS, QUANTITIES, SEMVERS, INCLUDES, AUTHORIZATION)
 
 STANDARD: Final = _env(_STANDARD_TYPES, *_CEL_GO)
-"""cel-go's standard library, and of its extensions those that Kubernetes has."""
+"""cel-go's standard library, and the cel-go extensions that Kubernetes enables."""
 
 KUBERNETES: Final = _env({**_STANDARD_TYPES, **_KUBERNETES_TYPES}, *_CEL_GO, *_KUBERNETES)
-"""The declarations that a device selector sees in Kubernetes 1.36, whatever the feature gates."""
+"""The declarations of a device selector in Kubernetes 1.36, for all feature gates."""

@@ -1,9 +1,8 @@
 """Types of the language, declarations of functions, and unification.
 
-When a value of one type may stand where another is wanted, and what type variables become by it.
-
-Follows cel-go's checker, including where that is generous: `dyn` fits everything, both ways. A failed attempt of `assign`
-leaves no trace.
+Unification decides whether a value of one type may be used as another type, and binds type variables. It follows
+cel-go's checker, also where that is generous: `dyn` fits every type in both directions. A failed `assign` changes
+nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from scheduler.cel.values import Value
 
 
 class Type(NamedTuple):
-    """`name` is cel-go's, as messages show it; parameters of list, map, optional_type and type follow.
+    """A type. `name` is cel-go's name in messages; list, map, optional_type and type have parameters.
 
-    A type parameter of an overload has a name that is one upper-case letter.
+    A type parameter of an overload has one upper-case letter as its name.
     """
 
     name: str
@@ -58,32 +57,32 @@ T: Final = Type("T")
 
 
 def list_of(element: Type) -> Type:
-    """`list(element)`."""
+    """Return `list(element)`."""
     return Type("list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """`map(key, value)`."""
+    """Return `map(key, value)`."""
     return Type("map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """`optional_type(value)`."""
+    """Return `optional_type(value)`."""
     return Type("optional_type", (value,))
 
 
 def type_of(value: Type) -> Type:
-    """`type(value)`: what `type(x)` and a type's name evaluate to."""
+    """Return `type(value)`, the type of `type(x)` and of a type's name."""
     return Type("type", (value,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overload:
-    """One way to call a function. Compared by identity.
+    """One signature of a function. Compared by identity.
 
     `call` gets evaluated arguments (the target first, for a member) whose run-time types fit `params`; it raises
-    `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function that is called
-    with the arguments and then the result; None is 1.
+    `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function of the arguments and
+    then the result; None means 1.
     """
 
     id: str
@@ -97,7 +96,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class ObjectType:
-    """A type with named fields, such as that of `device`; its values are mappings from field to value that hold all."""
+    """A type with named fields, such as that of `device`; its values are mappings with all fields."""
 
     name: str
     fields: Mapping[str, Type]
@@ -105,7 +104,7 @@ class ObjectType:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """What an expression may name: variables, object types by name, functions."""
+    """The declarations for an expression: variables, object types by name, functions."""
 
     variables: Mapping[str, Type]
     functions: Mapping[str, tuple[Overload, ...]]
@@ -113,16 +112,16 @@ class Env:
     objects: Mapping[str, ObjectType] = field(default_factory=dict)
 
     def extended(self, variables: Mapping[str, Any], objects: tuple[ObjectType, ...] = ()) -> Env:
-        """This one, with more variables and object types."""
+        """Return a copy with additional variables and object types."""
         more = {each.name: each for each in objects}
         return Env({**self.variables, **variables}, self.functions, {**self.objects, **more})
 
 
 ERROR: Final = Type("!error!")
-"""The type of what has been complained about already."""
+"""The type of an expression whose error has been reported already."""
 
 Bindings = Mapping[str, Type]
-"""What type variables stand for, by name."""
+"""Name of a type variable → its type."""
 
 _OPAQUE = frozenset({"optional_type", "net.IP", "net.CIDR"})
 _CONTAINERS = frozenset({"list", "map"}) | _OPAQUE
@@ -136,7 +135,7 @@ _VARIABLE: Final = "_var"
 
 
 def variable(number: int) -> Type:
-    """A fresh type variable."""
+    """Return a new type variable."""
     return Type(f"{_VARIABLE}{number}")
 
 
@@ -147,7 +146,10 @@ def is_variable(type_: Type) -> bool:
 
 @lru_cache(maxsize=128)
 def is_closed(type_: Type) -> bool:
-    """Whether there is no type variable in it. Remembered, as types may be nested some hundred levels deep."""
+    """Return whether the type contains no type variable.
+
+    Cached, because types may be nested several hundred levels deep.
+    """
     return not is_variable(type_) and all(map(is_closed, type_.params))
 
 
@@ -160,17 +162,17 @@ def is_dyn_or_error(type_: Type) -> bool:
 
 
 def is_struct(type_: Type) -> bool:
-    """Whether it is a type with fields, known or not: all names with a dot but those of opaque values."""
+    """Return whether it is a type with fields, known or not: every name with a dot except those of opaque values."""
     return "." in type_.name and type_.name not in _OPAQUE
 
 
 def unwrap_optional(type_: Type) -> tuple[Type, bool]:
-    """What is in an optional, and whether it was one."""
+    """Return the type inside an optional, and whether it was an optional."""
     return (type_.params[0], True) if type_.name == "optional_type" else (type_, False)
 
 
 def shown(type_: Type) -> str:
-    """As the checker's messages write it."""
+    """Return the type as the checker's messages write it."""
     if type_.name == "null_type":
         return "null"
     if not type_.params:
@@ -179,13 +181,13 @@ def shown(type_: Type) -> str:
 
 
 def declared(type_: Type) -> str:
-    """As the message about the result's type writes it."""
+    """Return the type as the message about the result's type writes it."""
     name = _DECLARED.get(type_.name, type_.name)
     return f"{name}({', '.join(map(declared, type_.params))})" if type_.params else name
 
 
 def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
-    """The type with its variables replaced, as far as they are bound; the others by dyn if asked."""
+    """Return the type with its bound variables replaced, and its other variables by dyn if `to_dyn`."""
     while type_.name in bound:
         type_ = bound[type_.name]
     if is_variable(type_):
@@ -196,7 +198,7 @@ def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
 
 
 class _Attempt:
-    """Bindings to which others are added for a try. Copying them for each try would cost the square of the source."""
+    """Bindings with tentative additions. Copying all bindings for each attempt would be quadratic in the source."""
 
     __slots__ = ("_bound", "added")
 
@@ -210,7 +212,7 @@ class _Attempt:
 
 
 def assign(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-    """Return whether all of `given` fit `wanted`; if so, `bound` has what that takes, else it stays as it was."""
+    """Return whether all of `given` fit `wanted`; if so, add the needed bindings to `bound`."""
     attempt = _Attempt(bound)
     fits = _all_fit(attempt, given, wanted)
     if fits and attempt.added:
@@ -219,7 +221,7 @@ def assign(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]
 
 
 def more_general(one: Type, other: Type) -> Type:
-    """Of two types that unify, the one that says less."""
+    """Return the more general of two types that unify."""
     return one if _is_no_more_specific(one, other) else other
 
 
@@ -244,7 +246,7 @@ def _fits(bound: _Attempt, one: Type, other: Type) -> bool:
 
 
 def _binds(bound: _Attempt, type_: Type, variable_: Type) -> tuple[bool, bool]:
-    """Whether the variable may stand for the type, and whether it stood for something before."""
+    """Return whether the variable may stand for the type, and whether it was bound before."""
     if type_ == variable_:
         return True, True
     known = bound.get(variable_.name)
@@ -264,7 +266,7 @@ def _binds(bound: _Attempt, type_: Type, variable_: Type) -> tuple[bool, bool]:
 
 
 def _is_free_of(bound: _Attempt, variable_: Type, within: Type) -> bool:
-    """Whether the variable does not occur in the type, also through what other variables stand for."""
+    """Return whether the variable does not occur in the type, also through bound variables."""
     if variable_ == within:
         return False
     if is_variable(within):

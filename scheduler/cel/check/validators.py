@@ -1,7 +1,4 @@
-"""What Kubernetes validates of a well-typed expression on top.
-
-What Kubernetes has checked of a well-typed expression on top: literals that could only fail, and mixed literals.
-"""
+"""Kubernetes' additional validation of a well-typed expression: literals that can only fail, and mixed literals."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _CLAUSES: Final = {
 
 
 def format_issues(checked: Checked, node: Call) -> Iterator[Issue]:
-    """What is wrong with a literal pattern for a literal list."""
+    """Yield the error of a literal pattern with a literal list."""
     pattern, values = node.target, node.args[0] if len(node.args) == 1 else None
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str) or not isinstance(values, ListExpr):
         return
@@ -63,7 +60,7 @@ def format_issues(checked: Checked, node: Call) -> Iterator[Issue]:
 def _problem(
     checked: Checked, pattern: str, clause: re.Match[str], value: tuple[Node, ...]
 ) -> tuple[int | None, str] | None:
-    """The place, if it is not the call's, and the text, which is empty if there is no value."""
+    """Return the position, if it is not the call's, and the text, which is empty for a missing value."""
     if clause.start() + 1 == len(pattern):
         return None, "unexpected end of string"
     if not value:
@@ -82,7 +79,7 @@ def _problem(
 
 
 def _wrong(checked: Checked, node: Node, allowed: frozenset[str], *, is_deep: bool) -> Node | None:
-    """The node whose type is not allowed: this one, or one in it."""
+    """Return the node whose type is not allowed: this one, or one inside it."""
     if checked.types[node].name not in allowed | {"dyn"}:
         return node
     inner: tuple[Node, ...] = ()
@@ -99,7 +96,7 @@ _TAKES_ANYTHING: Final = "format"
 
 
 def validate(checked: Checked) -> None:
-    """Raises CompileError with all that is wrong."""
+    """Raise CompileError with all errors."""
     nodes = list(_walk(checked.root))
     issues = [*_bad_literals(checked, nodes), *_mixed(checked, nodes), *_bad_formats(checked, nodes)]
     if issues:
@@ -144,7 +141,7 @@ def _bad_formats(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
 
 
 def _mixed(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
-    """Lists first, then maps, as upstream goes."""
+    """Yield the mixed literals: lists first, then maps, as upstream does."""
     exempt = set(_exempt(nodes))
     nodes = [node for node in nodes if node not in exempt]
     for node in nodes:
@@ -191,7 +188,7 @@ def _exempt(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _walk(root: Node) -> Iterator[Node]:
-    """All nodes, each before those under it."""
+    """Yield all nodes, parents first."""
     pending = [root]
     while pending:
         node = pending.pop()

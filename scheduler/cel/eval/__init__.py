@@ -1,1 +1,1 @@
-"""From a checked tree to closures, and their evaluation within a cost limit and a deadline."""
+"""Code generation from a checked tree to closures, and evaluation within a cost limit and a deadline."""

@@ -1,7 +1,7 @@
-"""Variables, and what is selected from them: `a.b`, `a["b"]`, `a.?b`, `has(a.b)`.
+"""Variables and selections from them: `a.b`, `a["b"]`, `a.?b`, `has(a.b)`.
 
-A chain of selections is one step, as in cel-go, because an optional in it makes all that follows optional, and because
-costs are counted per chain.
+A chain of selections is one step, as in cel-go. An optional selection makes all following ones optional, and costs
+are counted per chain.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from scheduler.cel.go_format import double
 from scheduler.cel.values import NONE, Optional, UInt, Value, key, type_name
 
 MISSING: Final = object()
-"""What `find` finds where there is nothing."""
+"""The result of `find` if there is no value."""
 _KEYS: Final = frozenset({str, int, bool, UInt, float})
 
 
 @dataclass(frozen=True, slots=True)
 class Qualifier:
-    """One selection. The key is a constant, or code that gives it."""
+    """One selection. The key is a constant, or the code that computes it."""
 
     constant: Value = None
     code: Code | None = None
@@ -32,18 +32,18 @@ class Qualifier:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Where a chain starts, and what is selected. `charge` is what the chain costs beyond one per selection."""
+    """The base and the selections of a chain. `charge` is the cost of the chain in addition to one per selection."""
 
     base: Code
     qualifiers: tuple[Qualifier, ...] = ()
     charge: int = 1
 
     def qualified(self, qualifier: Qualifier) -> Attribute:
-        """The chain with one more selection."""
+        """Return the chain with one more selection."""
         return Attribute(self.base, (*self.qualifiers, qualifier), self.charge - qualifier.is_test)
 
     def resolved(self) -> Code:
-        """The code of the chain without its own charge, for a chain that is a part of something larger."""
+        """Return the code of the chain without its own charge, for a chain inside a larger expression."""
         if not self.qualifiers:
             return self.base
         if all(_is_plain(each) for each in self.qualifiers):
@@ -51,7 +51,7 @@ class Attribute:
         return _general(self.base, self.qualifiers)
 
     def charged(self) -> Code:
-        """The code of the chain on its own."""
+        """Return the code of the chain with its own charge."""
         resolved, charge = self.resolved(), self.charge
         if charge == 0:
             return resolved
@@ -64,7 +64,7 @@ class Attribute:
 
 
 def global_variable(name: str) -> Code:
-    """What the caller has bound to the name."""
+    """Return the code that reads a variable of the caller."""
 
     def read(run: Run) -> Value:
         try:
@@ -76,14 +76,14 @@ def global_variable(name: str) -> Code:
 
 
 def iteration_variable(slot: int) -> Code:
-    """What a loop is at."""
+    """Return the code that reads the current item of a loop."""
     return lambda run: run.slots[slot]
 
 
 def accumulator(slot: int, init: Code, *, grows: bool) -> Code:
-    """What a loop has made so far. Its first value is computed when somebody looks, as upstream does.
+    """Return the code that reads the accumulator of a loop. As upstream, its first value is computed at the first read.
 
-    `grows`: an empty list or map to begin with is a private one, that steps may add to in place.
+    With `grows`, an empty initial list or map is private to the loop, and steps may add to it in place.
     """
 
     def read(run: Run) -> Value:
@@ -104,17 +104,17 @@ def accumulator(slot: int, init: Code, *, grows: bool) -> Code:
 
 
 UNSET: Final = object()
-"""In the slot of an accumulator that nobody has looked at yet."""
+"""The value of an accumulator's slot before its first read."""
 
 
 class Growing(list[Value]):
-    """A list that only its loop knows, until it is done."""
+    """A list that is private to its loop until the loop ends."""
 
     __slots__ = ()
 
 
 class GrowingMap(dict[Value, Value]):
-    """As `Growing`, of a map."""
+    """A map that is private to its loop until the loop ends."""
 
     __slots__ = ()
 
@@ -123,14 +123,14 @@ _GROWN: Final[Mapping[type, type]] = {list: Growing, dict: GrowingMap}
 
 
 def grown(value: Value) -> Value:
-    """What a loop has made, for everybody."""
+    """Return the result of a loop as an ordinary list or map."""
     if type(value) is Growing:
         return list(value)
     return dict(value) if type(value) is GrowingMap else value
 
 
 def pick(holder: Value, name: Value) -> Value:
-    """`holder[name]`, or upstream's error."""
+    """Return `holder[name]`; raise upstream's error if there is none."""
     found = find(holder, name)
     if found is not MISSING:
         return found
@@ -140,7 +140,7 @@ def pick(holder: Value, name: Value) -> Value:
 
 
 def key_text(name: Value) -> str:
-    """A key in an error's text."""
+    """Return a key for an error text."""
     if isinstance(name, bool):
         return "true" if name else "false"
     if isinstance(name, float):
@@ -149,12 +149,12 @@ def key_text(name: Value) -> str:
 
 
 def is_key(name: Value) -> bool:
-    """Whether anything may be selected by such a value."""
+    """Return whether a value can be used as a key or an index."""
     return type(name) in _KEYS
 
 
 def find(holder: Value, name: Value) -> Value:
-    """`holder[name]`, or MISSING."""
+    """Return `holder[name]`, or MISSING."""
     if not is_key(name):
         raise EvalError(f"invalid qualifier type: {go_type(type_name(name))}")
     if isinstance(holder, dict | Mapping):
@@ -182,7 +182,7 @@ def _is_plain(qualifier: Qualifier) -> bool:
 
 
 def _plain(base: Code, names: tuple[Value, ...]) -> Code:
-    """Nothing but constant keys: nearly every chain of a device selector."""
+    """Return the code of a chain with only constant keys, as in nearly every device selector."""
     as_general = tuple(Qualifier(each) for each in names)
     keys = tuple(map(key, names))
     count = len(names)

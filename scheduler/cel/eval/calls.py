@@ -1,4 +1,4 @@
-"""Calling functions: which overload the arguments' run-time types pick, and what upstream says if none fits."""
+"""Function calls: selection of the overload by the arguments' run-time types, and upstream's error if none fits."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
     "endsWith": frozenset(),
     "@in": frozenset(),
 }
-"""Functions that upstream implements once for all their overloads, and the types that can do it at all.
+"""Functions that upstream implements once for all their overloads, and the types that support them.
 
-Which overload the checker found does not matter to these.
+For these functions, the overload that the checker found does not matter.
 """
 _LONG: Final = 256
-"""Elements or characters. A call with more must be affordable before it is tried, as some are quadratic. And the clock is
-looked at before it, as some take a microsecond for each character."""
+"""Elements or characters. The cost limit is checked before a longer call, because some functions are quadratic.
+
+The deadline is checked before it, too, because some functions take a microsecond per character.
+"""
 _INVOCATIONS: Final = 4096
-"""More than there are overloads and choices of the checker among them."""
+"""More than the number of overloads and of the checker's choices among them."""
 _SIZED: Final = frozenset({list, str, bytes})
 _UNGUARDED: Final = frozenset({"flatten", "sort", "@sortByAssociatedKeys"})
-"""Functions that look at the elements of a list themselves, whatever their overloads say."""
+"""Functions that check the elements of a list themselves, independently of their overloads."""
 _NAMELESS: Final = frozenset({"@in", "contains", "endsWith", "startsWith"})
-"""Functions that do not name themselves when nothing fits."""
+"""Functions whose error texts do not contain the function's name."""
 _CLASSES: Final[Mapping[str, type]] = {
     "bool": bool,
     "int": int,
@@ -63,17 +65,17 @@ _CLASSES: Final[Mapping[str, type]] = {
 }
 
 _Chosen: TypeAlias = tuple[Callable[..., Value], Cost]
-"""What an overload does, and what it costs."""
-_TELLING: Final = frozenset(_CLASSES.values())
+"""The function of an overload, and its cost."""
+_DECISIVE: Final = frozenset(_CLASSES.values())
 _Fits = Callable[[Value], bool]
 
 
 def call(
     overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tuple[Code, ...], *, is_nameless: bool = False
 ) -> Code:
-    """Code for a call. `known` are those of the overloads that the checker found possible.
+    """Return the code of a call. `known` are the overloads that the checker found possible.
 
-    `is_nameless`: upstream has a special form of this call, whose errors do not say which function it was.
+    `is_nameless`: upstream has a special form of this call, whose errors do not name the function.
     """
     name = known[0].name
     invoke = _invocation(overloads, known, len(args), is_nameless=is_nameless)
@@ -90,17 +92,17 @@ def call(
 def _invocation(
     overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
 ) -> Invocation:
-    """What `call` does once there are arguments, `count` of them. Calls that look alike share one: it keeps no state of theirs."""
+    """Return the stateless callable of a call with `count` arguments. Equal calls share one."""
     is_resolved = len(known) == 1
     name = known[0].name
-    # What the checker found comes first: of two overloads with the same parameters its own has the cost.
+    # The checker's overload comes first: of two overloads with the same parameters, it has the right cost.
     candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
     of_this_size = [each for each in candidates if len(each.params) == count]
     return Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
 
 
 class Invocation:
-    """A function with those of its overloads that come into question."""
+    """A function with its possible overloads."""
 
     __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
 
@@ -110,7 +112,7 @@ class Invocation:
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
         self._chosen: dict[tuple[type, ...], _Chosen] = {}
-        """By the classes of the arguments, where these tell all."""
+        """By the classes of the arguments, if the classes determine the overload."""
         self._refused: dict[tuple[type, ...], str] = {}
 
     def __call__(self, run: Run, *args: Value) -> Value:
@@ -140,14 +142,14 @@ class Invocation:
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
                 chosen = self._prepared(overload)
-                if all(map(_tells, classes)):
+                if all(map(_is_decisive, classes)):
                     self._chosen[classes] = chosen
                 return chosen
         if self._name in _UNGUARDED and isinstance(args[0], list | tuple):
             return self._prepared(self._candidates[0][0])
         run.cost += 1
         text = self._unfit(args)
-        if all(map(_tells, classes)):
+        if all(map(_is_decisive, classes)):
             self._refused[classes] = text
         raise EvalError(text)
 
@@ -194,12 +196,12 @@ def _binary(invoke: Invocation, left: Code, right: Code) -> Code:
 
 
 def _of_many(invoke: Invocation, args: tuple[Code, ...]) -> Code:
-    """The first argument that fails ends it; nothing is paid for the call then, as upstream does not."""
+    """Return the code of a call. The first argument that fails ends it, and as upstream, the call then costs nothing."""
     return lambda run: invoke(run, *[each(run) for each in args])
 
 
 def _insertion(invoke: Invocation, args: tuple[Code, ...]) -> Code:
-    """Into the map that a loop makes, which nobody else has: a copy per entry would take time without end."""
+    """Return the code of an insertion into the private map of a loop. Copies would make the loop quadratic."""
 
     def evaluate(run: Run) -> Value:
         entries, *more = [each(run) for each in args]
@@ -213,7 +215,7 @@ def _insertion(invoke: Invocation, args: tuple[Code, ...]) -> Code:
 
 
 def _fitting(param: Type) -> _Fits:
-    """Whether a value is of the type, as far as upstream looks: at the first element of a list or map."""
+    """Return a check whether a value has the type. As upstream, it reads only the first element of a list or map."""
     if is_dyn(param) or is_variable(param):
         return _always
     if param.name in _CLASSES:
@@ -238,9 +240,9 @@ def _map_fitting(key: _Fits, held: _Fits) -> _Fits:
     return fits
 
 
-def _tells(class_: type) -> bool:
-    """Whether all values of the class fit the same parameters."""
-    return class_ in _TELLING or (hasattr(class_, "cel_type") and not issubclass(class_, Mapping))
+def _is_decisive(class_: type) -> bool:
+    """Return whether all values of the class fit the same parameters."""
+    return class_ in _DECISIVE or (hasattr(class_, "cel_type") and not issubclass(class_, Mapping))
 
 
 def _always(_value: Value) -> bool:

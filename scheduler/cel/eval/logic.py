@@ -1,10 +1,9 @@
-"""Operators, loops and literals as closures, and what calls cost at run time.
+"""Operators, loops and literals as closures, and the run-time cost of calls.
 
-What calls cost at run time, beyond what an overload says of itself: cel-go's run-time cost with Kubernetes' additions.
+The operators `&&`, `||`, `?:`, `==` and `orValue` decide which of their operands count. `false && error` is false in
+both orders, and `true || error` is true. All other operators pass an error on.
 
-Operators that decide which of their operands count: `&&`, `||`, `?:`, `==`, `orValue`.
-
-`false && error` is false, whichever comes first, and `true || error` is true. Everything else passes an error on.
+The cost of calls is cel-go's run-time cost with Kubernetes' additions, beyond the cost that an overload declares.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ OF_ONE: Final = frozenset({int, float, bool, type(None), UInt, Timestamp, Durati
 _OF_LENGTH: Final = frozenset({str, bytes, list, tuple, dict})
 
 Cost: TypeAlias = int | Callable[..., int]
-"""A number, or what gives it for the arguments and the result."""
+"""A number, or a function of the arguments and the result."""
 
 _COSTED_BY_OVERLOAD: Final = frozenset(
     {"startsWith", "endsWith", "contains", "matches", "string", "bytes", "strings.quote", "format", "_+_", "@in"}
     | {"_<_", "_<=_", "_>_", "_>=_", "sort", "@sortByAssociatedKeys"}
 )
-"""Upstream knows their costs by overload: where it does not know which one it will be, they cost 1."""
+"""Functions whose costs upstream knows by overload. With an unknown overload they cost 1."""
 
 
 def size(value: Value) -> int:
-    """How large upstream takes a value to be: the length of what has one, else 1."""
+    """Return the size of a value for upstream's costs: its length, or 1 without a length."""
     class_ = type(value)
     if class_ in OF_ONE:
         return 1
@@ -67,7 +66,7 @@ def size(value: Value) -> int:
 
 
 def call_cost(overload: Overload, *, is_resolved: bool) -> Cost:
-    """Of a call; `is_resolved` is whether the checker knew which overload it would be."""
+    """Return the cost of a call; `is_resolved` is whether the checker knew the overload."""
     if overload.cost is None or (not is_resolved and overload.name in _COSTED_BY_OVERLOAD):
         return 1
     return overload.cost
@@ -77,7 +76,7 @@ NO_SUCH_OVERLOAD: Final = "no such overload"
 
 
 def junction(terms: tuple[Code, ...], *, decisive: bool) -> Code:
-    """`&&` if one false decides, `||` if one true does."""
+    """Return the code of `&&` (False is decisive) or `||` (True is decisive)."""
 
     def evaluate(run: Run) -> Value:
         error: EvalError | None = None
@@ -99,7 +98,7 @@ def junction(terms: tuple[Code, ...], *, decisive: bool) -> Code:
 
 
 def conditional(condition: Code, truthy: Code, falsy: Code) -> Code:
-    """`condition ? truthy : falsy`: costs nothing itself."""
+    """Return the code of `condition ? truthy : falsy`, which costs nothing itself."""
 
     def evaluate(run: Run) -> Value:
         chosen = condition(run)
@@ -113,7 +112,7 @@ def conditional(condition: Code, truthy: Code, falsy: Code) -> Code:
 
 
 def equality(left: Code, right: Code) -> Code:
-    """`left == right`."""
+    """Return the code of `left == right`."""
 
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right, is_equality=True)
@@ -127,7 +126,7 @@ def equality(left: Code, right: Code) -> Code:
 
 
 def inequality(left: Code, right: Code) -> Code:
-    """`left != right`: true also where the two cannot be compared."""
+    """Return the code of `left != right`, which is also true for values that cannot be compared."""
 
     def evaluate(run: Run) -> Value:
         one, other = both(run, left, right, is_equality=True)
@@ -138,11 +137,11 @@ def inequality(left: Code, right: Code) -> Code:
 
 
 def both(run: Run, left: Code, right: Code, *, is_equality: bool = False) -> tuple[Value, Value]:
-    """Both operands. Both are evaluated, and paid, even if the first one fails."""
+    """Return both operands. Both are evaluated, and charged, even if the first one fails."""
     try:
         one = left(run)
     except EvalError:
-        other = _tried(run, right)  # charges the run: not in one step with the next line
+        other = _tried(run, right)  # it charges the run, so it must not be in one statement with the next line
         run.cost += _is_paid(other, is_equality=is_equality)
         raise
     try:
@@ -161,12 +160,12 @@ def _tried(run: Run, code: Code) -> Value:
 
 
 def _is_paid(value: Value, *, is_equality: bool) -> bool:
-    """Whether a call costs one if this is its other operand. What is empty is equal or not for nothing."""
+    """Return whether a call with this other operand costs 1. Comparing an empty value is free."""
     return not is_equality or size(value) > 0
 
 
 def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
-    """Of `==` if it is plain, else of `!=`."""
+    """Return the cost of `==` if `is_plain`, else of `!=`."""
     if type(one) is type(other) is list:
         return -(-min(len(one), len(other)) // 10)
     if type(one) in OF_ONE and type(other) in OF_ONE:
@@ -177,7 +176,7 @@ def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
 
 
 def not_strictly_false(argument: Code) -> Code:
-    """False only for false: what keeps `all` and `exists` going after an error."""
+    """Return the code of a test that is false only for false, so that `all` and `exists` continue after an error."""
 
     def evaluate(run: Run) -> Value:
         run.cost += 1
@@ -190,7 +189,7 @@ def not_strictly_false(argument: Code) -> Code:
 
 
 def negation(argument: Code) -> Code:
-    """`!argument`."""
+    """Return the code of `!argument`."""
 
     def evaluate(run: Run) -> Value:
         run.cost += 1
@@ -203,7 +202,10 @@ def negation(argument: Code) -> Code:
 
 
 def first_present(left: Code, right: Code, *, unwraps: bool) -> Code:
-    """`left.or(right)`, or `left.orValue(right)` if it unwraps. The right one is looked at only if needed."""
+    """Return the code of `left.or(right)`, or of `left.orValue(right)` with `unwraps`.
+
+    `right` is evaluated only if needed.
+    """
 
     def evaluate(run: Run) -> Value:
         value = left(run)
@@ -217,7 +219,7 @@ def first_present(left: Code, right: Code, *, unwraps: bool) -> Code:
 
 
 class Loop(NamedTuple):
-    """What is looped over, and the slots of the loop's variables."""
+    """The range of a loop, and the slots of its variables."""
 
     over: Code
     first: int
@@ -225,7 +227,7 @@ class Loop(NamedTuple):
 
 
 class LoopParts(NamedTuple):
-    """What a loop does with them, and the slot of what it makes."""
+    """The code of a loop's parts, and the slot of its accumulator."""
 
     accu: int
     condition: Code
@@ -234,7 +236,7 @@ class LoopParts(NamedTuple):
 
 
 def fold(loop: Loop, parts: LoopParts) -> Code:
-    """cel-go's loop: an error in a step is kept, and may be forgotten by a later one."""
+    """Return the code of cel-go's loop: an error in a step is stored, and a later step may replace it."""
     accu, condition, step, result = parts
     over, turns = loop.over, _turns(loop)
 
@@ -256,7 +258,10 @@ def fold(loop: Loop, parts: LoopParts) -> Code:
 
 
 def quantifier(loop: Loop, test: Code, *, decisive: bool) -> Code:
-    """`all` if one false decides, `exists` if one true does: as `fold`, without the detours and with the same costs."""
+    """Return the code of `all` (False is decisive) or `exists` (True is decisive).
+
+    It is `fold` without the detours, with equal costs.
+    """
     over, turns = loop.over, _turns(loop)
     condition_cost = 3 if decisive else 2
 
@@ -286,7 +291,7 @@ def quantifier(loop: Loop, test: Code, *, decisive: bool) -> Code:
 
 
 def binding(slot: int, result: Code) -> Code:
-    """`cel.bind`: the value is computed when it is first looked at, if ever."""
+    """Return the code of `cel.bind`, whose value is computed at the first read."""
 
     def evaluate(run: Run) -> Value:
         run.slots[slot] = UNSET
@@ -303,7 +308,7 @@ def _goes_on(condition: Code, run: Run) -> bool:
 
 
 def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
-    """Sets the loop's variables, item by item."""
+    """Return a function that sets the loop's variables, item by item."""
     _, first, second = loop
 
     def one(run: Run, items: Value) -> Iterable[None]:
@@ -323,14 +328,14 @@ def _turns(loop: Loop) -> Callable[[Run, Value], Iterable[None]]:
 
 
 def items_of(items: Value) -> Iterable[Value]:
-    """What a loop of one variable goes over."""
+    """Return the items for a loop with one variable."""
     if not isinstance(items, list | tuple | Mapping) or hasattr(items, "cel_type"):
         raise EvalError(f"got '{go_type(type_name(items))}', expected iterable type")
     return map(unkey, items) if isinstance(items, Mapping) else items
 
 
 def pairs_of(items: Value) -> Iterable[tuple[Value, Value]]:
-    """What a loop of two variables goes over."""
+    """Return the pairs for a loop with two variables."""
     if isinstance(items, Mapping):
         return ((unkey(name), value) for name, value in items.items())
     if isinstance(items, list | tuple):
@@ -343,7 +348,7 @@ _SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
 
 
 def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
-    """`[a, ?b]`."""
+    """Return the code of `[a, ?b]`."""
 
     def evaluate(run: Run) -> Value:
         made: list[Value] = []
@@ -365,7 +370,7 @@ def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
 
 
 def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) -> Code:
-    """`{k: v, ?k: v}`."""
+    """Return the code of `{k: v, ?k: v}`."""
 
     def evaluate(run: Run) -> Value:
         made: dict[Value, Value] = {}
@@ -390,7 +395,7 @@ def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) ->
 
 
 def key_of(name: Value) -> Value:
-    """As `key`, with upstream's error."""
+    """Return the internal key; raise upstream's error for an invalid one."""
     try:
         return key(name)
     except TypeError:
@@ -398,7 +403,7 @@ def key_of(name: Value) -> Value:
 
 
 def unbuildable(type_name: str, values: Sequence[Code]) -> Code:
-    """`a.B{f: v}`: types with fields are only to be read, which upstream finds out at run time."""
+    """Return the code of `a.B{f: v}`: object types cannot be constructed, which upstream detects at run time."""
 
     def evaluate(run: Run) -> Value:
         try:
@@ -412,14 +417,14 @@ def unbuildable(type_name: str, values: Sequence[Code]) -> Code:
 
 
 def is_searchable(members: Sequence[Value]) -> bool:
-    """Whether upstream makes a set of such a literal, so that looking into it is free."""
+    """Return whether upstream makes a set of such a literal, so that a membership test is free."""
     return all(type(each) in _SEARCHABLE for each in members)
 
 
 def member_of(element: Code, literal: Sequence[Value]) -> Code:
-    """`element in literal`, of a searchable literal. It is free, so it must not be a search.
+    """Return the code of `element in literal` for a searchable literal. It is free, so it must not be a linear search.
 
-    As `contains`, to which an integer and a double are the same if the integer's nearest double is.
+    As in `contains`, an integer equals a double if its nearest double does.
     """
     strings = frozenset(each for each in literal if type(each) is str)
     bools = frozenset(each for each in literal if type(each) is bool)

@@ -1,6 +1,6 @@
-"""A checked tree to code: one closure per step, with cel-go's errors and costs.
+"""Code generation: a checked tree becomes one closure per step, with cel-go's errors and costs.
 
-What is constant is computed here once, where upstream does so too, since it then costs nothing at run time.
+Constants are computed here where upstream does so, because they then cost nothing at run time.
 """
 
 from __future__ import annotations
@@ -38,15 +38,18 @@ _TAKE_PATTERN: Final = frozenset({"find", "findAll", "matches"})
 
 
 class NotInstantiable(CompileError):
-    """Well typed, but a constant in it cannot be computed. The text follows `program instantiation failed: `."""
+    """The expression is well typed, but a constant in it cannot be computed.
+
+    The text is the part after `program instantiation failed: `.
+    """
 
     result: Type = DYN
-    """The type that it would have."""
+    """The type of the expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledNode:
-    """Code for a node, and what whoever uses it may do better if it knows."""
+    """The code of a node, with information for optimizations."""
 
     code: Code
     attribute: Attribute | None = None
@@ -55,12 +58,12 @@ class CompiledNode:
 
     @property
     def as_part(self) -> Code:
-        """The code for a place where a chain of selections does not pay for itself."""
+        """The code for a place where a chain of selections is not charged."""
         return self.code if self.attribute is None else self.attribute.resolved()
 
 
 def plan(checked: Checked, env: Env) -> tuple[Code, int]:
-    """The code of the whole expression, and how many slots for variables it needs. Raises NotInstantiable."""
+    """Return the code of the whole expression and its number of variable slots; raise NotInstantiable."""
     planner = _Planner(checked, env)
     try:
         return planner.plan(checked.root).code, len(planner.slots)
@@ -82,7 +85,7 @@ class _Planner:
     checked: Checked
     env: Env
     slots: dict[Variable, Code] = field(default_factory=dict)
-    """How the variables of macros are read, in the order of their slots."""
+    """The code that reads the variables of macros, in the order of their slots."""
 
     def plan(self, node: Node) -> CompiledNode:
         match node:
@@ -149,7 +152,7 @@ class _Planner:
                 return _constant(value=False)
             if is_searchable(args[1].value):
                 return CompiledNode(member_of(args[0].code, args[1].value))
-        # Upstream compiles a pattern that is a constant text when it makes the program.
+        # As upstream, a pattern that is a constant text is compiled with the program.
         is_pattern = len(args) > 1 and known[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
         if is_pattern:
             self._compiled(args[1].value)
@@ -160,7 +163,7 @@ class _Planner:
         return planned
 
     def _operator(self, node: Call) -> CompiledNode | None:
-        """Those that are not called like functions."""
+        """Return the code of operators that are not called like functions; None for other nodes."""
         match node.function:
             case "_&&_" | "_||_":
                 return self._junction(node)

@@ -1,14 +1,10 @@
-"""Source to a program that can be evaluated many times, and the bytes that it keeps alive.
+"""Compilation of a source to a program that can be evaluated many times, and the memory of a program.
 
-How many bytes a compiled expression keeps alive, measured by following its references.
+A program may be shared between threads. Nothing here waits or writes. The parser rejects expressions that are nested
+too deeply, as cel-go does. Other expressions are never too deep for Python's stack.
 
-What all expressions share does not count: overloads, invocations, the environment, modules, classes and the code of this
-package.
-
-Source to a program that can be evaluated many times.
-
-A program may be shared between threads. Nothing here waits or writes. Deep expressions are refused by the parser, as cel-go
-refuses them; the others are never too deep for Python's stack.
+The memory of a program is measured by following its references. Objects that all expressions share do not count:
+overloads, invocations, the environment, modules, classes and the code of this package.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ _SHARED: Final = (Env, Invocation, ModuleType, ObjectType, Overload, Type, type,
 
 
 def footprint(*roots: Any) -> int:
-    """Bytes of all that these objects hold. Some hundred nanoseconds per object."""
+    """Return the bytes of all objects that are reachable from these. It takes some hundred nanoseconds per object."""
     seen: set[int] = set()
     pending = list(roots)
     total = 0
@@ -80,11 +76,11 @@ def _held(each: Any) -> Iterator[Any]:
 
 _FRAMES_PER_LEVEL: Final = 6
 _SHALLOW: Final = 40
-"""Levels that fit whatever the stack already holds."""
+"""Levels that fit for any current depth of the stack."""
 _CHEAP: Final = 2000
-"""Cost of an evaluation on the event loop."""
+"""The cost limit of an evaluation on the event loop."""
 _CHEAP_NANOS: Final = 5_000_000
-"""Processor time of an evaluation on the event loop."""
+"""The limit of processor time of an evaluation on the event loop."""
 TOO_DEEP: Final = "ERROR: <input>:-1:0: max recursion depth exceeded"
 """Upstream's text for an expression that is nested too deeply."""
 
@@ -94,7 +90,7 @@ class TooCostly(Exception):
 
 
 class EvaluationResult(NamedTuple):
-    """A value, and what it cost to compute it."""
+    """A value and the cost of its evaluation."""
 
     value: Value
     cost: int
@@ -111,21 +107,21 @@ class Program:
         self._levels = levels
         self._limit = limit
         self.is_costly = False
-        """Whether an evaluation was too costly for the event loop: it does not begin the next ones."""
+        """Whether an evaluation was too costly for the event loop, so that later ones are not started there."""
         self.result = result
-        """The type that the value will have; dyn if that is known only at run time."""
+        """The type of the value; dyn if it is known only at run time."""
 
     @property
     def footprint(self) -> int:
-        """Bytes that the program keeps alive."""
+        """The bytes that the program keeps alive."""
         return footprint(self._code)
 
     def evaluate(self, bindings: Mapping[str, Value]) -> Value:
-        """The value. Raises EvalError, and CostExceeded beyond the cost limit or 50 ms of processor time."""
+        """Return the value; raise EvalError, or CostExceeded above the cost limit or 50 ms of processor time."""
         return self._run(bindings, self._limit, DEADLINE_NANOS).value
 
     def evaluate_cheaply(self, bindings: Mapping[str, Value]) -> Value:
-        """As `evaluate`, for the event loop: raises TooCostly instead of taking more than some milliseconds."""
+        """Return the value, on the event loop; raise TooCostly instead of taking more than a few milliseconds."""
         if self.is_costly:
             raise TooCostly
         try:
@@ -135,7 +131,7 @@ class Program:
             raise TooCostly from None
 
     def measure(self, bindings: Mapping[str, Value]) -> EvaluationResult:
-        """As `evaluate`, with the cost."""
+        """Return the value of `evaluate` and its cost."""
         return self._run(bindings, self._limit, DEADLINE_NANOS)
 
     def _run(self, bindings: Mapping[str, Value], limit: int, nanos: int) -> EvaluationResult:
@@ -153,7 +149,7 @@ class Program:
 
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:
-    """Raises CompileError with the text that follows `compilation failed: `, or NotInstantiable."""
+    """Compile an expression; raise CompileError with the text after `compilation failed: `, or NotInstantiable."""
     root = parse(source)
     levels = depth(root)
     try:
@@ -167,7 +163,7 @@ def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -
 
 
 class _Stack:
-    """Python's limit of nested calls, raised while expressions that need more are at work, in whichever threads."""
+    """Python's recursion limit, raised in all threads while expressions that need more are compiled or evaluated."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,7 +172,7 @@ class _Stack:
 
     @contextlib.contextmanager
     def of(self, levels: int) -> Iterator[None]:
-        """Let Python nest calls deep enough for so many levels of the tree."""
+        """Allow enough nested calls for this number of levels of the tree."""
         with self._lock:
             limit = sys.getrecursionlimit()
             if not self._users:

@@ -1,7 +1,8 @@
-"""One evaluation of an expression: its variables, its cost so far, and what bounds it.
+"""One evaluation of an expression: its variables, its cost and its limits.
 
-Three limits end an evaluation, all with upstream's error of the cost limit: upstream's cost, processor time, and the size of
-what calls make. Upstream has the first one only. It charges next to nothing for some calls that take minutes or all memory.
+Three limits end an evaluation, all with upstream's error of the cost limit: upstream's cost, processor time, and the
+size of results. Upstream has only the first one, and charges next to nothing for some calls that take minutes or all
+memory.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from typing import Any, Final, TypeAlias
 from scheduler.cel.errors import CostExceeded
 
 COST_LIMIT: Final = 1_000_000
-"""Upstream's, for a device selector."""
+"""Upstream's limit for a device selector."""
 DEADLINE_NANOS: Final = 50_000_000
-"""Processor time of the evaluating thread that an evaluation may take."""
+"""The processor time of the thread that an evaluation may take."""
 LONGEST: Final = 2**15
-"""Characters of a text, and elements of a sum of lists. It is three times the longest selector, and no single call takes more
-than some 25 ms for so much, so the deadline is checked in time."""
+"""The longest text in characters, and the longest sum of lists in elements.
+
+It is three times the longest selector. No single call takes more than about 25 ms for this length, so the deadline is
+checked in time.
+"""
 _MOST_MADE: Final = 2**23
-"""Characters and elements that the calls of an evaluation may make in all: copies fill the memory faster than they take time."""
+"""The characters and elements that all calls of an evaluation may create: copies use much memory in little time."""
 _LONG: Final = 256
-"""Results that are shorter do not count: their calls cost enough."""
+"""Shorter results do not count, because the cost of their calls is high enough."""
 _COST_BETWEEN_CHECKS: Final = 64
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
@@ -48,7 +52,7 @@ class Run:
         self.slots: list[Any] = [None] * slots
         self.cost = 0
         self.next_check = min(limit, _COST_BETWEEN_CHECKS)
-        """The cost beyond which `check` is to be called, in loops and calls."""
+        """The cost above which loops and calls must call `check`."""
         self._limit = limit
         self._nanos = nanos
         self._ends_at: int | None = None
@@ -56,7 +60,7 @@ class Run:
         self._made = 0
 
     def check(self) -> None:
-        """Raise CostExceeded if the cost or the processor time is beyond its limit."""
+        """Raise CostExceeded if the cost or the processor time is above its limit."""
         if self.cost > self._limit:
             raise CostExceeded(EXCEEDED)
         now = processor_nanos()
@@ -67,23 +71,26 @@ class Run:
         self.next_check = min(self._limit, self.cost + _COST_BETWEEN_CHECKS)
 
     def looped(self) -> None:
-        """To be called once per turn of every loop. Raises CostExceeded."""
+        """Check the limits if necessary; called once per turn of every loop. Raise CostExceeded."""
         if self.cost > self.next_check:
             self.check()
 
     def work(self, amount: int) -> None:
-        """To be called before work that may take longer than its cost says; `amount` is in units of cost."""
+        """Check the limits before work that may take longer than its cost suggests; `amount` is in units of cost."""
         self.next_check -= amount
         if self.cost > self.next_check:
             self.check()
 
     def afford(self, cost: int) -> None:
-        """To be called before a step whose cost is at least this, if that is a lot."""
+        """Raise CostExceeded if there is not enough cost left for a step with at least this cost.
+
+        It is called before a step whose cost is high.
+        """
         if self.cost + cost > self._limit:
             raise CostExceeded(EXCEEDED)
 
     def made(self, result: Any) -> None:
-        """To be called with each text or list that a call has made."""
+        """Count a text or list that a call has created."""
         size = len(result)
         if size > _LONG:
             self._made += size
@@ -91,13 +98,13 @@ class Run:
                 raise CostExceeded(EXCEEDED)
 
     def settle(self) -> None:
-        """To be called at the end: costs outside of loops count too."""
+        """Raise CostExceeded if the final cost is above the limit, for costs outside of loops."""
         if self.cost > self._limit:
             raise CostExceeded(EXCEEDED)
 
 
 class _Current(threading.local):
-    """The evaluation of this thread, for functions of the libraries, which get values only."""
+    """The evaluation of this thread, for library functions, which only get values."""
 
     run: Run | None = None
 
@@ -106,29 +113,29 @@ current: Final = _Current()
 
 
 def work(amount: int) -> None:
-    """As `Run.work`, of the evaluation of this thread. Outside of an evaluation nothing is limited."""
+    """Call `Run.work` of the evaluation of this thread. Outside of an evaluation nothing is limited."""
     if current.run is not None:
         current.run.work(amount)
 
 
 def afford(cost: int) -> None:
-    """As `Run.afford`, of the evaluation of this thread."""
+    """Call `Run.afford` of the evaluation of this thread."""
     if current.run is not None:
         current.run.afford(cost)
 
 
 def fits(size: int) -> None:
-    """To be called before a text or list of that size is made out of smaller ones. Raises CostExceeded."""
+    """Raise CostExceeded if a text or list of this size must not be created from smaller ones."""
     if size > LONGEST:
         raise CostExceeded(EXCEEDED)
 
 
 Code: TypeAlias = Callable[[Run], Any]
-"""An expression, ready to be evaluated. Raises EvalError."""
+"""An expression that is ready for evaluation. Raises EvalError."""
 
 
 class Failed:
-    """An error that was kept as a variable's value: it is raised when the variable is read."""
+    """An error as a variable's value; it is raised when the variable is read."""
 
     __slots__ = ("text",)
 
@@ -160,5 +167,5 @@ _GO_TYPES: Final = {
 
 
 def go_type(type_name: str) -> str:
-    """What upstream's `%T` prints for a value of this type; some messages hold it."""
+    """Return the text of upstream's `%T` for a value of this type, which is part of some messages."""
     return _GO_TYPES.get(type_name, type_name)

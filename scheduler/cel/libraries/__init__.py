@@ -1,1 +1,1 @@
-"""What expressions can call: one module per subject, each with a tuple of overloads."""
+"""The functions of expressions: one module per subject, each with a tuple of overloads."""

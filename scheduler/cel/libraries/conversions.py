@@ -27,7 +27,7 @@ _BOOLS: Final = {
 
 
 def refused(from_: str, to: str) -> EvalError:
-    """What upstream says of a value that does not convert."""
+    """Return upstream's error for a value that cannot be converted."""
     return EvalError(f"type conversion error from '{from_}' to '{to}'")
 
 
@@ -50,7 +50,7 @@ def _text_to_uint(text: str) -> UInt:
 
 
 def to_double(text: str) -> float:
-    """As Go reads a number: hexadecimal ones and underscores too, but nothing too large."""
+    """Convert a text as Go does: also hexadecimal numbers and underscores, but no number that is too large."""
     try:
         if _DOUBLE.fullmatch(text):
             value = float(text)

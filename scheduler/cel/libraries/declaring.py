@@ -1,8 +1,6 @@
-"""Shorthands for declarations, cost measures, and a cache of parsed texts.
+"""Helpers for declarations, cost functions, and a cache of parsed texts.
 
-Shorthands for declarations, and the measures that costs are made of.
-
-A cost is called with the arguments and then the result, which is None if the call failed.
+A cost function is called with the arguments and then the result, which is None if the call failed.
 """
 
 from __future__ import annotations
@@ -26,57 +24,57 @@ _PER_PATTERN_CHARACTER: Final = 0.25
 
 
 def member(name: str, id: str, signature: Signature, call: Call, cost: Cost = None) -> Overload:  # noqa: A002
-    """`target.name(...)`: the target is the first parameter."""
+    """Declare `target.name(...)`; the target is the first parameter."""
     return Overload(id, name, *signature, call, member=True, cost=cost)
 
 
 def function(name: str, id: str, signature: Signature, call: Call, cost: Cost = None) -> Overload:  # noqa: A002
-    """`name(...)`."""
+    """Declare `name(...)`."""
     return Overload(id, name, *signature, call, cost=cost)
 
 
 def characters(count: int, times: float = 1) -> int:
-    """What it costs to walk along so many characters."""
+    """Return the cost of traversing this number of characters."""
     return math.ceil(count * times * _PER_CHARACTER)
 
 
 def traversal(text: Value, *_: Any) -> int:
-    """Cost of walking once along the first argument."""
+    """Return the cost of traversing the first argument once."""
     return characters(size(text))
 
 
 def double_traversal(text: Value, *_: Any) -> int:
-    """Cost of walking along the first argument and building something as long."""
+    """Return the cost of traversing the first argument and creating a result of the same length."""
     return characters(size(text), 2)
 
 
 def shorter(one: Value, other: Value, *_: Any) -> int:
-    """Cost of walking along both until the shorter ends."""
+    """Return the cost of traversing both until the shorter one ends."""
     return characters(min(size(one), size(other)))
 
 
 def both(one: Value, other: Value, *_: Any) -> int:
-    """Cost of walking along both to their ends."""
+    """Return the cost of traversing both completely."""
     return characters(size(one) + size(other))
 
 
 def matching(text: Value, pattern: Value, *_: Any) -> int:
-    """Cost of a regular expression: text times pattern."""
+    """Return the cost of a regular expression: text times pattern."""
     return pattern_cost(size(text), size(pattern))
 
 
 def pattern_cost(text_size: int, pattern_size: int) -> int:
-    """As `matching`, of sizes."""
+    """Return the cost of a regular expression from the sizes of text and pattern."""
     return math.ceil((1.0 + text_size) * _PER_CHARACTER) * math.ceil(pattern_size * _PER_PATTERN_CHARACTER)
 
 
 def deep_traversal(value: Value, *_: Any) -> int:
-    """Kubernetes' cost of visiting all there is in a value; texts count by bytes, and are rounded down."""
+    """Return Kubernetes' cost of traversing a value with all its parts; texts count by bytes, rounded down."""
     return _deep(value, {})
 
 
 def _deep(value: Value, known: dict[int, int]) -> int:
-    """What is held more than once counts each time, and is walked along once."""
+    """Return the cost of a value. A shared part counts each time, but is traversed only once."""
     if isinstance(value, str):
         return int((len(value) if value.isascii() else len(value.encode())) * _PER_CHARACTER)
     if isinstance(value, bytes):
@@ -101,11 +99,11 @@ def _deep(value: Value, known: dict[int, int]) -> int:
 _Read = TypeVar("_Read")
 _KEPT: Final = 4096
 _LONGEST: Final = 128
-"""Of longer texts nothing is remembered, so that all that is stays small."""
+"""Longer texts are not cached, so that the cache stays small."""
 
 
 def remembered(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
-    """The function, which must give what nobody changes; its errors must be values."""
+    """Cache the results of the function. They must be immutable, and errors must be returned as values."""
     known = lru_cache(maxsize=_KEPT)(read)
 
     @wraps(read)

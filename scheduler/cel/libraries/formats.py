@@ -1,4 +1,4 @@
-"""Named formats of texts: `format.dns1123Label().validate(s)`, with the API server's reasons.
+"""Named formats of texts: `format.dns1123Label().validate(s)`, with the API server's error texts.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/format.go Format
 """
@@ -28,7 +28,7 @@ _DATE: Final = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`problems` are what is wrong with a text; `pattern_size` is what its cost is reckoned by."""
+    """A named format. `problems` returns the errors in a text; `pattern_size` determines its cost."""
 
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
 
@@ -38,7 +38,7 @@ class Format:
 
 
 def _as_prefix(problems: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """Of names that something is appended to: they may end in a dash."""
+    """Return the check of a name prefix, which may end in a dash."""
     return lambda value: problems(f"{value[:-2]}a" if len(value) > 1 and value.endswith("-") else value)
 
 
@@ -94,7 +94,7 @@ def _named(name: str) -> Optional:
 
 
 def _validate(format_: Format, value: str) -> Optional:
-    """None if all is well: then there is nothing to say."""
+    """Return the problems; none if the value is valid."""
     problems = format_.problems(value)
     return Optional(problems) if problems else NONE
 

@@ -1,9 +1,8 @@
-"""`x.includes(v)` of device selectors, and the declarations of the authorizer library.
+"""`x.includes(v)` of device selectors, and the declarations of Kubernetes' authorizer library.
 
-Kubernetes' authorizer library, declared only: `authorizer.path("/healthz").check("get").allowed()`.
-
-A device selector has no variable of these types, so no function is ever called. The declarations still decide which
-expressions compile, for an argument of type `dyn` fits them, and which words the compiler uses.
+The authorizer library is only declared: `authorizer.path("/healthz").check("get").allowed()`. A device selector has
+no variable of these types, so none of its functions is ever called. But the declarations decide which expressions
+compile, because an argument of type `dyn` fits them. They also change the compiler's messages.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/authz.go Authz
 """
@@ -21,7 +20,7 @@ _LONGEST: Final = 48
 
 
 def _includes(holder: Value, value: Value) -> bool:
-    """A list has the value among its first 48, anything else is the value."""
+    """Return whether a list has the value among its first 48 elements, or any other holder equals the value."""
     if not isinstance(holder, list | tuple):
         return same(holder, value)
     if any(same(each, value) for each in holder[:_LONGEST]):

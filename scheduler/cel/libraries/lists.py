@@ -1,4 +1,4 @@
-"""Lists: cel-go's lists extension in its version 3, Kubernetes' own functions on lists, and sets.
+"""Lists: version 3 of cel-go's lists extension, Kubernetes' list functions, and sets.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/lists.go Lists
 """
@@ -45,7 +45,7 @@ _PLAIN: Final = frozenset({int, UInt, bool, str, bytes})
 _TIMES: Final = frozenset({Timestamp, Duration})
 _COMPARABLES: Final = _PLAIN | _TIMES | {float}
 _MANY: Final = 16
-"""Pairs of elements from which on hashes are worth it."""
+"""The number of pairs from which hashing is faster."""
 _HASHED: Final = _PLAIN | _TIMES | {Semver}
 _COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
     ("int", "int", INT),
@@ -132,14 +132,14 @@ def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
 
 
 def _comparable(value: Value) -> Value:
-    """The value, if it is of a type that has an order."""
+    """Return the value if its type has an order."""
     if type(value) not in _COMPARABLES:
         raise EvalError("no such overload")
     return value
 
 
 def _order(one: Value, other: Value) -> int:
-    """0 for what has no order: upstream looks only for what is greater or less."""
+    """Compare two values; 0 for values without an order, because upstream only tests for greater or less."""
     work(1)
     try:
         return compare(one, other)
@@ -155,7 +155,7 @@ def _is_sorted(values: Sequence[Value]) -> bool:
 
 
 def _ordered(values: Sequence[Value], kinds: set[type]) -> Sequence[Any] | None:
-    """What has in Python the order that the values, which are of these classes, have in CEL; None if nothing has."""
+    """Return Python values with the same order as the values, which are of these classes; None if there are none."""
     if len(kinds) != 1:
         return None
     if kinds <= _PLAIN:
@@ -192,13 +192,13 @@ def _first_by(values: Sequence[Value], replaced_if: int, name: str) -> Value:
 
 
 def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
-    """Sums of one type; any other is none."""
+    """Return the sum function of one type, which rejects values of other types."""
 
     def total(values: Sequence[Any]) -> Value:
         if {*map(type, values)} == {type(zero)}:
             numbers = [each.nanos for each in values] if type(zero) is Duration else values
             if type(zero) is float or len(values) * max(map(abs, numbers)) <= _INT_MAX:
-                return _total(numbers, zero)  # no part of it can be too large
+                return _total(numbers, zero)  # no partial sum can overflow
         found = zero
         for each in values:
             if type(each) is not type(zero):
@@ -236,7 +236,7 @@ def _last_index_of(values: Sequence[Value], value: Value) -> int:
 
 
 def _index(values: Sequence[Value]) -> tuple[type, frozenset[Any]] | None:
-    """The class of all of them, and what tells them apart, if hashes do."""
+    """Return the common class of the values and their hashable keys; None if they cannot be hashed."""
     kinds = {*map(type, values)}
     if len(kinds) != 1:
         return None
@@ -247,7 +247,7 @@ def _index(values: Sequence[Value]) -> tuple[type, frozenset[Any]] | None:
 
 
 def _of_one_class(one: Sequence[Value], other: Sequence[Value]) -> tuple[frozenset[Any], frozenset[Any]] | None:
-    """The elements of both, if they are many and can be told apart in no time."""
+    """Return the elements of both as sets, if there are many and all can be hashed."""
     if len(one) * len(other) < _MANY:
         return None
     left, right = _index(one), _index(other)

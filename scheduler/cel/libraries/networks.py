@@ -1,4 +1,4 @@
-"""Addresses and networks: `ip("10.0.0.1")`, `cidr("10.0.0.0/8")`. No zones, and no IPv4 inside IPv6.
+"""Addresses and networks: `ip("10.0.0.1")`, `cidr("10.0.0.0/8")`. Zones and IPv4-mapped IPv6 addresses are rejected.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/ip.go IP
 """
@@ -21,7 +21,7 @@ _DURING: Final = "parse error during conversion from string"
 
 
 class IPValue:
-    """An address."""
+    """An IP address."""
 
     __slots__ = ("_text", "address")
     cel_type: ClassVar[str] = "net.IP"
@@ -43,12 +43,12 @@ class IPValue:
 
     @property
     def cost_size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return self.address.max_prefixlen // 8
 
 
 class CIDRValue:
-    """An address with the length of a prefix; the bits behind it are kept until `masked`."""
+    """An address with a prefix length; the bits after the prefix are kept until `masked`."""
 
     __slots__ = ("_text", "address", "bits")
     cel_type: ClassVar[str] = "net.CIDR"
@@ -70,11 +70,11 @@ class CIDRValue:
 
     @property
     def cost_size(self) -> int:
-        """Bytes of the prefix."""
+        """The size of the prefix in bytes."""
         return (self.bits + 7) // 8
 
     def prefix(self, bits: int) -> int:
-        """The first bits of the address, as a number."""
+        """Return the first bits of the address as a number."""
         return int(self.address) >> (self.address.max_prefixlen - bits)
 
 
@@ -175,7 +175,7 @@ def _begins_with(address: Address, network: CIDRValue) -> bool:
 def _contains_text(network: CIDRValue, text: str) -> bool:
     try:
         return _contains(network, _ip(text))
-    except EvalError:  # upstream drops the reason here, and only here
+    except EvalError:  # only here, upstream drops the reason
         raise EvalError("no such overload") from None
 
 
@@ -240,11 +240,11 @@ _GROUPS: Final = 8
 
 
 class BadAddress(ValueError):
-    """Not an address. The text is Go's."""
+    """The text is not an address. The message is Go's."""
 
 
 def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
-    """The address, and the zone behind a percent sign or ""."""
+    """Return the address, and the zone after a percent sign or ""."""
     if _PLAIN.fullmatch(text):
         return IPv4Address(bytes(map(int, text.split(".")))), ""
     for each in text:
@@ -312,7 +312,7 @@ def _v6(whole: str) -> tuple[IPv6Address, str]:
 
 
 def _embedded(whole: str, rest: str, groups: list[int], gap: int | None) -> list[int] | None:
-    """The groups with the IPv4 address that the rest begins with; None if it does not."""
+    """Return the groups with the IPv4 address at the start of `rest`; None if there is none."""
     digits = _HEX.match(rest)
     assert digits is not None
     if not digits[0] or rest[digits.end() : digits.end() + 1] != ".":
@@ -327,7 +327,7 @@ def _embedded(whole: str, rest: str, groups: list[int], gap: int | None) -> list
 
 
 def _group(whole: str, rest: str) -> tuple[int, str]:
-    """One group, and what follows, which is a colon and more, or nothing."""
+    """Return one group and the rest of the text, which is empty or starts with a colon."""
     digits = _HEX.match(rest)
     assert digits is not None
     if not digits[0]:

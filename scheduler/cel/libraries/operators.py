@@ -1,7 +1,7 @@
-"""Operators on values: arithmetic in 64 bits, order, membership, size.
+"""Operators on values: 64-bit arithmetic, order, membership, size.
 
-`&&`, `||`, `?:` and equality are declared here for the checker; evaluation has its own, which absorbs errors. So has an
-index, which is a part of a chain of selections (`attributes`).
+`&&`, `||`, `?:` and equality are declared here for the checker. Their evaluation, which absorbs errors, is in
+`logic`. The evaluation of an index is part of a chain of selections (`attributes`).
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _UINT_MAX: Final = 2**64 - 1
 
 
 def int64(value: int) -> int:
-    """The value, if 64 bits with a sign can hold it."""
+    """Return the value; raise EvalError if it exceeds a signed 64-bit integer."""
     if not -_INT_MAX - 1 <= value <= _INT_MAX:
         raise EvalError("integer overflow")
     return value
 
 
 def uint64(value: int) -> UInt:
-    """The value, if 64 bits without a sign can hold it."""
+    """Return the value; raise EvalError if it exceeds an unsigned 64-bit integer."""
     if not 0 <= value <= _UINT_MAX:
         raise EvalError("unsigned integer overflow")
     return UInt(value)
 
 
 def _divided(one: int, other: int) -> int:
-    """Towards zero."""
+    """Divide with rounding towards zero."""
     if one >= 0 and other > 0:
         return one // other
     if other == 0:
@@ -63,7 +63,7 @@ def _divided(one: int, other: int) -> int:
 
 
 def _remainder(one: int, other: int) -> int:
-    """With the sign of the first."""
+    """Return the remainder with the sign of the first operand."""
     if one >= 0 and other > 0:
         return one % other
     if other == 0:
@@ -130,7 +130,7 @@ _ORDERS: Final[tuple[tuple[str, str, _Holds, _Holds], ...]] = (
     ("_>_", "greater", operator.gt, lambda one, other: one.nanos > other.nanos),
     ("_>=_", "greater_equals", operator.ge, lambda one, other: one.nanos >= other.nanos),
 )
-"""How values compare for which Python has CEL's order, and how times do."""
+"""Comparisons of values with the same order in Python, and of times."""
 _NUMBERS: Final = (("int64", INT), ("uint64", UINT), ("double", DOUBLE))
 _ORDERED: Final[tuple[tuple[str, Type, Cost], ...]] = (
     ("bool", BOOL, None),
@@ -177,7 +177,7 @@ def _of_doubles(holds: _Holds) -> _Holds:
 
 
 def in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
-    """Whether the map has the key; what cannot be a key is in no map."""
+    """Return whether the map has the key; an invalid key is in no map."""
     if type(value) is str:
         return value in entries
     try:

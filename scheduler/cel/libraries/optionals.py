@@ -1,4 +1,4 @@
-"""Values that may be missing, and the functions that macros of two variables expand to."""
+"""Optional values, and the functions in expansions of macros with two variables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _last(values: Sequence[Value]) -> Optional:
 
 
 def _tried(holder: Any, name: Value) -> Optional:
-    """The picked value; none if there is no such, or nothing to pick from. Chains of selections do it by themselves."""
+    """Return the selected value, or none. Chains of selections do not use it."""
     if isinstance(holder, Optional):
         if not holder.present:
             return NONE

@@ -1,6 +1,6 @@
-"""Kubernetes' quantities: `quantity("10Gi")`.
+"""Kubernetes' quantities in selectors: `quantity("10Gi")`.
 
-Kubernetes' quantities as selectors see them: upstream's own numbers, of which it calls only some integers.
+Only some of upstream's numbers count as integers, depending on their internal form.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/quantity.go Quantity
 """
@@ -25,9 +25,9 @@ _FINEST: Final = -9
 
 
 class Amount(Struct, frozen=True, eq=False, gc=False):
-    """`unscaled * 10**exponent`, no finer than billionths. Equal amounts are equal, whatever their spelling.
+    """The number `unscaled * 10**exponent`, no finer than billionths. Amounts in different formats can be equal.
 
-    `is_small`: upstream keeps it in 64 bits, and calls only such numbers integers.
+    `is_small`: upstream stores the number in 64 bits. Only such numbers can count as integers.
     """
 
     unscaled: int
@@ -37,7 +37,7 @@ class Amount(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def nano(self) -> int:
-        """Billionths."""
+        """The amount in billionths."""
         return self.unscaled * _power(self.exponent - _FINEST)
 
     def __eq__(self, other: object) -> bool:
@@ -47,14 +47,17 @@ class Amount(Struct, frozen=True, eq=False, gc=False):
         return hash(self.nano)
 
     def as_int64(self) -> int | None:
-        """The number if upstream takes it for an integer, which depends on the spelling: "1" is one, "1000m" is not."""
+        """Return the number if upstream treats it as an integer, else None.
+
+        That depends on the format: "1" is one, "1000m" is not.
+        """
         if not self.is_small or self.exponent < 0 or (self.unscaled and self.exponent > 18):
             return None
         whole = self.unscaled * _power(min(self.exponent, 18)) if self.exponent else self.unscaled
         return whole if abs(whole) <= _MAX else None
 
     def as_float(self) -> float:
-        """The nearest double, give or take the last digit: computed as upstream does."""
+        """Return the nearest double, except for the last digit: it is computed as upstream does."""
         try:
             return float(self.unscaled) * float(f"1e{self.exponent}") if self.exponent else float(self.unscaled)
         except OverflowError:
@@ -62,7 +65,7 @@ class Amount(Struct, frozen=True, eq=False, gc=False):
 
 
 def order(one: Amount, other: Amount) -> int:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1."""
     left, right = one.unscaled, other.unscaled
     if one.exponent != other.exponent:
         left, right = one.nano, other.nano
@@ -70,7 +73,7 @@ def order(one: Amount, other: Amount) -> int:
 
 
 def plus(one: Amount, other: Amount) -> Amount:
-    """The exact sum."""
+    """Return the exact sum."""
     left, right = one.unscaled, other.unscaled
     if one.exponent == other.exponent and -_HALF < left < _HALF and -_HALF < right < _HALF:
         return Amount(left + right, one.exponent, one.is_small and other.is_small)
@@ -78,7 +81,7 @@ def plus(one: Amount, other: Amount) -> Amount:
 
 
 def minus(one: Amount, other: Amount) -> Amount:
-    """The exact difference."""
+    """Return the exact difference."""
     return plus(one, Amount(-other.unscaled, other.exponent, other.is_small))
 
 
@@ -97,7 +100,7 @@ def _sum(one: Amount, other: Amount) -> Amount:
 
 @lru_cache(maxsize=128)
 def _power(exponent: int) -> int:
-    """Of ten. There are some of ten thousand digits."""
+    """Return a power of ten, which may have ten thousand digits."""
     return int(10**exponent)
 
 
@@ -109,14 +112,14 @@ _SHORT: Final = re.compile(r"(-?[0-9]{1,9})(?:\.([0-9]{0,6}))?(?:[eE]([+-]?[0-9]
 _is_short: Final = re.compile(
     r"-?[0-9]{1,9}+(?:\.[0-9]{0,6}+)?+(?:[MGTPE]i?|Ki|[numk]|[eE][+-]?[0-9]{1,4}+)?"
 ).fullmatch
-"""As `_SHORT`, without looking what is in it."""
+"""Matches as `_SHORT`, without groups."""
 _WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*+(?:\.[0-9]*+)?[eEinumkKMGTP]*+[-+]?[0-9]*+")
 _WITHOUT_DIGITS: Final = re.compile(r"([+-]?)\.?([A-Za-z].*)?")
 _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def _quantity(text: str) -> Amount:
-    """Raises EvalError."""
+    """Parse a quantity; raise EvalError."""
     found = _quickly_read(text) or _read(text)
     if type(found) is Amount:
         return found
@@ -124,7 +127,7 @@ def _quantity(text: str) -> Amount:
 
 
 def _quickly_read(text: str) -> Amount | None:
-    """Of few digits: so there is nothing to round and nothing too large."""
+    """Parse a quantity with few digits, which needs no rounding and cannot overflow; None for other texts."""
     if text.isdecimal():
         return Amount(int(text)) if len(text) <= _MOST_DIGITS and text.isascii() else None
     match = _SHORT.fullmatch(text)
@@ -141,7 +144,10 @@ def _quickly_read(text: str) -> Amount | None:
 
 @remembered
 def _read(text: str) -> Amount | str:
-    """No digits are a zero to upstream, as long as it reads the number the short way. An error is its text."""
+    """Parse any quantity; return the text of an error.
+
+    Upstream reads a number without digits as zero if the number has its 64-bit form.
+    """
     bare = _WITHOUT_DIGITS.fullmatch(text) if text else None
     try:
         found = Amount(*parse(f"{bare[1]}0{bare[2] or ''}" if bare else text).form)

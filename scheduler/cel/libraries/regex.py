@@ -1,9 +1,8 @@
-"""Regular expressions of RE2: linear in the text, whatever the pattern.
+"""Regular expressions of RE2, whose matching time is linear in the text for every pattern.
 
-Patterns that Python's `re` may match instead of RE2: the same matches, and no way to go on for long.
-
-Only sequences of characters and simple classes, with few repetitions. For a short text the call of RE2 costs several
-times what the match does.
+Some patterns and texts are matched by Python's `re` instead: the matches are the same, and the time is bounded. These
+patterns are sequences of characters and simple classes, with few repetitions. For a short text, a call of RE2 costs
+several times as much as the match.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ SHORT: Final = 12
 _MOST_REPEATED: Final = 16
 _MOST_WAYS: Final = 16
 _FEW_WAYS: Final = 4
-"""In which `a?b{0,1}` and the like may match at one place: all are tried where what follows does not match."""
+"""The number of ways in which optional parts such as `a?b{0,1}` may match; a failing match tries all of them."""
 _ATOM: Final = re.compile(
     r"""
     (?P<atom> [A-Za-z0-9_/:;,@%&=~ !<>'"#-] | \\[.\-+*?()|^$] | \\[dw] | \.
       | \[ \^? (?:[A-Za-z0-9] - [A-Za-z0-9] | [A-Za-z0-9_./:])+ -? \] )
     (?P<times> [?*+] | \{ (?:0|[1-9][0-9]?) (?:,(?:0|[1-9][0-9]?))? \} )? (?![?*+{])
-    """,  # `a{01}` repeats nothing
+    """,  # `a{01}` is not a repetition
     re.VERBOSE,
 )
 
@@ -43,17 +42,17 @@ _CODED: Final = re.compile(r"\\[0-9x]")
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """A pattern of that kind."""
+    """A pattern for Python's `re`."""
 
     pattern: re.Pattern[str]
     is_linear: bool
-    """Whether it takes no longer than in proportion to the text. If not it is for short texts only."""
+    """Whether the time is linear in the text. Other patterns are only for short texts."""
     takes_some: bool
-    """Whether no match is empty."""
+    """Whether every match is non-empty."""
 
 
 def simple(text: str) -> Simple | None:
-    """The pattern, which RE2 has accepted, as one of Python's. None if it is not that simple."""
+    """Return Python's equivalent of a pattern that RE2 has accepted; None if it is not simple enough."""
     body = text.removeprefix("^")
     is_ended = body.endswith("$") and not body.endswith("\\$")
     body = body[:-1] if is_ended else body
@@ -80,9 +79,10 @@ def simple(text: str) -> Simple | None:
 
 
 def folding(text: str) -> bytes | None:
-    """A table that makes one digit of all those that the pattern, which RE2 has accepted, cannot tell apart.
+    """Return a table that replaces digits with the same meaning to the pattern, which RE2 has accepted, by one digit.
 
-    What has no code in it tells a digit from its neighbour only where it names one of them. None if all are told apart.
+    A pattern without numeric escapes distinguishes adjacent digits only if it contains one of them. Return None if
+    the pattern distinguishes all digits.
     """
     if _CODED.search(text):
         return None
@@ -123,11 +123,17 @@ _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
 _QUIET.never_capture = True
 _QUIET.max_mem = 2 * 2**20
-"""Larger patterns are refused: one of the default of 8 MiB takes 150 ms to compile, one of this size 40 ms, in one call."""
+"""Larger patterns are rejected.
+
+One call of the compiler takes up to 40 ms with this limit, 150 ms with the default of 8 MiB.
+"""
 _MOST_STEPS: Final = 10_000_000
-"""Instructions of a pattern times bytes of a text: RE2 may look at all of a large pattern for each byte, 2 ns each."""
+"""Instructions of a pattern times bytes of a text.
+
+For each byte, RE2 may run a whole large pattern, at 2 ns per instruction.
+"""
 _WORK: Final = 1000
-"""More than the cost between two looks at the clock."""
+"""More than the cost between two checks of the deadline."""
 _GO_WORDS: Final = (
     ("missing ]", "missing closing ]"),
     ("missing )", "missing closing )"),
@@ -141,11 +147,11 @@ _GO_WORDS: Final = (
 
 
 _Match: TypeAlias = Callable[[bytes, int, int], Sequence[tuple[int, int]]]
-"""With a text, where to begin, and its length: where the match and its groups are, -1 if there is none."""
+"""A function of the text, the start and its length. It returns the spans of the match and its groups, -1 without one."""
 
 
 class Pattern:
-    """A compiled pattern: RE2's, and a simpler one that may do instead for some texts."""
+    """A compiled pattern of RE2, and an equivalent for Python's `re` that can be used for some texts."""
 
     __slots__ = ("_folding", "_goes_straight", "_known", "_longest", "_match", "_simple", "_text", "_uses", "size")
 
@@ -157,16 +163,19 @@ class Pattern:
         self._simple: re.Pattern[str] | None = None
         self._folding: bytes | None = None
         self._known: dict[bytes, tuple[int, int]] = {}
-        """Where short texts match, by what becomes of them when characters that are all the same to the pattern become one."""
+        """Folded short text → span of its first match.
+
+        Folding replaces characters that the pattern cannot distinguish by one.
+        """
         self._longest = -1
-        """The simple one may do for texts that are no longer."""
+        """The longest text for which Python's `re` may search for one match."""
         self._goes_straight = False
-        """Whether it finds all matches in any text."""
+        """Whether Python's `re` may search for all matches in any text."""
         self.size: int = re2_pattern.programsize
-        """Instructions of RE2's program."""
+        """The number of instructions of RE2's program."""
 
     def often(self) -> Pattern:
-        """This one, which will be used so often that it is worth some work."""
+        """Prepare the pattern for frequent use, and return it."""
         if self._uses < _OFTEN:
             self._uses = _OFTEN
             found = simple(self._text)
@@ -178,13 +187,13 @@ class Pattern:
         return self
 
     def is_in(self, text: str) -> bool:
-        """Whether it matches some part of the text."""
+        """Return whether the pattern matches a part of the text."""
         if len(text) <= self._longest and self._simple is not None:
             return self._simple.search(text) is not None
         return self._first_span(text.encode())[0] >= 0
 
     def first(self, text: str) -> str:
-        """The first part of the text that it matches, or ""."""
+        """Return the first part of the text that matches, or ""."""
         if len(text) <= self._longest and self._simple is not None:
             match = self._simple.search(text)
             return "" if match is None else match[0]
@@ -193,9 +202,10 @@ class Pattern:
         return "" if start < 0 else encoded[start:end].decode()
 
     def all(self, text: str, limit: int = -1) -> list[str]:
-        """The parts that it matches, so many at most; all if negative. An empty one right behind another is ignored.
+        """Return the parts that match, at most `limit`, or all if it is negative.
 
-        Each search may look at all of the text, so each one may end the evaluation.
+        An empty match right after another is ignored. Each search may scan the whole text, so each one may end the
+        evaluation.
         """
         if len(text) > _LONG:
             self.often()
@@ -206,7 +216,10 @@ class Pattern:
         return list(islice(self._parts(text.encode()), limit if limit >= 0 else None))
 
     def _span(self, text: bytes, at: int) -> tuple[int, int]:
-        """Of the next match. None begins in the midst of a character, where RE2 sees no words either."""
+        """Return the span of the next match.
+
+        A match never starts inside a character, where RE2 does not see words either.
+        """
         self._uses += 1
         if self._uses == _OFTEN:
             self._uses -= 1
@@ -222,7 +235,7 @@ class Pattern:
         return start, end
 
     def _first_span(self, text: bytes) -> tuple[int, int]:
-        """Of the first match; those of short texts are remembered."""
+        """Return the span of the first match; the spans of short texts are cached."""
         if self._folding is None or len(text) > _SHORT:
             return self._span(text, 0)
         folded = text.translate(self._folding)
@@ -245,12 +258,12 @@ class Pattern:
             before = at = end
             if start == end:
                 at += 1
-                while at < whole and text[at] & 0xC0 == 0x80:  # not in the midst of a character
+                while at < whole and text[at] & 0xC0 == 0x80:  # not inside a character
                     at += 1
 
 
 class _Literal(Pattern):
-    """A pattern that matches itself only. Reading it would take a hundred times as long as looking for it."""
+    """A pattern that matches only itself. Compiling it would take a hundred times as long as the search."""
 
     __slots__ = ()
 
@@ -273,13 +286,16 @@ class _Literal(Pattern):
 
 
 def _re2(text: str) -> Any:
-    """`re2.compile` looks for the pattern among its own, which takes longer than to read most."""
+    """Compile a pattern without the cache of `re2.compile`, whose look-up takes longer than most compilations."""
     make = getattr(re2, "_Regexp", None)
     return re2.compile(text, _QUIET) if make is None else make(text, _QUIET)
 
 
 def _match_of(pattern: Any) -> _Match:
-    """What RE2 itself does: what google-re2 has around it takes four times as long, and does where that is not there."""
+    """Return RE2's own match function, or google-re2's wrapper if it is not available.
+
+    The wrapper takes four times as long.
+    """
     try:
         match: _Match = partial(pattern._regexp.Match, re2._re2.RE2.Anchor.UNANCHORED)  # noqa: SLF001
         match(b"", 0, 0)
@@ -293,7 +309,7 @@ def _match_of(pattern: Any) -> _Match:
 
 
 def pattern_of(text: str) -> Pattern:
-    """The compiled pattern. Raises EvalError with the text of Go's regexp package."""
+    """Return the compiled pattern; raise EvalError with the text of Go's regexp package."""
     compiled = _compiled(text)
     if isinstance(compiled, Pattern):
         return compiled
@@ -303,7 +319,7 @@ def pattern_of(text: str) -> Pattern:
 @lru_cache(maxsize=_KEPT_PATTERNS)
 def _compiled(text: str) -> Pattern | EvalError:
     work(_WORK)
-    if "\\C" in text.replace("\\\\", ""):  # RE2 has it, Go does not
+    if "\\C" in text.replace("\\\\", ""):  # valid in RE2, but not in Go
         return EvalError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
         return _Literal(text) if _LITERAL.fullmatch(text) else Pattern(text)
@@ -322,7 +338,7 @@ def _in_go_words(why: str) -> str:
 
 
 def is_word(pattern: str) -> bool:
-    """Whether the pattern is one that matches itself only, as far as that is seen at once."""
+    """Return whether the pattern obviously matches only itself."""
     return pattern.isalnum() and pattern.isascii()
 
 

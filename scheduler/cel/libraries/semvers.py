@@ -31,14 +31,15 @@ _UINT_MAX: Final = 2**64 - 1
 
 
 _RELEASE: Final = (1,)
-"""What a release has for a pre-release: it comes after its own."""
+"""The pre-release of a release, which orders it after its pre-releases."""
 _Words: TypeAlias = tuple[int | tuple[int, int | str], ...]
 
 
 class Semver(Struct, frozen=True, order=True):
-    """A version. Build metadata is read and forgotten: no comparison heeds it.
+    """A version. Build metadata is parsed and dropped, because no comparison uses it.
 
-    `prerelease` is 0 and its words, each after 0 if it is a number, which comes before words, or after 1.
+    `prerelease` is 0 and its identifiers. Each identifier is a pair, with 0 for a number and 1 for a word, because
+    numbers come before words.
     """
 
     major: int
@@ -49,14 +50,14 @@ class Semver(Struct, frozen=True, order=True):
 
 
 def is_version(text: str) -> bool:
-    """Whether `parse` takes it."""
+    """Return whether `parse` accepts the text."""
     if _is_formed(text) is None:
         return False
     return len(text) <= _SHORT or _is_taken(parse, text)  # else some number may be too large
 
 
 def is_tolerable(text: str) -> bool:
-    """Whether `parse_tolerant` takes it."""
+    """Return whether `parse_tolerant` accepts the text."""
     return _LOOSE.fullmatch(text) is not None or _is_taken(parse_tolerant, text)
 
 
@@ -69,7 +70,7 @@ def _is_taken(read: Callable[[str], Semver], text: str) -> bool:
 
 
 def parse(text: str) -> Semver:
-    """`1.2.3-rc.1+build`: three numbers without leading zeros, no `v`. Raises ValueError with upstream's text."""
+    """Parse `1.2.3-rc.1+build`: three numbers without leading zeros, no `v`. Raise ValueError with upstream's text."""
     if plain := _PLAIN.fullmatch(text):
         return Semver(int(plain[1]), int(plain[2]), int(plain[3]))
     if not text:
@@ -92,7 +93,7 @@ def parse(text: str) -> Semver:
 
 
 def parse_tolerant(text: str) -> Semver:
-    """As `parse`, but also with a `v` before it, with leading zeros, and of one or two numbers alone."""
+    """Parse as `parse`, but also accept a leading `v`, leading zeros, and only one or two numbers."""
     parts = [_without_zeros(each) for each in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
         raise ValueError("short version cannot contain PreRelease/Build meta data")
@@ -166,7 +167,7 @@ def _order(one: Semver, other: Semver) -> int:
 
 
 def _int64(number: int) -> int:
-    """Upstream lets the bits of a large one become a sign."""
+    """Return the number as a signed 64-bit integer; as in upstream, a large one wraps."""
     return number if number < 2**63 else number - 2**64
 
 

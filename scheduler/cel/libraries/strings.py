@@ -1,6 +1,6 @@
-"""The text functions of CEL's standard library, and cel-go's strings extension in its version 2.
+"""The text functions of CEL's standard library, and version 2 of cel-go's strings extension.
 
-`format` is as cel-go had it before version 4 of that extension, in American English.
+`format` is that of cel-go before version 4 of that extension, with American English number formats.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEPT: Final = 4096
 _PRECISION: Final = 6
 _MOST_DIGITS: Final = 340
 _SHORT: Final = 1e17
-"""Doubles below it are soon written down."""
+"""Doubles below it are formatted fast."""
 _FEW_DIGITS: Final = 17
 _DIGITS: Final = re.compile(r"[0-9]*")
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -44,7 +44,7 @@ _Clause = Callable[[Value], str]
 
 
 class Template:
-    """Texts and clauses, and what is wrong with the clause behind them."""
+    """A parsed pattern: texts and clauses, and the error of the clause after them."""
 
     __slots__ = ("_error", "_only", "_parts")
 
@@ -52,7 +52,7 @@ class Template:
         self._parts = tuple(parts)
         self._error = error
         self._only: tuple[str, _Clause, str] | None = None
-        """What is before the only clause, that, and what is behind it."""
+        """The text before the only clause, the clause, and the text after it."""
         clauses = [(at, part) for at, part in enumerate(parts) if not isinstance(part, str)]
         if len(clauses) == 1 and error is None:
             at, clause = clauses[0]
@@ -60,7 +60,7 @@ class Template:
             self._only = before, clause, behind
 
     def text(self, values: Sequence[Value]) -> str:
-        """With the values in place of the clauses."""
+        """Return the text with the values in place of the clauses."""
         if self._only is not None and values:
             before, clause, behind = self._only
             try:
@@ -91,13 +91,13 @@ class Template:
 
 
 def formatted(pattern: str, values: Sequence[Value]) -> str:
-    """The text with its clauses replaced by the values."""
+    """Return the pattern with its clauses replaced by the values."""
     return template_of(pattern).text(values)
 
 
 @remembered
 def template_of(pattern: str) -> Template:
-    """The pattern, taken apart."""
+    """Parse a pattern."""
     parts: list[str | _Clause] = []
     at = 0
     while at < len(pattern):
@@ -121,7 +121,7 @@ def template_of(pattern: str) -> Template:
 
 
 def _clause(pattern: str, at: int) -> tuple[int, _Clause]:
-    """What follows a percent sign, and where that ends."""
+    """Return the position after the clause that follows a percent sign, and the clause."""
     precision: int | None = None
     if pattern[at] == ".":
         digits = _DIGITS.match(pattern, at + 1)
@@ -180,7 +180,7 @@ def _nested(value: Value) -> str | None:
 
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:
-    """The same texts. Raises CostExceeded once they are too long in all: lists may hold each other without end."""
+    """Yield the same texts; raise CostExceeded when their total length is too large, as in deeply shared lists."""
     size = 0
     for text in texts:
         size += len(text) + 1
@@ -195,7 +195,7 @@ def _key(name: Value) -> str:
 
 
 def _literals(values: Collection[Value]) -> Iterable[str]:
-    """As they would be written in an expression, inside a list or map."""
+    """Return the values as they are written inside a list or map."""
     kinds = {*map(type, values)}
     if len(kinds) == 1:
         return map(_LITERALS.get(kinds.pop(), _literal), values)
@@ -251,7 +251,7 @@ def _fixed(digits: int) -> _Clause:
 
 @lru_cache(maxsize=_KEPT)
 def _fixed_at_length(number: float, written: str) -> str:
-    """Three hundred digits take ten microseconds. What is equal has one text, so it may be remembered."""
+    """Return the text of a number. It is cached, because three hundred digits take ten microseconds."""
     if not math.isfinite(number):
         return _endless(number)
     return format(number, written) if number else format(0.0, written)
@@ -259,7 +259,7 @@ def _fixed_at_length(number: float, written: str) -> str:
 
 @cache
 def _scientific(width: int) -> _Clause:
-    """Upstream takes the precision for a width; six digits follow the point whatever it says."""
+    """Return the clause. Upstream uses the precision as a width; there are always six digits after the decimal point."""
 
     def clause(value: Value) -> str:
         number = _number(value, "scientific")
@@ -331,7 +331,7 @@ _LITERALS: Final[Mapping[type, _Clause]] = {
     Timestamp: lambda value: f"timestamp({quoted(timestamp_text(value))})",
     Duration: lambda value: f"duration({quoted(duration_text(value))})",
 }
-"""The same inside a list or map."""
+"""As `_STRINGS`, inside a list or map."""
 
 
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -1,4 +1,4 @@
-"""Timestamps and durations: conversions, arithmetic, and the parts of both."""
+"""Timestamps and durations: conversions, arithmetic, and their parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MINUTE: Final = 60 * SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _THURSDAY: Final = 4
-"""The day of the week on which 1970 began."""
+"""The weekday of 1970-01-01."""
 _UNITS: Final = {
     "ns": 1,
     "us": 10**3,
@@ -46,7 +46,7 @@ _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
 def to_timestamp(text: str) -> Timestamp:
-    """As Go reads RFC 3339: an hour of one digit and a decimal comma are fine, lower-case letters are not."""
+    """Parse RFC 3339 as Go does: one-digit hours and decimal commas are valid, lower-case letters are not."""
     found = _read_timestamp(text)
     if type(found) is Timestamp:
         return found
@@ -91,7 +91,7 @@ def _of_seconds(seconds: int) -> Timestamp:
 
 
 def to_duration(text: str) -> Duration:
-    """As Go reads a duration: `1h15m`, `-1.5s`."""
+    """Parse a duration as Go does: `1h15m`, `-1.5s`."""
     number = text[:-1]
     if number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS and (unit := _UNITS.get(text[-1])):
         return Duration(int(number) * unit)
@@ -126,7 +126,7 @@ def _nanos(text: str) -> int | None:
 
 
 def timestamp_text(value: Timestamp) -> str:
-    """RFC 3339, with as many digits of a second as there are, in the zone it was written in."""
+    """Return RFC 3339 text with the necessary digits of a second, in the zone in which the timestamp was written."""
     seconds, rest = divmod(value.nanos, SECOND)
     if not rest and not value.offset_s:
         return f"{date_and_time(seconds)}Z"
@@ -139,12 +139,12 @@ def timestamp_text(value: Timestamp) -> str:
 
 
 def duration_text(value: Duration) -> str:
-    """Seconds."""
+    """Return the duration in seconds as text."""
     return without_exponent(_in_units(value.nanos, SECOND)) + "s"
 
 
 def _in_units(nanos: int, unit: int) -> float:
-    """Towards zero, then the rest: Go's rounding."""
+    """Divide with Go's rounding: the whole units, plus the rest as a fraction."""
     sign = -1 if nanos < 0 else 1
     whole, rest = divmod(abs(nanos), unit)
     return sign * (float(whole) + rest / unit)
@@ -186,7 +186,7 @@ _PARTS: Final[tuple[tuple[str, str, Callable[[int], int]], ...]] = (
     ("getSeconds", "timestamp_to_seconds", lambda nanos: nanos // SECOND % 60),
     ("getMilliseconds", "timestamp_to_milliseconds", lambda nanos: nanos % SECOND // 10**6),
 )
-"""Of what calendar and clock show, as nanoseconds since they showed the beginning of 1970."""
+"""Parts of a date and time of day, which is given as nanoseconds since 1970-01-01T00:00:00 in the same zone."""
 _LENGTHS: Final = (("getHours", "hours", _HOUR), ("getMinutes", "minutes", _MINUTE))
 
 
@@ -210,7 +210,7 @@ def _in_zone(part: Callable[[int], int]) -> Callable[[Timestamp, str], int]:
 
 
 def _length(unit: int) -> Callable[[Duration], int]:
-    """In whole units. Of not too many nanoseconds no part of a unit is rounded to a whole one, as Go would."""
+    """Return a function that counts whole units. For up to 2**52 ns, Go's rounding never adds a unit."""
 
     def length(value: Duration) -> int:
         nanos = value.nanos

@@ -1,4 +1,4 @@
-"""URLs as Go's net/url reads them: `url("https://example.com/a?b=c")`.
+"""URLs as parsed by Go's net/url: `url("https://example.com/a?b=c")`.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/urls.go URLs
 """
@@ -34,18 +34,18 @@ _COMMON: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""What most URLs are like: nothing in them that is or must be escaped, no user, no fragment."""
+"""Matches most URLs: without escapes, without characters that need them, without user and fragment."""
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _HEX: Final = re.compile(rb"%[0-9a-fA-F]{2}")
 _MOST_PARAMETERS: Final = 10_000
 
 
 class BadURL(ValueError):
-    """Not a URL. The text is Go's."""
+    """The text is not a URL. The message is Go's."""
 
 
 class URLValue(Struct, frozen=True, gc=False):
-    """What a URL consists of. `path` is escaped; the others are not, but for `query`, which is as it was written."""
+    """The parts of a URL. `path` is escaped, `query` is as it was written, and the other parts are unescaped."""
 
     cel_type: ClassVar[str] = "kubernetes.URL"
 
@@ -72,7 +72,7 @@ _QUERY: Final = _Escaping(plus_is_space=True)
 
 
 def parse_request(text: str) -> URLValue:
-    """An absolute URL or an absolute path; a fragment is taken for a part of what is before it."""
+    """Parse an absolute URL or an absolute path, as Go does for requests; a fragment is part of the text before it."""
     try:
         return _parsed(text, via_request=True)
     except BadURL as error:
@@ -80,7 +80,7 @@ def parse_request(text: str) -> URLValue:
 
 
 def parse(text: str) -> URLValue:
-    """Any URL. Raises BadURL."""
+    """Parse any URL; raise BadURL."""
     parse_request(text)
     before, _, fragment = text.partition("#")
     try:
@@ -188,7 +188,7 @@ def _unescaped(text: str, mode: _Escaping) -> str:
 
 
 def _escape_at(source: bytes, at: int, mode: _Escaping) -> int:
-    """The byte that is escaped there, if it may be: in a host only what is not ASCII, in a zone what is harmless."""
+    """Return the escaped byte. In a host, only bytes that are not ASCII may be escaped; in a zone, only harmless ones."""
     written = source[at : at + 3]
     value = int(written[1:], 16) if _HEX.fullmatch(written) else -1
     is_percent = written == b"%25"
@@ -202,7 +202,7 @@ def _escape_at(source: bytes, at: int, mode: _Escaping) -> int:
 
 
 def _escaped_path(text: str) -> str:
-    """As it was written if that is a way to write it, else escaped anew."""
+    """Return the path as written if it is validly escaped, else escape it again."""
     plain = _unescaped_bytes(text)
     work(len(text))
     if text == "*" or (text.isascii() and all(each in _ALREADY_ESCAPED for each in text.encode())):
@@ -266,7 +266,7 @@ def _query(url: URLValue) -> dict[str, list[str]]:
 
 @remembered
 def _values(query: str) -> dict[str, list[str]]:
-    """All values by name. What is malformed is left out."""
+    """Return name → values. Malformed parameters are left out."""
     values: dict[str, list[str]] = {}
     parameters = query.split("&")
     for each in parameters if len(parameters) <= _MOST_PARAMETERS else ():

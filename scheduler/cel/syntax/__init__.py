@@ -1,1 +1,1 @@
-"""From text to a tree: lexer, parser, macros."""
+"""Parsing of a text to a tree: lexer, parser, macros."""

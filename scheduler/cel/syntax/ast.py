@@ -1,9 +1,7 @@
-"""Syntax trees, and going through them.
+"""Syntax trees, and their traversal.
 
-What the parser makes of a text: macros are expanded, so eight kinds of nodes are all that is left.
-
-Nodes are compared by identity and hashable: the checker keeps its types beside the tree, by node. `at` is the offset
-in the source, in code points, for messages.
+Macros are already expanded, so there are only eight kinds of nodes. Nodes are compared by identity and hashable,
+because the checker stores types by node. `at` is the offset in the source, in code points, for messages.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from scheduler.cel.values import Value
 
 @dataclass(eq=False, slots=True)
 class Literal:
-    """null, bool, int, uint, double, string or bytes."""
+    """A literal: null, bool, int, uint, double, string or bytes."""
 
     value: Value
     at: int = 0
@@ -32,7 +30,7 @@ class Ident:
 
 @dataclass(eq=False, slots=True)
 class Select:
-    """`operand.field`; with `test` it is `has(operand.field)`; with `optional` it is `operand.?field`."""
+    """`operand.field`; with `test` it is `has(operand.field)`, with `optional` it is `operand.?field`."""
 
     operand: Node
     field: str
@@ -43,7 +41,7 @@ class Select:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `frames.OPERATORS`.
+    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `parse_stack.OPERATORS`.
 
     `_&&_`, `_||_`, `_?_:_`, `_==_`, `!_`, `-_`, `_[_]`, `_[?_]`, `@in` …
     """
@@ -56,7 +54,7 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class ListExpr:
-    """`[a, ?b]`; `optional` holds the positions that carry a question mark."""
+    """`[a, ?b]`; `optional` contains the positions with a question mark."""
 
     elements: tuple[Node, ...]
     optional: frozenset[int] = frozenset()
@@ -74,7 +72,7 @@ class MapExpr:
 
 @dataclass(eq=False, slots=True)
 class StructExpr:
-    """`a.b.C{f: v}`: parsed so that the checker can say that the type is not known."""
+    """`a.b.C{f: v}`. It is parsed so that the checker can report the unknown type."""
 
     type_name: str
     entries: tuple[tuple[str, Node], ...]
@@ -83,11 +81,11 @@ class StructExpr:
 
 @dataclass(eq=False, slots=True)
 class Comprehension:
-    """cel-go's fold. `iter_var2` is "" but for the two-variable macros; `accu_var` cannot be written by users.
+    """cel-go's fold. `iter_var2` is "" except for macros with two variables; users cannot write `accu_var`.
 
-    accu = accu_init; for iter_var[, iter_var2] in iter_range: if not loop_condition: break; accu = loop_step; then result.
-    With one variable it runs over a list's elements or a map's keys; with two over (index, element) or (key, value).
-    `cel.bind(x, init, body)` is a fold over an empty list whose accu_var is x.
+    accu = accu_init; for iter_var[, iter_var2] in iter_range: if not loop_condition: break; accu = loop_step; then
+    result. With one variable, it iterates over a list's elements or a map's keys, with two over (index, element) or
+    (key, value). `cel.bind(x, init, body)` is a fold over an empty list whose accu_var is x.
     """
 
     iter_range: Node
@@ -100,14 +98,14 @@ class Comprehension:
     result: Node
     at: int = 0
     macro: str = ""
-    """`all`, `exists`, `map`, `bind` …: which macro it was, for a compiler that knows a shorter way."""
+    """The name of the macro (`all`, `exists`, `map`, `bind` …), for optimizations of the compiler."""
 
 
 Node: TypeAlias = Literal | Ident | Select | Call | ListExpr | MapExpr | StructExpr | Comprehension
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes right under this one, in the order of the source as far as there is one."""
+    """Return the direct children of a node, in the order of the source if they have one."""
     match node:
         case Select():
             return (node.operand,)
@@ -127,7 +125,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def depth(root: Node) -> int:
-    """How many levels the tree has."""
+    """Return the number of levels of the tree."""
     deepest = 0
     pending = [(root, 1)]
     while pending:

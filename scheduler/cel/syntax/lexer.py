@@ -1,14 +1,10 @@
-"""Text to tokens, and the tokens that an error message expects.
+"""Tokens of a text by the grammar of cel-go v0.26, and the texts of syntax errors.
 
-Text to tokens, as the grammar of cel-go v0.26 has them.
+A text that is not a token is reported and skipped, as in ANTLR's lexers, so that the parser can find further errors.
+The lexer makes one pass, in time linear in the text.
 
-What is not a token is told and passed over, as ANTLR's lexers do, so that the parser can go on to what else is wrong.
-One pass, in time linear in the text.
-
-What could have stood where something else stands: the words of ANTLR for the first syntax error.
-
-ANTLR tries to go on after an error: it leaves a token out if the next one fits, or acts as if a missing one were
-there. Which of these it would do decides the words; what it then finds further on is not told.
+The texts of the first syntax error are ANTLR's. ANTLR tries to continue after an error: it skips a token if the next
+one fits, or inserts a missing one. This choice determines the text; further errors that ANTLR finds are not reported.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ _WORDS: Final = frozenset({"in", "true", "false", "null"})
 
 
 class Token(NamedTuple):
-    """`kind` is the text itself for marks and the four words of the grammar, one of the names above for the rest."""
+    """A token. `kind` is the text itself for marks and the four words of the grammar, else one of the names above."""
 
     kind: str
     text: str
@@ -39,12 +35,12 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next one may begin."""
+        """The offset after the token."""
         return self.at if self.kind == END else self.at + len(self.text)
 
 
 _ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
-# Quotes of three come first: of two that begin alike the longer one is meant, and `""` begins like `"""`.
+# Triple quotes come first: the longer alternative must win, and `""` is a prefix of `"""`.
 _QUOTED = rf"""
     \"\"\"(?:{_ESCAPE}|[^\\])*?\"\"\"
   | '''(?:{_ESCAPE}|[^\\])*?'''
@@ -66,7 +62,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE,
 )
-# How far something may be read before it turns out not to be a token; the character after it is named as well.
+# The longest prefix of a token at a place where there is no token; the message also contains the next character.
 _PARTIAL: Final = re.compile(
     rf"""
     \"(?:{_ESCAPE}|[^\\\"\n\r])*+(?:\\(?:[xX][0-9a-fA-F]?|u[0-9a-fA-F]{{0,3}}|U[0-9a-fA-F]{{0,7}}|[0-3][0-7]?)?)?
@@ -79,7 +75,7 @@ _PARTIAL: Final = re.compile(
 
 
 def tokens(source: str) -> tuple[list[Token], list[Issue]]:
-    """All of them, the last one is `END`; and what was none."""
+    """Return all tokens, the last of which is `END`, and the errors."""
     found: list[Token] = []
     issues: list[Issue] = []
     at = 0
@@ -100,21 +96,24 @@ def tokens(source: str) -> tuple[list[Token], list[Issue]]:
     return found, issues
 
 
-# In the order of the grammar, which is that of ANTLR's lists. Marks and words of the grammar are quoted.
+# The order is that of the grammar and of ANTLR's lists. Marks and words of the grammar are quoted.
 _MARKS: Final = ("[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "true", "false", "null")
 _KINDS: Final = (*_MARKS, FLOAT, INT, UINT, STRING, BYTES, IDENTIFIER, ESCAPED)
 OPERAND: Final = frozenset(_KINDS) - {"]", "}", ")", ",", "?", ":", ESCAPED}
-"""How an expression can begin."""
+"""The tokens that can start an expression."""
 FIELD: Final = frozenset({IDENTIFIER, ESCAPED})
 AFTER_OPERAND: Final = frozenset(
     {"==", "!=", "in", "<", "<=", ">=", ">", "&&", "||", "[", ".", "-", "?", "+", "*", "/", "%"}
 )
-"""How an expression can go on; what ends it depends on what it stands in."""
+"""The tokens that can continue an expression; the tokens that end it depend on the frame."""
 _RESERVED: Final = re.compile(r"no viable alternative at input '.(true|false|null)'")
 
 
 def no_operand(before: tuple[Token | None, Token, Token], source: str, expected: frozenset[str]) -> Issue:
-    """No expression begins here. Given the `!` or `-` before, if any, the token that is wrong, and the next."""
+    """Return the error for a missing expression.
+
+    `before` has the preceding `!` or `-`, if any, the wrong token, and the next one.
+    """
     last, wrong, following = before
     if last is not None and last.kind == "-":
         return no_way(last, wrong, source)
@@ -124,13 +123,16 @@ def no_operand(before: tuple[Token | None, Token, Token], source: str, expected:
 
 
 def no_way(first: Token, wrong: Token, source: str) -> Issue:
-    """These two do not go together."""
+    """Return the error for two tokens that do not fit together."""
     text = f"no viable alternative at input '{_escaped(source[first.at : wrong.end])}'"
     return Issue(wrong.at, "Syntax error: " + _RESERVED.sub(r"mismatched input '\1' expecting IDENTIFIER", text))
 
 
 def no_match(wrong: Token, following: Token, expected: frozenset[str], *, after: Iterable[str] | None = None) -> Issue:
-    """Another token had to stand here. `after` is what may follow it; None if ANTLR would not act as if it stood."""
+    """Return the error for a wrong token.
+
+    `after` can follow the expected token; None if ANTLR would not insert that token.
+    """
     if following.kind in expected:
         return _unfit(wrong, expected, is_extra=True)
     if after is not None and wrong.kind in after:

@@ -1,4 +1,4 @@
-"""Tokens of numbers and quoted text to values. What is wrong is a `ValueError` with cel-go's text."""
+"""Conversion of number and string tokens to values. Errors are `ValueError`s with cel-go's text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.cel.syntax import lexer
 from scheduler.cel.values import UInt, Value
 
 _LONGEST_NUMBER: Final = 4000
-"""Python refuses to read longer ones; no 64 bits need so many digits, even in front of them."""
+"""Python rejects longer numbers; except for leading zeros, a 64-bit number never has this length."""
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _SIMPLE: Final = {
     "a": "\a",
@@ -21,12 +21,12 @@ _SIMPLE: Final = {
     "t": "\t",
     "v": "\v",
 }
-# The lexer lets through as many digits as belong to each letter, but does not stop before more of them.
+# The lexer accepts the digits that belong to each letter, but does not stop before further digits.
 _ESCAPES: Final = re.compile(r"\\(?:[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|[\s\S])")
 
 
 def value(kind: str, text: str, *, is_negative: bool) -> Value:
-    """Of a token; a sign before a number belongs to it, or the smallest one could not be written."""
+    """Return the value of a token. A sign before a number belongs to it, so that the lowest number can be written."""
     match kind:
         case lexer.INT:
             return to_int(text, is_negative=is_negative)
@@ -43,7 +43,7 @@ def value(kind: str, text: str, *, is_negative: bool) -> Value:
 
 
 def to_int(text: str, *, is_negative: bool = False) -> int:
-    """`12` or `0x1F`."""
+    """Convert `12` or `0x1F`."""
     number = _magnitude(text)
     if number is None or number > (1 << 63) - (not is_negative):
         raise ValueError("invalid int literal")
@@ -51,7 +51,7 @@ def to_int(text: str, *, is_negative: bool = False) -> int:
 
 
 def to_uint(text: str) -> UInt:
-    """`12u` or `0x1Fu`."""
+    """Convert `12u` or `0x1Fu`."""
     number = _magnitude(text[:-1])
     if number is None or number >= 1 << 64:
         raise ValueError("invalid uint literal")
@@ -66,7 +66,7 @@ def _magnitude(text: str) -> int | None:
 
 
 def to_double(text: str, *, is_negative: bool = False) -> float:
-    """Too large for 64 bits is wrong; too small is zero."""
+    """Convert a double; a number that is too large for 64 bits is an error, one that is too small is zero."""
     number = float(text)
     if math.isinf(number):
         raise ValueError("invalid double literal")
@@ -74,7 +74,7 @@ def to_double(text: str, *, is_negative: bool = False) -> float:
 
 
 def to_string(text: str) -> str:
-    """Quotes, prefix and escapes taken off; every end of line is a newline."""
+    """Remove quotes and prefix, and decode escapes; every line ending becomes a newline."""
     body, is_raw = _unquoted(text)
     if is_raw or "\\" not in body:
         return body
@@ -82,7 +82,7 @@ def to_string(text: str) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """As `to_string`, in UTF-8, but that hexadecimal and octal escapes are bytes."""
+    """Decode a text to UTF-8 as `to_string` does, but hexadecimal and octal escapes are bytes."""
     body, is_raw = _unquoted(text[1:])
     if is_raw or "\\" not in body:
         return body.encode()

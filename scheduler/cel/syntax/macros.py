@@ -1,7 +1,7 @@
-"""Macros: calls that are rewritten while they are read, into the trees that cel-go v0.26 makes of them.
+"""Macros: calls that are rewritten during parsing, to the same trees as in cel-go v0.26.
 
-`has` becomes a test; what goes over a list or map, and `cel.bind`, becomes a `Comprehension`. A call whose name and
-number of arguments are no macro's stays a call.
+`has` becomes a test. Macros over lists and maps, and `cel.bind`, become a `Comprehension`. A call with another name
+or number of arguments stays a call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from scheduler.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
 
 ACCUMULATOR: Final = "@result"
-"""Cannot be written in a source."""
+"""A name that cannot be written in a source."""
 UNUSED: Final = "#unused"
 SORTED: Final = "@__sortBy_input__"
 TARGET: Final = "@optMap_target"
@@ -25,7 +25,7 @@ _Expand: TypeAlias = Callable[[Node, Arguments, int], "Node | None"]
 
 
 class Misused(Exception):
-    """The name of a macro, with arguments that it cannot take. `at` is whose fault it is."""
+    """A macro with invalid arguments. `at` is the offset of the wrong part."""
 
     def __init__(self, at: int, text: str) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class Misused(Exception):
 
 
 def expand(function: str, target: Node | None, args: Arguments, *, at: int) -> Node | None:
-    """What the call becomes; None if it stays a call. Raises `Misused`."""
+    """Return the expansion of a call; None if it stays a call. Raise `Misused`."""
     if target is None:
         return _has(args[0], at) if function == "has" and len(args) == 1 else None
     macro = _MEMBERS.get((function, len(args)))
@@ -46,11 +46,12 @@ def _has(field: Node, at: int) -> Node:
     return Select(field.operand, field.field, test=True, at=at)
 
 
-# --- one variable and two: the last arguments are alike -------------------------------------------------------------
+# --- macros with one or two variables, followed by the same arguments
+# ------------------------------------------------
 
 
 def _variables(args: Arguments, count: int, text: str) -> tuple[str, str]:
-    """The names of the first `count` arguments; the second is "" if there is one."""
+    """Return the names of the first `count` arguments; the second is "" if there is only one."""
     names = [_identifier(each, text) for each in args[:count]]
     if count == 2 and names[0] == names[1]:
         raise Misused(args[1].at, f"duplicate variable name: {names[0]}")
@@ -146,7 +147,7 @@ def _with_item(item: Node, at: int) -> Node:
 
 
 def _gather(macro: str, target: Node, variables: tuple[str, str], step: tuple[Node, Arguments], *, at: int) -> Node:
-    """A list or map that grows; `step` is how, and the condition for it, if any."""
+    """Return the fold that builds a list or map; `step` is its step, and the conditions for it, if any."""
     grown, conditions = step
     for condition in conditions:
         grown = Call("_?_:_", (condition, grown, _accumulator(at)), at=at)
@@ -219,7 +220,10 @@ def _opt_flat_map(target: Node, args: Arguments, at: int) -> Node:
 
 
 def _if_present(target: Node, present: Callable[[Node], Node], at: int) -> Node:
-    """cel-go writes the target twice, so that a chain of n such calls is 2^n long; here it is given a name instead."""
+    """Return the tree that evaluates the target once and tests whether it is present.
+
+    cel-go duplicates the target, so that n nested calls grow to 2^n nodes; here the target gets a name.
+    """
     name = target.name if isinstance(target, Ident) else TARGET
     chosen = Call(
         "_?_:_",

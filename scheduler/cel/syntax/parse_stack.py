@@ -1,6 +1,6 @@
-"""The parser's position among the tokens, and the expressions that are open there.
+"""The parser's position in the tokens, and the expressions that are open there.
 
-What the parser has open: an expression between its first token and the one that ends it, and its operators.
+A frame is an open expression, between its first token and the one that ends it, with its pending operators.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from scheduler.cel.syntax.lexer import END, Token, tokens
 
 
 class Stop(Exception):
-    """A syntax error: nothing after it is looked at."""
+    """A syntax error: the parser does not continue after it."""
 
 
 class Cursor:
-    """One way through the tokens of a source. What the lexer could not read is among the issues from the start."""
+    """The position in the tokens of a source. Its issues start with those of the lexer."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -27,31 +27,31 @@ class Cursor:
 
     @property
     def token(self) -> Token:
-        """The one that comes now; the last one comes for ever."""
+        """The current token; the last token is repeated permanently."""
         return self._tokens[self._position]
 
     def after(self, count: int = 1) -> Token:
-        """The one that comes so many later."""
+        """Return the token `count` positions later."""
         return self._tokens[min(self._position + count, len(self._tokens) - 1)]
 
     def take(self) -> Token:
-        """The one that comes now, and on to the next."""
+        """Return the current token and move to the next one."""
         token = self.token
         self._position += token.kind != END
         return token
 
     def stop(self, issue: Issue) -> NoReturn:
-        """A syntax error."""
+        """Report a syntax error and raise `Stop`."""
         self.issues.append(issue)
         raise Stop
 
     def blame(self, at: int, text: str) -> Node:
-        """Something is wrong with what can be read well enough to go on. The node takes its place."""
+        """Report an error after which parsing can continue, and return a node for the invalid part."""
         self.issues.append(Issue(at, text))
         return Literal(None, at)
 
     def refusal(self) -> CompileError:
-        """All that was found."""
+        """Return the error with all issues."""
         if not self.source:
             return CompileError(f"ERROR: <input>:1:0: {self.issues[0].text}")
         return CompileError(report(self.source, self.issues))
@@ -73,16 +73,16 @@ OPERATORS: Final = {
     "/": ("_/_", 5),
     "%": ("_%_", 5),
 }
-"""Function and strength of what stands between two operands."""
+"""Function and strength of each binary operator."""
 _AND: Final = 2
 _RELATION: Final = 3
 
 Operand: TypeAlias = tuple[Node, int]
-"""A node, and how many operators, selections, indexes and calls of members are nested in it at most."""
+"""A node, and the maximum nesting of operators, selections, indexes and member calls in it."""
 
 
 class FrameKind(enum.Enum):
-    """What a frame is the inside of. A map's is `KEY` and `VALUE` in turn, and `THEN` turns into `ELSE`."""
+    """The kind of a frame. In a map, `KEY` and `VALUE` alternate, and `THEN` turns into `ELSE`."""
 
     TOP = enum.auto()
     GROUP = enum.auto()
@@ -112,7 +112,7 @@ _ENDS: Final = {
 
 
 def ends(frames: list[Frame]) -> frozenset[str]:
-    """The tokens that can end the expression of the innermost frame."""
+    """Return the tokens that can end the expression of the innermost frame."""
     kinds = (frame.kind for frame in reversed(frames) if frame.kind is not FrameKind.ELSE)
     return frozenset(_ENDS[next(kinds)])
 
@@ -124,7 +124,7 @@ class _Operator(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """How deep three rules of the grammar are nested around something. cel-go counts each, and allows 250."""
+    """The nesting depth of three rules of the grammar. cel-go counts each separately, and allows 250."""
 
     expressions: int = 0
     relations: int = 0
@@ -132,7 +132,7 @@ class Levels(NamedTuple):
 
 
 class Frame:
-    """One open bracket, argument list or branch. Operators wait in it until a weaker one or the end comes."""
+    """One open bracket, argument list or branch. Its operators are pending until a weaker one or the end follows."""
 
     __slots__ = (
         "_operators",
@@ -155,48 +155,48 @@ class Frame:
         self.opener = opener
         self.levels = levels
         self.name = name
-        """Of the function or type."""
+        """The name of the function or type."""
         self.names: list[str] = []
-        """Of a struct's fields."""
+        """The names of a struct's fields."""
         self.items: list[Node] = []
-        """What is complete: arguments, elements, keys and values in turn, or the middle of `? :`."""
+        """The complete parts: arguments, elements, alternating keys and values, or the middle of `? :`."""
         self.optional: list[int] = []
-        """Which elements or entries carry a question mark."""
+        """The positions of elements or entries with a question mark."""
         self.depth = 0
-        """The greatest of the items'."""
+        """The greatest depth of the items."""
         self.operands: list[Operand] = []
         self._operators: list[_Operator] = []
         self._related = 0
         self._summed = 0
-        """How many of the waiting operators compare, and how many are stronger than that."""
+        """The numbers of pending operators that compare (`_related`) and that are stronger (`_summed`)."""
         self._prefix: tuple[_Operator, int] | None = None
 
     def inner(self) -> Levels:
-        """What holds for an operand that comes now."""
+        """Return the levels of the next operand."""
         expressions, relations, sums = self.levels
         return Levels(expressions + 1, relations + 1 + self._related, sums + 1 + self._summed)
 
     def add(self, operand: Operand) -> None:
-        """Complete: an argument, an element, a key or a value."""
+        """Add a complete argument, element, key or value."""
         node, depth = operand
         self.items.append(node)
         self.depth = max(self.depth, depth)
 
     def prefix(self, function: str, count: int, at: int) -> None:
-        """So many `!` or `-` stand before the operand that comes now; two of them are none."""
+        """Record `count` `!` or `-` before the next operand; two of them cancel each other."""
         self._prefix = (_Operator(function, 0, at), count)
 
     def operator(self, token: Token) -> None:
-        """It stands after the last operand."""
+        """Add an operator after the last operand."""
         function, strength = OPERATORS[token.kind]
         self._apply_prefix()
-        # Chains of the same && or || wait until all of it is there, see `_reduce`.
+        # A chain of the same && or || stays pending until it is complete, see `_reduce`.
         self._reduce(strength + 1 if strength <= _AND else strength)
         self._operators.append(_Operator(function, strength, token.at))
         self._count(strength, 1)
 
     def finish(self) -> Operand:
-        """The whole expression; the frame is then ready for another one."""
+        """Return the whole expression; the frame can then be used for another one."""
         self._apply_prefix()
         self._reduce(0)
         return self.operands.pop()
@@ -210,7 +210,7 @@ class Frame:
             self._prefix = None
 
     def _reduce(self, strength: int) -> None:
-        """Applies what is at least that strong."""
+        """Apply the pending operators with at least this strength."""
         while self._operators and (last := self._operators[-1]).strength >= strength:
             count = 1
             if last.strength <= _AND:
@@ -230,7 +230,7 @@ class Frame:
 
 
 def _balanced(operators: list[_Operator], terms: list[Node]) -> Node:
-    """A chain of one operator as a tree of little height, split where cel-go splits it."""
+    """Return a chain of one operator as a balanced tree, split where cel-go splits it."""
     if not operators:
         return terms[0]
     middle = len(operators) // 2

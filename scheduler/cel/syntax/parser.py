@@ -1,14 +1,13 @@
-"""Tokens to a tree: the grammar of cel-go v0.26.
+"""Parser: tokens to a tree, by the grammar of cel-go v0.26.
 
-What stands between brackets or after `?`: opened here when its first token comes, made a node when its last one does.
+As in Kubernetes 1.36, the optional syntax is enabled, and backticks are not.
 
-Every method says whether an operand has to come next.
+The parser is not recursive. An open bracket, argument list or branch of `? :` is a frame in a list, and inside a
+frame, operators are pending on a stack. So nesting needs no Python stack, and an expression that is nested deeper
+than cel-go allows is rejected with its text. The tree can still be several hundred nodes high.
 
-Text to tree: the grammar of cel-go v0.26, with the optional syntax and without backticks, as Kubernetes 1.36 has it.
-
-Nothing here calls itself: what is open (a bracket, an argument list, a branch of `? :`) is a frame on a list, and
-inside one frame operators wait on a stack. So nesting costs no Python stack, and what is nested deeper than cel-go
-allows is refused in its words. The tree can still be some hundred nodes high.
+A frame is opened at its first token, and becomes a node at its last one. Every method returns whether an operand must
+come next.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from scheduler.cel.syntax.parse_stack import OPERATORS, Cursor, Frame, FrameKind
 
 
 class Brackets:
-    """What is open now, outermost first; the parser fills the innermost with operands and operators."""
+    """The open frames, outermost first. The parser adds operands and operators to the innermost one."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.frames = [Frame(FrameKind.TOP, cursor.token, Levels())]
         self.expected = OPERAND
-        """How the operand that comes now may begin, or what may stand instead of it."""
+        """The tokens that may start the next operand or replace it."""
 
     def end(self, frame: Frame) -> bool:
-        """A token came that cannot go on the expression in the innermost frame."""
+        """Handle a token that cannot continue the expression in the innermost frame."""
         return self._ENDS[frame.kind](self, frame)
 
     # --- what opens -------------------------------------------------------------------------------------------------
@@ -44,7 +43,7 @@ class Brackets:
         return True
 
     def open_group(self, opener: Token) -> bool:
-        """`(`."""
+        """Open a frame at `(`."""
         return self._open(FrameKind.GROUP, opener)
 
     def open_index(self) -> bool:
@@ -52,13 +51,16 @@ class Brackets:
         return self._element(self.frames[-1], OPERAND)
 
     def open_branches(self, frame: Frame) -> bool:
-        """The condition is what the frame holds so far. Its branches are no deeper than itself, see `_end_then`."""
+        """Open the branches of `? :`. The frame's expression is the condition.
+
+        The branches have the same levels as the frame, see `_end_then`.
+        """
         frame.operands.append(frame.finish())
         self.frames.append(Frame(FrameKind.THEN, self.cursor.take(), frame.levels))
         return True
 
     def open_call(self, name: str, *, is_member: bool = False) -> bool:
-        """The target, if any, is taken from the frame when the call is complete."""
+        """Open a call. Its target, if any, is taken from the frame when the call is complete."""
         self._open(FrameKind.MEMBER if is_member else FrameKind.CALL, self.cursor.take(), name=name)
         if self.cursor.token.kind == ")":
             return self._end_call(self.frames[-1])
@@ -78,7 +80,7 @@ class Brackets:
         return self._begin_element(self.frames[-1], "}", FIELD)
 
     def _begin_element(self, frame: Frame, end: str, first: frozenset[str]) -> bool:
-        """After the opening bracket: an element, nothing, or a comma and nothing."""
+        """Continue after the opening bracket with an element, the end, or a comma and the end."""
         cursor = self.cursor
         if cursor.token.kind == ",":
             cursor.take()
@@ -90,7 +92,7 @@ class Brackets:
         return self._end_brackets(frame)
 
     def _element(self, frame: Frame, expected: frozenset[str]) -> bool:
-        """An element of a list, a key, or a field and its colon; maybe with a question mark."""
+        """Start an element of a list, a key, or a field with its colon, with an optional question mark."""
         cursor = self.cursor
         is_field = frame.kind is FrameKind.FIELD
         if cursor.token.kind == "?":
@@ -114,7 +116,7 @@ class Brackets:
     # --- what ends: each is called with a token that cannot go on the expression of the frame -------------------------
 
     def _match(self, expected: str) -> Token:
-        """`expected` ends the innermost frame, or what stands there is wrong."""
+        """Take the `expected` token, which ends the innermost frame; stop if there is another one."""
         cursor = self.cursor
         if cursor.token.kind != expected:
             after = OPERAND if expected == ":" else AFTER_OPERAND | ends(self.frames[:-1])
@@ -122,7 +124,7 @@ class Brackets:
         return cursor.take()
 
     def _close(self, node: Node, depth: int) -> bool:
-        """The innermost frame became this operand of the one around it."""
+        """Close the innermost frame; its node becomes an operand of the enclosing frame."""
         self.frames.pop()
         self.frames[-1].operands.append((node, depth))
         return False
@@ -139,7 +141,7 @@ class Brackets:
         return self._close(Call(function, (target, index), at=frame.opener.at), max(depth, index_depth) + 1)
 
     def _end_then(self, frame: Frame) -> bool:
-        """What follows the colon is an expression inside the one of `? :`, whose other rules have ended there."""
+        """Start the second branch. It is one level deeper in expressions, but not in other rules, as in the grammar."""
         self._match(":")
         frame.add(frame.finish())
         frame.kind = FrameKind.ELSE
@@ -179,7 +181,7 @@ class Brackets:
         return True
 
     def _end_element(self, frame: Frame) -> bool:
-        """Of a list, the value of an entry or of a field."""
+        """End an element of a list, or the value of an entry or a field."""
         frame.add(frame.finish())
         cursor = self.cursor
         end, first = (
@@ -256,7 +258,7 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 def parse(source: str) -> Node:
-    """The tree, macros expanded. Raises `CompileError` with cel-go's text, up to the first syntax error."""
+    """Return the tree with expanded macros; raise `CompileError` with cel-go's text, up to the first syntax error."""
     if len(source) > MOST_CODE_POINTS:
         raise _nowhere(f"expression code point size exceeds limit: size: {len(source)}, limit {MOST_CODE_POINTS}")
     return _Parser(Cursor(_SURROGATES.sub("\ufffd", source))).run()
@@ -279,7 +281,7 @@ class _Parser(Brackets):
         return root
 
     def _expression(self) -> Operand:
-        """Operands and what comes after them in turn; each step says whether an operand comes next."""
+        """Parse operands and their continuations in turn; each step returns whether an operand must come next."""
         cursor = self.cursor
         wants_operand = True
         while True:
@@ -332,7 +334,10 @@ class _Parser(Brackets):
         return False
 
     def _prefixes(self, frame: Frame) -> Token | None:
-        """`!` or `-` before an operand, any number of one of them. The last; None for a minus that is a number's sign."""
+        """Take the `!` or `-` before an operand, any number of one of them. Return the last one.
+
+        Return None for a minus that is the sign of a number.
+        """
         cursor = self.cursor
         first = last = cursor.token
         if first.kind not in {"!", "-"}:
@@ -373,7 +378,7 @@ class _Parser(Brackets):
         return is_call and self.open_call(dot + token.text)
 
     def _rest_of_type(self) -> str | None:
-        """`.b.C` before a brace, taken."""
+        """Take and return `.b.C` before a brace; None if there is no brace."""
         cursor = self.cursor
         count = 0
         while cursor.after(count).kind == "." and cursor.after(count + 1).kind == lexer.IDENTIFIER:

@@ -179,7 +179,7 @@ class ClaimBinder:
         )
         self._background = handle.kept(
             "DynamicResources.background",
-            lambda: BackgroundWrites(handle.clock, given_up=devices.claims.ask_again, errors=handle.errors),
+            lambda: BackgroundWrites(handle.clock, given_up=devices.claims.retry_waiting, errors=handle.errors),
         )
         self._giver = ClaimReleaser(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
 

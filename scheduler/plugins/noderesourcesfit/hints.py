@@ -16,7 +16,7 @@ from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
 from scheduler.cache.devices.manager import ServedResources
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint, Topics
-from scheduler.framework.memo import by_requests, everyone, queue_itself
+from scheduler.framework.memo import all_alike, by_requests, queue_itself
 from scheduler.plugins.noderesourcesfit.shortage import Ignored, checked
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
@@ -51,7 +51,7 @@ class NodeResourcesFitHints:
         """
         classes = (EventHint(_CLASS, _after_class, by_requests),) if self._served.is_on else ()
         return (
-            EventHint(_POD_GONE, _after_pod_gone, everyone),
+            EventHint(_POD_GONE, _after_pod_gone, all_alike),
             EventHint(_NEIGHBOUR_SHRANK, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
             EventHint(_POD_ITSELF_SHRANK, queue_itself),
             EventHint(_NODE, self._after_node, by_requests, Topics(self._waits_for, self._offers)),

@@ -117,7 +117,7 @@ class RemainingAttachments:
         self._units: dict[Hashable, int] = {}
         self._users: dict[CSISource, int] = {}
         for name in wanted:
-            left = attached.room(name.driver, slot)
+            left = attached.free(name.driver, slot)
             if left is None:
                 continue
             self._left[name.driver] = left

@@ -15,7 +15,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSIDriver, CSINode, PersistentVolumeClaim, VolumeAttachment
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint, Topics
-from scheduler.framework.memo import everyone
+from scheduler.framework.memo import all_alike
 
 _CSI_NODE_CAME: Final = ClusterEvent(Resource.CSI_NODE, Action.ADD)
 _CSI_NODE_CHANGED: Final = ClusterEvent(Resource.CSI_NODE, UPDATE)
@@ -41,15 +41,15 @@ class NodeVolumeLimitsHints:
         """Upstream's, and what it forgets."""
         hints = [
             EventHint(_CSI_NODE_CAME),
-            EventHint(_CSI_NODE_CHANGED, self._after_csi_node, everyone),
-            EventHint(_POD_GONE, _after_pod_gone, everyone),
+            EventHint(_CSI_NODE_CHANGED, self._after_csi_node, all_alike),
+            EventHint(_POD_GONE, _after_pod_gone, all_alike),
             EventHint(
                 _CLAIM_CAME if self._as_upstream else _CLAIM_CHANGED, _after_claim, _claims, Topics(_claims, _claim)
             ),
             EventHint(_DETACHED, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
         ]
         if self._is_scaling and not self._as_upstream:
-            hints.append(EventHint(_DRIVER, _after_driver, everyone))
+            hints.append(EventHint(_DRIVER, _after_driver, all_alike))
         return hints
 
     def _after_csi_node(self, _pod: PodInfo, old: CSINode, new: CSINode) -> Hint:

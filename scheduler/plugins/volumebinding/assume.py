@@ -74,7 +74,7 @@ class AssumedVolumes:
         for claim in plan.claims():
             _remove(self._volumes.binding, claim.key, plan.pod.uid)
             if _remove(self.under_way, claim.key, plan.pod.uid):
-                self._volumes.tell(CLAIM, claim.key)
+                self._volumes.notify(CLAIM, claim.key)
 
     def finish(self, plan: BindingPlan) -> None:
         """Everything is bound: what was held is real now."""

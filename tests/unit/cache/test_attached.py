@@ -39,7 +39,7 @@ def check(world: World) -> None:
         assert bool(attached.with_csi_node >> slot & 1) == (csi_node is not None)
         for driver in DRIVERS:
             left = limits[driver] - used[driver] if driver in limits else None
-            assert (used[driver], left) == (attached.used(driver, slot), attached.room(driver, slot))
+            assert (used[driver], left) == (attached.used(driver, slot), attached.free(driver, slot))
             registered = csi_node is not None and any(d.name == driver for d in csi_node.spec.drivers)
             assert registered == bool(attached.installed(driver) >> slot & 1)
 

@@ -297,10 +297,18 @@ def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
     world.slices.clear()
     world.on_nodes.catch_up()
 
-    sights = world.on_nodes._sights
+    sights = world.on_nodes._shared
     assert not world.on_nodes.has_shared
     assert all(world.seen(slot) == {} for slot in nodeset.each(world.nodes.present))
-    kept = (sights._laid, sights._held, sights._users, sights._named, sights._by_fields, sights._at, sights._sights)
+    kept = (
+        sights._parts_of,
+        sights._held,
+        sights._users,
+        sights._named,
+        sights._by_fields,
+        sights._at,
+        sights._by_parts,
+    )
     assert [{}] * 8 == [*kept, sights._of_pool]
     assert (0, "") == (len(sights._groups), sights.problem)
 
@@ -323,7 +331,7 @@ def test_whoever_sees_a_device_is_told_that_it_was_taken() -> None:
 
     now = [world.on_nodes.kind(slot).visible_pools.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
     assert [1, 0, 1] == [after - before for after, before in zip(now, stamps, strict=True)]
-    assert PoolKey("drv", "p1") in world.on_nodes._sights
+    assert PoolKey("drv", "p1") in world.on_nodes._shared
 
 
 def test_devices_that_nobody_sees_any_more_are_forgotten() -> None:

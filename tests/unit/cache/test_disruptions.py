@@ -191,7 +191,7 @@ def test_filed_is_as_good_as_asked_one_by_one(
         assert expected == sorted(one.key for one in seen.protecting(pod("a", labels=labels, ns=ns)))
     for key in known:
         seen.remove(key)
-    assert (seen._budgets, seen._filed) == ({}, {})
+    assert (seen._budgets, seen._index) == ({}, {})
 
 
 @pytest.mark.parametrize(

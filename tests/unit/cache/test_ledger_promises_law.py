@@ -129,9 +129,9 @@ class History:
     def publish_first(self) -> None:
         for name in "DE":
             for zone in ZONES:
-                self.objects[f"{name}{zone}"] = self.room(name, zone)
+                self.objects[f"{name}{zone}"] = self.capacity(name, zone)
 
-    def room(self, name: str, zone: str) -> Any:
+    def capacity(self, name: str, zone: str) -> Any:
         built = a_capacity(f"{name.lower()}{zone}", name, f"{self.free(zone)}Gi").where("zone", zone)
         return built.resource_version(self.newer()).typed()
 
@@ -139,7 +139,7 @@ class History:
         """Of both classes; an object is written if its room has changed."""
         for key, old in self.objects.items():
             if old.capacity.value != self.free(key[1]) * GI:
-                self.objects[key] = self.room(*key)
+                self.objects[key] = self.capacity(*key)
                 self.show_room(self.objects[key])
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class History:
             pool = self.cache.capacities.pool(f"default/d{zone}")
             assert pool is not None
             size = self.probe * GI
-            fits_without = size <= min(pool.room, self.free(zone) * GI)
+            fits_without = size <= min(pool.capacity, self.free(zone) * GI)
             if pool.takes(size) or not fits_without:
                 self.unfit_since.pop(zone, None)
             else:
@@ -254,7 +254,7 @@ class History:
             assert len({entry.pool is None for entry in found}) <= 1
         for entry in self.reservations:
             if entry.state == "stranded" and entry.pool is not None:
-                assert entry.pool.in_flight <= max(entry.pool.room, entry.size)
+                assert entry.pool.in_flight <= max(entry.pool.capacity, entry.size)
 
 
 _hows = st.sampled_from(["good", "good", "refused", "silent", "late"])

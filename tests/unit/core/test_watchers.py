@@ -10,11 +10,11 @@ def test_a_callback_hears_of_its_topics_only() -> None:
     end = watchers.subscribe(["a", "b"], lambda: heard.append("first"))
     watchers.subscribe(iter(["b"]), lambda: heard.append("second"))
     for topic in ("a", "b", "c"):
-        watchers.tell(topic)
+        watchers.notify(topic)
     end()
     end()
     for topic in ("a", "b"):
-        watchers.tell(topic)
+        watchers.notify(topic)
 
     assert heard == ["first", "first", "second", "second"]
     assert len(watchers) == 1
@@ -30,8 +30,8 @@ def test_a_callback_that_ends_another_does_not_stop_the_news() -> None:
 
     ends.append(watchers.subscribe("a", first))
     ends.append(watchers.subscribe("a", lambda: heard.append("second")))
-    watchers.tell("a")
-    watchers.tell("a")
+    watchers.notify("a")
+    watchers.notify("a")
 
     assert heard == ["first", "second"]
     assert not len(watchers)

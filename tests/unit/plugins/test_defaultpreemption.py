@@ -392,7 +392,7 @@ def test_where_room_was_made_in_vain(ours: KubestowArgs, after_s: float, name: s
     clock = Ticking()
     house = House(*small("n1", "n2"), low("a", "n1", 1, cpu="2"), low("b", "n2", 5, cpu="2"), ours=ours, clock=clock)
     for _ in range(LOST_BEFORE_BRAKE + 1):
-        house.handle.preempting.made_room(incoming().uid, "n1", clock.now())
+        house.handle.preempting.victims_evicted(incoming().uid, "n1", clock.now())
     clock.time += after_s
 
     assert name == house.chosen(incoming())[0]

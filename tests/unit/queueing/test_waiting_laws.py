@@ -185,8 +185,8 @@ class Pool:
         """Everything that waits is in the index, and nothing else: what is not taken out again would be kept for ever."""
         assert list(self.pods) == [queued.uid for queued in self.pool]
         for index in (self.pool._rejected, *self.pool._gated.values()):
-            for room in index._rooms.values():
-                check_room(room)
+            for rejected in index._by_rejecter.values():
+                check_rejected(rejected)
 
 
 def is_yes(registration: EventHint, info: PodInfo, old: str | None, new: str) -> bool:
@@ -203,17 +203,17 @@ def is_concerned(registration: EventHint, info: PodInfo, old: str | None, new: s
     return of_pod is None or of_event is None or not of_pod.isdisjoint(of_event)
 
 
-def check_room(room: RejectedPods) -> None:
-    assert room.pods, "a room without pods"
-    for shelf in room._class_volumes.values():
-        assert sorted(room.pods) == sorted(uid for group in shelf.groups.values() for uid in group)
-        assert all(shelf.groups.values()), "a group without pods"
-        for of_pod, catalogue in shelf.catalogues.items():
-            assert set(catalogue._topics) == set(shelf.groups)
-            for topic, groups in [(None, catalogue._anything), *catalogue._by_topic.items()]:
+def check_rejected(rejected: RejectedPods) -> None:
+    assert rejected.pods, "a rejecter without pods"
+    for shape_index in rejected._shape_indexes.values():
+        assert sorted(rejected.pods) == sorted(uid for group in shape_index.groups.values() for uid in group)
+        assert all(shape_index.groups.values()), "a group without pods"
+        for of_pod, topic_index in shape_index.topic_indexes.items():
+            assert set(topic_index._topics) == set(shape_index.groups)
+            for topic, groups in [(None, topic_index._with_all_topics), *topic_index._by_topic.items()]:
                 assert groups or topic is None, "a topic without groups"
                 for value, group in groups.items():
-                    assert group is shelf.groups[value]
+                    assert group is shape_index.groups[value]
                     of_group = known(of_pod, next(iter(group.values())).info)
                     assert topic is None if of_group is None else topic in of_group
 
@@ -262,7 +262,7 @@ def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callab
     pool.check()
 
     assert len(pool.pool) == 0
-    assert not pool.pool._rejected._rooms
+    assert not pool.pool._rejected._by_rejecter
 
 
 @settings(max_examples=examples(200), deadline=None)

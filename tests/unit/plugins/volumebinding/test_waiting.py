@@ -276,7 +276,7 @@ def relayed(world: World) -> None:
 def pod_gone(world: World) -> None:
     (assumed,) = world.cluster.assumed()
     world.cluster.forget(assumed)
-    world.cluster.volumes.tell("Pod", assumed.uid)
+    world.cluster.volumes.notify("Pod", assumed.uid)
 
 
 def namesake(world: World) -> None:
@@ -307,7 +307,7 @@ def namesake(world: World) -> None:
         ),
         pytest.param(
             ["d1"],
-            [lambda world: world.cluster.remove_node("n1"), lambda w: w.cluster.volumes.tell("Node", "n1")],
+            [lambda world: world.cluster.remove_node("n1"), lambda w: w.cluster.volumes.notify("Node", "n1")],
             'failed to get node "n1": node "n1" not found',
             5.4,
             6.0,

@@ -137,7 +137,7 @@ class World:
                 self.cluster.add_pod(pod_info(replace(shown, metadata=self._stamped(shown.metadata))))
             elif isinstance(shown, Node):
                 self.cluster.set_node(shown)
-                self.cluster.volumes.tell("Node", shown.metadata.name)
+                self.cluster.volumes.notify("Node", shown.metadata.name)
             else:
                 self._apply(type(shown).__name__, replace(shown, metadata=self._stamped(shown.metadata)))
 
