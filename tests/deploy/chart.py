@@ -15,7 +15,7 @@ from tests.deploy import tools
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 NAMESPACE = "stow"
 RELEASE = "kubestow"
-ADMISSION = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 KUBERNETES = "1.36.3"
 """The cluster's version that templates are told."""
 
@@ -45,7 +45,8 @@ def _templated(values: str, release: str, namespace: str, helm: Path) -> str:
         file.write(values)
         file.flush()
         where = (release, str(CHART), "--namespace", namespace, "--values", file.name)
-        cluster = ("--kube-version", KUBERNETES, "--api-versions", ADMISSION)
+        served = (f"--api-versions=admissionregistration.k8s.io/v1/{kind}" for kind in ADMISSION)
+        cluster = ("--kube-version", KUBERNETES, *served)
         ran = run(helm, "template", *where, *cluster)
     if ran.returncode:
         raise Refused(ran.stderr)

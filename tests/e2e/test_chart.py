@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 LABEL: Final = "kubestow.dev/pods-with-claims"
 VALUES: Final[Json] = {
     "admissionPolicy": {"enabled": True},
+    "guardPolicy": {"enabled": True},
     "metrics": {"reader": {"serviceAccount": {"name": "prometheus", "namespace": "monitoring"}}},
     "logging": {"verbosity": 4},
     "featureGates": {"DRADeviceTaintRules": True},

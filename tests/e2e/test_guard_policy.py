@@ -1,0 +1,337 @@
+"""`guardPolicy` of the chart on a real API server: an attacker with the scheduler's token cannot use it for more than scheduling.
+
+tests/e2e/test_chart.py runs with the policy as well: there the daemon schedules pods with volumes and devices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from scheduler.testing.builders.claims import a_claim as a_device_claim
+from tests.deploy import tools
+from tests.deploy.chart import NAMESPACE, rendered
+from tests.e2e.cluster import Cluster, Json, node, pod, until
+from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.installed import Account, Applier, Installation
+from tests.support.volumebuilders import a_claim, a_class, a_pv
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+SPACE: Final = "shop"
+OTHER: Final = "payments"
+VALUES: Final[Json] = {
+    "guardPolicy": {"enabled": True, "bindNamespaces": [SPACE], "evictNamespaces": [SPACE]},
+}
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+POD: Final = f"/api/v1/namespaces/{SPACE}/pods"
+PV: Final = "/api/v1/persistentvolumes"
+PVC: Final = f"/api/v1/namespaces/{SPACE}/persistentvolumeclaims"
+CLAIM: Final = f"/apis/resource.k8s.io/v1/namespaces/{SPACE}/resourceclaims"
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
+    tools.or_skip(tools.helm)
+    plane = ControlPlane()
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(plane.start())
+        yield plane
+    finally:
+        plane.stop()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A write with the scheduler's token."""
+
+    method: str
+    path: str
+    body: Any = None
+    content_type: str = "application/json"
+
+    async def send(self, http: aiohttp.ClientSession, who: Account, **query: str) -> tuple[int, str]:
+        headers = {"Content-Type": self.content_type, **who.headers}
+        async with http.request(self.method, self.path, params=query, json=self.body, headers=headers) as answer:
+            return answer.status, (await answer.json()).get("message", "")
+
+
+def binding(name: str, space: str = SPACE, **metadata: Any) -> Request:
+    body = {"metadata": {"name": name, "namespace": space, **metadata}, "target": {"kind": "Node", "name": "n1"}}
+    return Request(
+        "POST", f"/api/v1/namespaces/{space}/pods/{name}/binding", {"apiVersion": "v1", "kind": "Binding", **body}
+    )
+
+
+def merge(path: str, **body: Any) -> Request:
+    return Request("PATCH", path, body, MERGE)
+
+
+def status(name: str, **fields: Any) -> Request:
+    return Request("PATCH", f"{POD}/{name}/status", {"status": fields}, STRATEGIC)
+
+
+def condition(type_: str, value: str = "False") -> Json:
+    return {"type": type_, "status": value, "reason": "Test", "message": "m"}
+
+
+def extended(name: str = "made", *, owner: str = "Pod", annotation: str = "true", admin: bool = False) -> Request:
+    exactly: Json = {"deviceClassName": "gpu"} | ({"adminAccess": True} if admin else {})
+    metadata = {
+        "name": name,
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": annotation},
+        "ownerReferences": [{"apiVersion": "v1", "kind": owner, "name": "ours", "uid": "1", "controller": True}],
+    }
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    return Request(
+        "POST", CLAIM, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+    )
+
+
+@pytest.fixture(scope="module")
+def who(plane: ControlPlane) -> Account:
+    """The scheduler's account. The chart, the objects and the policies are in force."""
+
+    async def install() -> Account:
+        async with plane.client() as http:
+            await Applier(http).namespaces(NAMESPACE, SPACE, OTHER)
+            admin = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+            await Cluster(http).merge(f"/api/v1/namespaces/{SPACE}", admin)
+            await _make_objects(http)
+            who = await Installation(plane, rendered(VALUES)).install(http)
+            for probe in PROBES:
+                await until(lambda probe=probe: _is_refused(http, who, probe), f"a policy for {probe.path}")  # type: ignore[misc]
+            return who
+
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(install())
+
+
+async def _is_refused(http: aiohttp.ClientSession, who: Account, probe: Request) -> bool:
+    answer, message = await probe.send(http, who, dryRun="All")
+    return answer == 422 and "ValidatingAdmissionPolicy" in message
+
+
+async def _make_objects(http: aiohttp.ClientSession) -> None:
+    shop, other, system = Cluster(http, SPACE), Cluster(http, OTHER), Cluster(http, "kube-system")
+    critical = {"priorityClassName": "system-node-critical", "nodeName": "n1"}
+    placed = {"nodeName": "n1"}
+    reference = {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": OTHER,
+        "name": "somewhere",
+        "uid": "u",
+    }
+    await shop.create(node("n1"), a_class("slow").obj(), *(a_pv(name, "5Gi", "slow").obj() for name in VOLUMES))
+    await shop.create(*(a_claim(name, "1Gi", "slow", ns=SPACE).obj() for name in CLAIMS))
+    await shop.create(*(_pod(name, SPACE) for name in ("ours", "fresh")), _pod("theirs", SPACE, "default-scheduler"))
+    await shop.create(_pod("victim", SPACE, spec=placed), _pod("kept", SPACE, spec=placed))
+    await other.create(_pod("far", OTHER), _pod("far-victim", OTHER, spec=placed))
+    await system.create(_pod("critical", "kube-system", "default-scheduler", critical))
+    await shop.create(*(a_device_claim(name, ns=SPACE).request("r", "gpu").obj() for name in ("devices", "written")))
+    await shop.merge(f"{PV}/taken", {"spec": {"claimRef": reference}})
+    await shop.merge(f"{PV}/reserved", {"spec": {"claimRef": {"namespace": SPACE, "name": "mine"}}})
+    await shop.merge(f"{PVC}/done", {"spec": {"volumeName": "taken"}})
+    await shop.merge(f"{PVC}/kept", {"metadata": {"finalizers": ["example.com/backup"]}})
+
+
+def _pod(name: str, space: str, scheduler: str = "kubestow", spec: Json | None = None) -> Json:
+    found = pod(name, scheduler, spec)
+    found["metadata"]["namespace"] = space
+    return found
+
+
+VOLUMES: Final = ("free", "chosen", "taken", "reserved", "local")
+CLAIMS: Final = ("mine", "other", "done", "kept")
+REFERENCE: Final[Json] = {
+    "kind": "PersistentVolumeClaim",
+    "apiVersion": "v1",
+    "namespace": SPACE,
+    "name": "mine",
+    "uid": "u",
+}
+USER: Final[Json] = {"resource": "pods", "name": "ours", "uid": "1"}
+JOB: Final[Json] = USER | {"resource": "jobs", "apiGroup": "batch"}
+RESULT: Final[Json] = {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "a"}
+PROBES: Final = (
+    binding("fresh", annotations={"a": "b"}),
+    status("ours", phase="Running"),
+    Request("DELETE", f"{POD}/ours"),
+    merge(f"{PV}/free", metadata={"labels": {"a": "b"}}),
+    merge(f"{PVC}/mine", metadata={"labels": {"a": "b"}}),
+    merge(f"{CLAIM}/devices", metadata={"labels": {"a": "b"}}),
+    merge(f"{CLAIM}/devices/status", status={"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [JOB]}),
+    Request("POST", LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}}),
+)
+"""One abuse for each policy: a policy takes effect some time after it was created."""
+
+ABUSES: Final = [
+    pytest.param(binding("far", OTHER), "bindNamespaces", id="bind a pod in another namespace"),
+    pytest.param(binding("fresh", annotations={"a": "b"}), "annotations", id="add annotations to a pod by binding it"),
+    pytest.param(status("ours", phase="Succeeded"), "only conditions", id="end a pod by its phase"),
+    pytest.param(
+        status("ours", podIP="10.1.2.3", podIPs=[{"ip": "10.1.2.3"}]), "only conditions", id="give a pod an address"
+    ),
+    pytest.param(status("kept", conditions=[condition("Ready", "True")]), "PodScheduled", id="make a pod ready"),
+    pytest.param(
+        status("theirs", conditions=[condition("PodScheduled")]),
+        "another scheduler",
+        id="write a condition to a pod of another scheduler",
+    ),
+    pytest.param(
+        status("theirs", nominatedNodeName="n1"), "another scheduler", id="nominate a pod of another scheduler"
+    ),
+    pytest.param(
+        Request("PATCH", f"{POD}/ours/status", {"metadata": {"labels": {"a": "b"}}}, STRATEGIC),
+        "metadata",
+        id="label a pod",
+    ),
+    pytest.param(
+        Request("DELETE", "/api/v1/namespaces/kube-system/pods/critical"),
+        "maxVictimPriority",
+        id="evict a critical pod",
+    ),
+    pytest.param(
+        Request("DELETE", f"/api/v1/namespaces/{OTHER}/pods/far-victim"),
+        "evictNamespaces",
+        id="evict a pod in another namespace",
+    ),
+    pytest.param(Request("DELETE", f"{POD}/ours"), "on a node", id="delete a pending pod"),
+    pytest.param(
+        merge(f"{PV}/taken", spec={"claimRef": REFERENCE}), "reserved only", id="take a volume from its claim"
+    ),
+    pytest.param(merge(f"{PV}/taken", spec={"claimRef": None}), "reserved only", id="release a volume"),
+    pytest.param(merge(f"{PV}/local", spec={"capacity": {"storage": "9Gi"}}), "only claimRef", id="enlarge a volume"),
+    pytest.param(
+        merge(f"{PV}/local", spec={"persistentVolumeReclaimPolicy": "Delete"}),
+        "only claimRef",
+        id="have a volume deleted",
+    ),
+    pytest.param(
+        merge(f"{PV}/local", metadata={"finalizers": None}), "metadata", id="remove the finalizers of a volume"
+    ),
+    pytest.param(
+        merge(f"{PVC}/kept", metadata={"finalizers": None}), "metadata", id="remove the finalizers of a claim"
+    ),
+    pytest.param(merge(f"{PVC}/other", spec={"volumeName": "free"}), "spec of a claim", id="bind a claim to a volume"),
+    pytest.param(
+        merge(f"{PVC}/other", metadata={"annotations": {"example.com/owner": "me"}}),
+        "selected-node",
+        id="annotate a claim",
+    ),
+    pytest.param(
+        merge(f"{PVC}/done", metadata={"annotations": {"volume.kubernetes.io/selected-node": "n1"}}),
+        "is bound",
+        id="select a node for a bound claim",
+    ),
+    pytest.param(extended(annotation="false"), "extended resources", id="create any device claim"),
+    pytest.param(extended(owner="Job"), "extended resources", id="create a device claim for another owner"),
+    pytest.param(extended(admin=True), "admin access", id="create a device claim with admin access"),
+    pytest.param(Request("DELETE", f"{CLAIM}/devices"), "extended resources", id="delete a device claim"),
+    pytest.param(
+        merge(f"{CLAIM}/devices", metadata={"labels": {"a": "b"}}), "delete-protection", id="label a device claim"
+    ),
+    pytest.param(
+        merge(
+            f"{CLAIM}/devices/status", status={"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [JOB]}
+        ),
+        "only pods",
+        id="reserve a device claim for a Job",
+    ),
+    pytest.param(
+        merge(
+            f"{CLAIM}/devices/status", status={"allocation": {"devices": {"results": [RESULT | {"adminAccess": True}]}}}
+        ),
+        "admin access",
+        id="allocate a device with admin access",
+    ),
+    pytest.param(
+        Request("POST", LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}}),
+        "lease",
+        id="create another lease",
+    ),
+    pytest.param(
+        Request(
+            "POST",
+            f"/apis/events.k8s.io/v1/namespaces/{SPACE}/events",
+            {
+                "metadata": {"name": "e"},
+                "regarding": {"kind": "Pod", "name": "ours", "namespace": SPACE},
+                "eventTime": "2026-01-01T00:00:00.000000Z",
+                "reportingController": "kubelet",
+                "reportingInstance": "n1",
+                "action": "Killing",
+                "reason": "Killing",
+                "type": "Normal",
+            },
+        ),
+        "name of the scheduler",
+        id="report an event as the kubelet",
+    ),
+]
+
+NEEDED: Final[dict[str, Request]] = {
+    "a condition and a nomination": status("ours", conditions=[condition("PodScheduled")], nominatedNodeName="n1"),
+    "the condition of a victim": status("kept", conditions=[condition("DisruptionTarget", "True")]),
+    "clear a nomination": status("ours", nominatedNodeName=None),
+    "reserve a free volume": merge(
+        f"{PV}/chosen",
+        metadata={"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+        spec={"claimRef": REFERENCE},
+    ),
+    "reserve a volume that names the claim": merge(f"{PV}/reserved", spec={"claimRef": REFERENCE}),
+    "select a node": merge(f"{PVC}/other", metadata={"annotations": {"volume.kubernetes.io/selected-node": "n1"}}),
+    "remove the selected node": merge(
+        f"{PVC}/other", metadata={"annotations": {"volume.kubernetes.io/selected-node": None}}
+    ),
+    "protect a device claim": merge(
+        f"{CLAIM}/written", metadata={"finalizers": ["resource.kubernetes.io/delete-protection"]}
+    ),
+    "allocate devices": merge(
+        f"{CLAIM}/written/status", status={"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [USER]}
+    ),
+    "release devices": merge(
+        f"{CLAIM}/written/status", status={"allocation": None, "reservedFor": None, "devices": None}
+    ),
+    "create a device claim for extended resources": extended(),
+    "remove its protection": merge(f"{CLAIM}/made", metadata={"finalizers": None}),
+    "delete it": Request("DELETE", f"{CLAIM}/made"),
+    "bind a pod": binding("fresh"),
+    "evict a pod": Request("DELETE", f"{POD}/victim"),
+}
+"""Writes of the scheduler. Some depend on earlier ones."""
+
+
+@pytest.fixture
+async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+    async with plane.client() as session:
+        yield session
+
+
+@pytest.mark.parametrize(("request_", "message"), ABUSES)
+async def test_an_abuse_is_refused(http: aiohttp.ClientSession, who: Account, request_: Request, message: str) -> None:
+    answer, text = await request_.send(http, who)
+
+    assert answer == 422, text
+    assert "ValidatingAdmissionPolicy" in text
+    assert message in text
+
+
+async def test_the_writes_of_the_scheduler_are_allowed(http: aiohttp.ClientSession, who: Account) -> None:
+    answers = {what: await request_.send(http, who) for what, request_ in NEEDED.items()}
+
+    assert {what: text for what, (answer, text) in answers.items() if answer not in {200, 201}} == {}
+
+
+async def test_other_accounts_are_not_restricted(http: aiohttp.ClientSession, who: Account) -> None:
+    await Cluster(http, SPACE).merge(f"{PV}/local", {"metadata": {"labels": {"a": "b"}}})
