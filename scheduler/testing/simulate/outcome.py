@@ -209,7 +209,12 @@ class Outcome:
 
 
 def _pod(each: Placement) -> dict[str, Any]:
-    pod: dict[str, Any] = {"pod": each.pod, "node": each.node or None, "expectedPending": each.is_expected_pending}
+    pod: dict[str, Any] = {
+        "pod": each.pod,
+        "owner": each.owner or None,
+        "node": each.node or None,
+        "expectedPending": each.is_expected_pending,
+    }
     return pod if each.node else pod | {"reason": each.reason, "message": each.message}
 
 

@@ -16,6 +16,7 @@ from scheduler.api.csi_translation import driver_of
 from scheduler.api.storage_v1 import CLASS_ANNOTATION, NO_PROVISIONER
 from scheduler.testing.simulate.admission import SYSTEM_CLASSES
 from scheduler.testing.simulate.manifests import Found, Manifest
+from scheduler.testing.simulate.provisioners import LOCAL_PROVISIONERS
 
 _CLUSTER_SCOPED: Final = frozenset(
     {"StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"}
@@ -102,7 +103,7 @@ def driver_notes(found: Sequence[Found]) -> list[str]:
             used.add(str(((each.value.get("spec") or {}).get("csi") or {}).get("driver", "")))
     nodes = [(each.value.get("spec") or {}).get("drivers") or () for each in found if each.kind == "CSINode"]
     listed = {str(driver.get("name")) for drivers in nodes for driver in drivers}
-    drivers = {driver_of(name) or name for name in used - {"", NO_PROVISIONER}}
+    drivers = {driver_of(name) or name for name in used - {"", NO_PROVISIONER} - LOCAL_PROVISIONERS}
     notes = [
         f"no CSINode lists the driver {each}: its volumes have no attach limit" for each in sorted(drivers - listed)
     ]
