@@ -167,9 +167,7 @@ def _closing(outcome: Outcome) -> list[Text]:
         if native:
             lines.append(Text(f"scheduling does not look at {_kinds(native)}"))
         if foreign:
-            lines.append(
-                Text(f"controllers of custom resources do not run here, so their pods are missing: {_kinds(foreign)}")
-            )
+            lines.append(Text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}"))
     if not outcome.is_settled:
         lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
     unexpected = [each for each in outcome.placements if each.problem]
