@@ -105,7 +105,6 @@ class Input:
         self.objects: list[Object] = [item for items in lists for item in items]
         self.pods = {_key(each): each for each in self.objects if each["kind"] == "Pod"}
         self.bound = {key for key, pod in self.pods.items() if pod["spec"].get("nodeName")}
-        self.ended = {key for key, pod in self.pods.items() if (pod.get("status") or {}).get("phase") == "Succeeded"}
         self.deployments = {each["metadata"]["name"] for each in self.objects if each["kind"] == "Deployment"}
 
     def group(self, kind: str, owner: str, pod: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from scheduler.api.csi_translation import driver_of
 from scheduler.api.storage_v1 import CLASS_ANNOTATION, NO_PROVISIONER
@@ -53,10 +53,6 @@ class MissingReference:
     def __str__(self) -> str:
         more = f" and {self.referrers - 1} more" if self.referrers > 1 else ""
         return f"{self.kind} {self.name}: named by {self.referrer}{more}, {self.field}; {self.hint}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `-o json`."""
-        return asdict(self)
 
 
 def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> tuple[MissingReference, ...]:
