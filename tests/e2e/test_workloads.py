@@ -5,7 +5,6 @@ changed, both in the real cluster, which comes to rest again, and in the dump, w
 """
 
 import asyncio
-import contextlib
 import copy
 import json
 import time
@@ -19,6 +18,7 @@ import pytest
 from scheduler.cli import main as cli
 from tests.e2e.cluster import PODS, Cluster, collection, node
 from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.standins import Kubelets, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
 
@@ -39,7 +39,6 @@ QUIET_S = 6.0
 PATIENCE_S = 200.0
 AGES_S = (150, 1_200, 9_000, 72_000)
 """So long have the pods of one owner been ready: ages of different logarithms, so that it is clear which pods go first."""
-READY = [{"type": name, "status": "True"} for name in ("Initialized", "Ready", "ContainersReady")]
 TAINT = {"key": "kept", "effect": "NoSchedule"}
 
 
@@ -124,34 +123,6 @@ def changed(obj: Object) -> Object:
     return made
 
 
-class Kubelets:
-    """Make bound pods ready and remove deleted ones, as kwok does; Jobs never complete."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._count: Counter[str] = Counter()
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            for pod in (await self._cluster.get(PODS))["items"]:
-                await self._handle(pod)
-            await asyncio.sleep(0.2)
-
-    async def _handle(self, pod: Object) -> None:
-        path = f"{PODS}/{pod['metadata']['name']}"
-        with contextlib.suppress(AssertionError):  # gone or written in between
-            if pod["metadata"].get("deletionTimestamp"):
-                await self._cluster.delete(f"{path}?gracePeriodSeconds=0")
-            elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
-                owner = pod["metadata"]["ownerReferences"][0]["uid"]
-                age_s = AGES_S[self._count[owner] % len(AGES_S)]
-                self._count[owner] += 1
-                now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - age_s))
-                conditions = [each | {"lastTransitionTime": now} for each in READY]
-                await self._cluster.merge(f"{path}/status", {"status": {"phase": "Running", "conditions": conditions}})
-
-
 async def at_rest(cluster: Cluster) -> list[Object]:
     """The pods, once none has changed for a while and each has a node or a reason why not."""
     deadline, seen, since = time.monotonic() + PATIENCE_S, "", time.monotonic()
@@ -175,12 +146,8 @@ async def cluster() -> AsyncIterator[Cluster]:
         await plane.start_scheduler()
         async with plane.client() as http:
             found = Cluster(http)
-            kubelets = asyncio.create_task(Kubelets(found).run())
-            yield found
-            kubelets.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await kubelets
-            await http.close()
+            async with running(Kubelets(found, AGES_S)):
+                yield found
 
 
 async def dump(cluster: Cluster) -> list[Object]:

@@ -328,3 +328,28 @@ def test_a_workload_whose_pods_are_refused(
     assert problem.startswith('Deployment default/w has no new pods: pods "w-0" is forbidden: ')
     assert problem.endswith(refusal)
     assert [each["hint"][:6] for each in shown["missingReferences"]] == ["add it"]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"phase": "Running"}, id="without a time"),
+        pytest.param({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}, id="with the time that every dump has"),
+    ],
+)
+def test_bound_pods_of_a_dump_are_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: dict[str, str]
+) -> None:
+    """A StatefulSet goes on to its next pod."""
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    metadata = {"name": "web", "uid": "web-uid"}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    web = {"serviceName": "web", "replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web-uid", "controller": True}
+    first = {"name": "web-0", "labels": {"app": "web"}, "ownerReferences": [owner]}
+    documents = [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": web},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": first, "spec": spec | {"nodeName": "n"}, "status": status},
+    ]
+    _, shown = simulate(tmp_path, capsys, [NODE, *map(json.dumps, documents)])
+    assert [(each["pod"], each["node"]) for each in shown["pods"]] == [("default/web-1", "n")]

@@ -115,7 +115,7 @@ class VolumeWorld(World):
             TRACKED,
             clock=clock,
             delay_s=3,
-            topology_key=RACK,
+            topology_keys=(RACK,),
             space=SPACE,
             fault=self._fails,
             publishes_every_s=publishes_every_s,

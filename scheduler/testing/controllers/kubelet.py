@@ -145,8 +145,13 @@ class Kubelet:
 
     def _running(self) -> Object:
         now = dt.datetime.fromtimestamp(self._clock.wall(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        conditions = [{"type": t, "status": "True", "lastTransitionTime": now} for t in _RUNNING]
-        return {"phase": "Running", "startTime": now, "conditions": conditions}
+        return {"phase": "Running", "startTime": now, "conditions": running_conditions(now)}
+
+
+def running_conditions(since: str) -> list[Object]:
+    """Return the conditions of a pod that runs and is ready. `since` is a time, "" if it is not known."""
+    time = {"lastTransitionTime": since} if since else {}
+    return [{"type": each, "status": "True"} | time for each in _RUNNING]
 
 
 def _short(capacity: Requests, held: list[Requests], wanted: Requests) -> tuple[str, int, int, int] | None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.api.decode import from_manifest
-from scheduler.api.quantity import Quantity
+from scheduler.api.quantity import Quantity, parse
 from scheduler.api.storage_v1 import SELECTED_NODE, STORAGE_PROVISIONERS, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim
 from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import ApiServer, Refused
@@ -67,47 +67,61 @@ class Space:
 
 
 _CAPACITIES: Final = "csistoragecapacities"
+SEPARATOR: Final = ","
+"""Of the values in a segment of several labels; no value of a label contains it."""
+
+
+def segment_of(labels: Mapping[str, str], keys: Sequence[str]) -> str:
+    """Return the values of the labels, in the order of the keys; "" if there are no keys or no labels."""
+    values = [str(labels.get(key, "")) for key in keys]
+    return SEPARATOR.join(values) if any(values) else ""
 
 
 class CapacityPublisher:
-    """Objects that are there already, under whatever name, are taken over. Segments are values of one node label.
+    """Objects that are there already, under whatever name, are taken over. Segments are values of node labels.
 
     Without a label there is one segment, "", which is everywhere.
     """
 
-    def __init__(self, server: ApiServer, topology_key: str, *, namespace: str) -> None:
+    def __init__(self, server: ApiServer, topology_keys: Sequence[str], *, namespace: str) -> None:
         self._server = server
-        self._topology_key = topology_key
+        self._topology_keys = tuple(topology_keys)
         self._namespace = namespace
         self._names: dict[tuple[str, str], tuple[str, str]] = {}
+        self._largest: dict[tuple[str, str], int] = {}
+        """The largest volume, of objects that say it."""
         for each in server.objects(_CAPACITIES):
             segment = self._segment(each.get("nodeTopology"))
             if segment is not None:
-                metadata = each["metadata"]
-                self._names[each["storageClassName"], segment] = metadata["namespace"], metadata["name"]
+                metadata, key = each["metadata"], (each["storageClassName"], segment)
+                self._names[key] = metadata["namespace"], metadata["name"]
+                if each.get("maximumVolumeSize") is not None:
+                    self._largest[key] = parse(each["maximumVolumeSize"]).value
 
     def publish(self, class_name: str, segment: str, free_bytes: int) -> None:
         """So much is free there for volumes of this class."""
-        capacity = {"capacity": str(max(0, free_bytes))}
-        known = self._names.get((class_name, segment))
+        free, key = max(0, free_bytes), (class_name, segment)
+        capacity = {"capacity": str(free)}
+        if key in self._largest:
+            capacity["maximumVolumeSize"] = str(min(free, self._largest[key]))
+        known = self._names.get(key)
         if known is not None:
             with contextlib.suppress(Refused):  # somebody has deleted it
                 self._server.patch(_CAPACITIES, known[1], capacity, namespace=known[0])
                 return
-        where: Object = {"matchLabels": {self._topology_key: segment}} if self._topology_key else {}
+        labels = dict(zip(self._topology_keys, segment.split(SEPARATOR), strict=True)) if self._topology_keys else {}
+        where: Object = {"matchLabels": labels} if labels else {}
         metadata = {"generateName": "csisc-", "namespace": self._namespace}
         made = {"metadata": metadata, "nodeTopology": where, "storageClassName": class_name} | capacity
         name = self._server.create(_CAPACITIES, made)["metadata"]["name"]
-        self._names[class_name, segment] = self._namespace, name
+        self._names[key] = self._namespace, name
 
     def _segment(self, topology: Object | None) -> str | None:
         """The one an object is for; None if it is for nodes that are no segment of ours."""
         if topology is None or topology.get("matchExpressions"):
             return None
         labels: dict[str, str] = topology.get("matchLabels") or {}
-        if not self._topology_key:
-            return None if labels else ""
-        return labels.get(self._topology_key) if len(labels) == 1 else None
+        return segment_of(labels, self._topology_keys) if labels.keys() == set(self._topology_keys) else None
 
 
 _CLAIMS: Final = "persistentvolumeclaims"
@@ -136,11 +150,11 @@ Fault: TypeAlias = Callable[[ProvisionCall], str]
 class ExternalProvisioner(Actor):
     """Provisions for `driver`, `delay_s` after a claim is ready for it, in the segment of the selected node.
 
-    `space` is bytes by the value of `topology_key`; without it there is room for everything, and volumes are bound to
+    `space` is bytes by segment, which is the values of `topology_keys`; without it there is room for everything, and volumes are bound to
     the node's own value all the same. A call fails when `fault` has words for it, or when there is no room: then the
     claim loses its selected-node, so that the scheduler chooses again, unless `keeps_trying`: then the same call is made
     again after `retry_s`. `publishes_every_s` publishes CSIStorageCapacity objects, at the start and so often; 0 with every
-    change. An empty `topology_key` is storage that every node reaches.
+    change. Without `topology_keys` every node reaches the storage.
     """
 
     component = "external-provisioner"
@@ -153,7 +167,7 @@ class ExternalProvisioner(Actor):
         *,
         clock: Clock | None = None,
         delay_s: float = 0,
-        topology_key: str = "kubernetes.io/hostname",
+        topology_keys: Sequence[str] = ("kubernetes.io/hostname",),
         space: Mapping[str, int] | None = None,
         fault: Fault | None = None,
         keeps_trying: bool = False,
@@ -173,7 +187,7 @@ class ExternalProvisioner(Actor):
         self.keeps_trying = keeps_trying
         self._delay_s = delay_s
         self._retry_s = retry_s
-        self._topology_key = topology_key
+        self._topology_keys = tuple(topology_keys)
         self._publishes_every_s = publishes_every_s
         self._namespace = namespace
         self._published: CapacityPublisher | None = None
@@ -272,7 +286,7 @@ class ExternalProvisioner(Actor):
     def _segment(self, node: Object | None) -> str:
         """Of the node; where none was chosen, the one with most room."""
         if node is not None:
-            return str((node["metadata"].get("labels") or {}).get(self._topology_key, ""))
+            return segment_of(node["metadata"].get("labels") or {}, self._topology_keys)
         if self.space is None:
             return ""
         return max(sorted(self.space.size_bytes), key=self.space.free_bytes, default="")
@@ -316,8 +330,9 @@ class ExternalProvisioner(Actor):
         if spec.get("volumeAttributesClassName"):
             made["volumeAttributesClassName"] = spec["volumeAttributesClassName"]
         if segment:
-            here = {"key": self._topology_key, "operator": "In", "values": [segment]}
-            made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+            places = zip(self._topology_keys, segment.split(SEPARATOR), strict=True)
+            here = [{"key": key, "operator": "In", "values": [value]} for key, value in places if value]
+            made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}}
         self.provisioned += 1
         marks = {PROVISIONED_BY: self.driver}
         self._server.create(_VOLUMES, {"metadata": {"name": name, "annotations": marks}, "spec": made})
@@ -349,7 +364,7 @@ class ExternalProvisioner(Actor):
             return
         if self.space is not None:
             if self._published is None:
-                self._published = CapacityPublisher(self._server, self._topology_key, namespace=self._namespace)
+                self._published = CapacityPublisher(self._server, self._topology_keys, namespace=self._namespace)
             segments = [segment] if segment else sorted(self.space.size_bytes)
             for storage_class in self._server.objects("storageclasses"):
                 if provisioner_of(storage_class) == self.driver:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from scheduler.api.core_v1 import Namespace, Node, Pod, ResourceMap
-from scheduler.api.decode import from_manifest
 from scheduler.api.meta import Frozen
 from scheduler.api.storage_v1 import (
     NO_PROVISIONER,
@@ -33,13 +32,13 @@ from scheduler.testing.controllers import (
     Actor,
     DRADriver,
     EphemeralVolumeController,
-    ExternalProvisioner,
     PersistentVolumeController,
     ResourceClaimController,
 )
 from scheduler.testing.controllers.persistent_volume import provisioner_of
 from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes, MissingClass
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest, decoded
+from scheduler.testing.simulate.provisioners import provisioner
 from scheduler.testing.simulate.references import MissingReference, missing_references
 from scheduler.testing.workloads.controllers import RESOURCES, TYPES
 from scheduler.testing.workloads.specs import MOST_PODS
@@ -59,8 +58,6 @@ _CHECKED: Final[dict[str, type[object]]] = {
 }
 _SELECTING: Final = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Deployment")
 _RESIZED: Final = ("name", "allocatedResources", "resources")
-_PUBLISHED_EVERY_S: Final = 0.05
-"""Not with every change: an object that is written before the claim shows its volume would not count that volume."""
 _SHOWN: Final = 50
 """Mistakes that are listed."""
 _PODS_OF_A_NODE: Final = "110"
@@ -306,55 +303,11 @@ def controllers(server: ApiServer, clock: Clock) -> list[Actor]:
     made: list[Actor] = [
         EphemeralVolumeController(server, clock=clock),
         PersistentVolumeController(server, clock=clock, reclaims=True),
-        *(_provisioner(server, driver, clock) for driver in drivers if driver != NO_PROVISIONER),
+        *(provisioner(server, driver, clock) for driver in drivers if driver != NO_PROVISIONER),
     ]
     while sum(actor.step() for actor in made):
         pass
     return made
-
-
-def _provisioner(server: ApiServer, driver: str, clock: Clock) -> ExternalProvisioner:
-    classes = {each["metadata"]["name"] for each in server.objects("storageclasses") if provisioner_of(each) == driver}
-    capacities = [
-        from_manifest(CSIStorageCapacity, each)
-        for each in server.objects("csistoragecapacities")
-        if each["storageClassName"] in classes
-    ]
-    key, space = _space(capacities)
-    if space is None:
-        return ExternalProvisioner(server, driver, clock=clock, topology_key=_topology_key(server, driver))
-    return ExternalProvisioner(
-        server, driver, clock=clock, topology_key=key, space=space, publishes_every_s=_PUBLISHED_EVERY_S
-    )
-
-
-def _space(capacities: list[CSIStorageCapacity]) -> tuple[str, dict[str, int] | None]:
-    """The label and its values' bytes; None if the objects have no common label, or there are none.
-
-    Classes of one driver share its room, so the largest number counts.
-    """
-    space: dict[str, int] = {}
-    keys: set[str] = set()
-    for each in capacities:
-        topology = each.node_topology
-        if topology is None:
-            continue
-        if topology.match_expressions or len(topology.match_labels) > 1:
-            return "", None
-        key, value = next(iter(topology.match_labels.items()), ("", ""))
-        keys.add(key)
-        amount = 0 if each.capacity is None else each.capacity.value
-        space[value] = max(space.get(value, 0), amount)
-    return (keys.pop(), space) if len(keys) == 1 else ("", None)
-
-
-def _topology_key(server: ApiServer, driver: str) -> str:
-    """As the nodes' drivers say; without, every node reaches the volumes."""
-    for csi_node in server.objects("csinodes"):
-        for each in csi_node["spec"].get("drivers") or ():
-            if each["name"] == driver and each.get("topologyKeys"):
-                return str(each["topologyKeys"][0])
-    return ""
 
 
 _RESOURCE_CLAIMS: Final = "resourceclaims"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
@@ -131,10 +131,6 @@ class WorkloadRow:
         parts = [*wanted, *(f"{count} {name}" for name, count in counts.items() if count)]
         return ", ".join(parts) + (f" ({self.reason})" if self.reason else "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """For `-o json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -177,62 +173,6 @@ class Outcome:
             if not each.node:
                 groups.setdefault(each.message or each.reason, []).append(each)
         return sorted(groups.items(), key=lambda item: -len(item[1]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `-o json`."""
-        return {
-            "ok": self.is_good,
-            "settled": self.is_settled,
-            "problems": self.problems,
-            "summary": {
-                "pods": len(self.placements),
-                "placed": self.placed,
-                "pending": len(self.placements) - self.placed,
-                "preempted": len(self.victims),
-                "nodes": self.nodes,
-                "boundBefore": self.bound_before,
-                "leftAlone": self.left_alone,
-                "leftOut": dict(self.left_out),
-            },
-            "timing": {
-                "firstSeconds": self.timing.first_s,
-                "lastSeconds": self.timing.last_s,
-                "totalSeconds": self.timing.total_s,
-                "podsPerSecond": self.timing.rate(self.placed),
-            },
-            "pods": [_pod(each) for each in self.placements],
-            "preempted": [_victim(each) for each in self.victims],
-            "missingReferences": [each.to_dict() for each in self.missing],
-            "workloads": [each.to_dict() for each in self.workloads],
-            "resources": [_fill(each) for each in self.fills],
-        }
-
-
-def _pod(each: Placement) -> dict[str, Any]:
-    pod: dict[str, Any] = {"pod": each.pod, "node": each.node or None, "expectedPending": each.is_expected_pending}
-    return pod if each.node else pod | {"reason": each.reason, "message": each.message}
-
-
-def _victim(each: Victim) -> dict[str, Any]:
-    return {
-        "pod": each.pod,
-        "priority": each.priority,
-        "node": each.node,
-        "for": each.preemptor or None,
-        "forPriority": each.preemptor_priority,
-        "forNode": each.preemptor_node or None,
-    }
-
-
-def _fill(each: Fill) -> dict[str, Any]:
-    return {
-        "resource": each.resource,
-        "unit": "millicpu" if each.resource == CPU else "1",
-        "requested": each.requested,
-        "allocatable": each.allocatable,
-        "fullest": {"node": each.fullest[0], "share": round(each.fullest[1], 4)},
-        "emptiest": {"node": each.emptiest[0], "share": round(each.emptiest[1], 4)},
-    }
 
 
 def placement(pod: Pod, *, is_expected_pending: bool, missing: str = "") -> Placement:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from scheduler.api.csi_translation import driver_of
 from scheduler.api.storage_v1 import CLASS_ANNOTATION, NO_PROVISIONER
 from scheduler.testing.simulate.admission import SYSTEM_CLASSES
 from scheduler.testing.simulate.manifests import Found, Manifest
+from scheduler.testing.simulate.provisioners import LOCAL_PROVISIONERS
 
 _CLUSTER_SCOPED: Final = frozenset(
     {"StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"}
@@ -52,10 +53,6 @@ class MissingReference:
     def __str__(self) -> str:
         more = f" and {self.referrers - 1} more" if self.referrers > 1 else ""
         return f"{self.kind} {self.name}: named by {self.referrer}{more}, {self.field}; {self.hint}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `-o json`."""
-        return asdict(self)
 
 
 def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> tuple[MissingReference, ...]:
@@ -102,7 +99,7 @@ def driver_notes(found: Sequence[Found]) -> list[str]:
             used.add(str(((each.value.get("spec") or {}).get("csi") or {}).get("driver", "")))
     nodes = [(each.value.get("spec") or {}).get("drivers") or () for each in found if each.kind == "CSINode"]
     listed = {str(driver.get("name")) for drivers in nodes for driver in drivers}
-    drivers = {driver_of(name) or name for name in used - {"", NO_PROVISIONER}}
+    drivers = {driver_of(name) or name for name in used - {"", NO_PROVISIONER} - LOCAL_PROVISIONERS}
     notes = [
         f"no CSINode lists the driver {each}: its volumes have no attach limit" for each in sorted(drivers - listed)
     ]

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
+from scheduler.testing.simulate.answer import answer
 from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
 ROWS: Final = 40
@@ -22,7 +23,7 @@ PROBLEMS: Final = 10
 
 def as_json(outcome: Outcome) -> str:
     """One object, indented."""
-    return msgspec.json.format(msgspec.json.encode(outcome.to_dict()), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
 
 
 def as_table(outcome: Outcome, console: Console) -> None:
@@ -167,9 +168,7 @@ def _closing(outcome: Outcome) -> list[Text]:
         if native:
             lines.append(Text(f"scheduling does not look at {_kinds(native)}"))
         if foreign:
-            lines.append(
-                Text(f"controllers of custom resources do not run here, so their pods are missing: {_kinds(foreign)}")
-            )
+            lines.append(Text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}"))
     if not outcome.is_settled:
         lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
     unexpected = [each for each in outcome.placements if each.problem]

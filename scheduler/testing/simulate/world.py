@@ -8,6 +8,7 @@ from typing import Final
 
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.controllers.controller import Key
+from scheduler.testing.controllers.kubelet import running_conditions
 from scheduler.testing.simulate.admission import MissingClass
 from scheduler.testing.simulate.complete import Completed, retie, retie_claims
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
@@ -161,10 +162,10 @@ class World:
         return {**value, "metadata": {**value["metadata"], "ownerReferences": references}}
 
     def _runs_since(self, found: Found, value: Manifest) -> None:
-        """The time at which a bound pod of a dump was started; kubelets start the others now."""
-        if found.kind == "Pod" and value.get("status"):
-            status = {"phase": "Running", **value["status"]}
-            patch = {"status": status}
+        """The time at which a bound pod of a dump was started; kubelets start the others now. Both are ready."""
+        if found.kind == "Pod" and (given := value.get("status")):
+            conditions = [*running_conditions(given.get("startTime", "")), *given.get("conditions", ())]
+            patch = {"status": {"phase": "Running", **given, "conditions": conditions}}
             self._server.patch("Pod", found.name, patch, namespace=found.namespace, subresource="status")
 
     def _serves(self, kind: str) -> bool:

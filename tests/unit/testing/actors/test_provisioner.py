@@ -28,7 +28,7 @@ class World:
         self.server.apply(a_class("w", DRIVER).obj())
         self.server.apply(a_class("i", DRIVER).immediate().obj())
         self.controller = PersistentVolumeController(self.server, clock=self.clock)
-        self.provisioner = ExternalProvisioner(self.server, DRIVER, clock=self.clock, topology_key=ZONE, **options)
+        self.provisioner = ExternalProvisioner(self.server, DRIVER, clock=self.clock, topology_keys=(ZONE,), **options)
 
     def claim(self, name: str, size: str = "1Gi", *, on: str = "", class_name: str = "w") -> None:
         claim = a_claim(name, size, class_name)

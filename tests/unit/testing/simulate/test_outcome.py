@@ -146,9 +146,10 @@ def test_json() -> None:
     assert shown["ok"] is False
     assert shown["summary"]["placed"] == shown["summary"]["pending"] == 1
     assert shown["pods"] == [
-        {"pod": "a/p", "node": "n", "expectedPending": False},
+        {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False},
         {
             "pod": "a/q",
+            "owner": None,
             "node": None,
             "expectedPending": False,
             "reason": "Unschedulable",

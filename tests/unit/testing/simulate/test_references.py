@@ -208,6 +208,11 @@ UNLIMITED = [f"no CSINode lists the driver {DRIVER}: its volumes have no attach 
             id="the driver of a plugin that was part of Kubernetes",
         ),
         pytest.param(
+            [found("StorageClass", "s", provisioner="rancher.io/local-path"), USED],
+            [],
+            id="a provisioner without a driver",
+        ),
+        pytest.param(
             [CLASS, found("CSIStorageCapacity", "c", storageClassName="s")],
             [f"there is no CSIDriver {DRIVER}: the CSIStorageCapacity objects of StorageClass s are ignored"],
             id="capacity without a driver",

@@ -7,6 +7,7 @@ import pytest
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.core import Builder, node, pod
 from scheduler.testing.controllers import ExternalProvisioner
+from scheduler.testing.controllers.persistent_volume import PROVISIONED_BY
 from scheduler.testing.simulate.complete import controllers, retie
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
@@ -95,7 +96,7 @@ def here(name: str, rack: str, amount: str, class_name: str = "w") -> CapacityBu
         pytest.param([here("a", "r1", "2Gi"), here("b", "r1", "9Gi", "other")], {"r1": 2 * GI}, id="another driver's"),
         pytest.param([a_capacity("a", "w", "2Gi").everywhere()], {"": 2 * GI}, id="everywhere"),
         pytest.param([a_capacity("a", "w", "2Gi")], None, id="nowhere"),
-        pytest.param([here("a", "r1", "2Gi").where("zone", "z")], None, id="by two labels"),
+        pytest.param([here("a", "r1", "2Gi").where("zone", "z")], {"r1,z": 2 * GI}, id="by two labels"),
         pytest.param(
             [here("a", "r1", "2Gi"), a_capacity("b", "w", "1Gi").where("zone", "z")], None, id="by one or another"
         ),
@@ -112,7 +113,8 @@ def test_how_much_room_there_is(capacities: list[CapacityBuilder], space: dict[s
 
 async def test_what_is_made_is_taken_off() -> None:
     """The dump's own object says what is left, at once, and no second one is made."""
-    server = loaded(node("n").label(RACK, "r1"), a_class("w", DRIVER), here("a", "r1", "5Gi"))
+    room = here("a", "r1", "5Gi").maximum("4Gi")
+    server = loaded(node("n").label(RACK, "r1"), a_class("w", DRIVER), room)
     clock = VirtualClock()
     *_, provisioner = made = controllers(server, clock)
     server.apply(a_claim("c", "2Gi", "w").selected("n").obj())
@@ -123,6 +125,7 @@ async def test_what_is_made_is_taken_off() -> None:
             actor.step()
     (capacity,) = server.objects("csistoragecapacities")
     assert (capacity["metadata"]["name"], capacity["capacity"]) == ("a", str(3 * GI))
+    assert capacity["maximumVolumeSize"] == str(3 * GI), "no volume can be larger than what is left"
     assert isinstance(provisioner, ExternalProvisioner)
     assert provisioner.provisioned == 1
 
@@ -131,23 +134,46 @@ def _asked() -> dict[str, Any]:
     return {"volume.kubernetes.io/storage-provisioner": DRIVER}
 
 
+ZONE = "topology.example.com/zone"
+HOSTNAME = "kubernetes.io/hostname"
+LOCAL_PATH = "rancher.io/local-path"
+
+
 @pytest.mark.parametrize(
-    ("keys", "expected"),
-    [pytest.param((RACK,), "r1", id="as the driver says"), pytest.param((), "", id="from everywhere")],
+    ("driver", "others", "expected"),
+    [
+        pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=(RACK,))], {RACK: "r1"}, id="by a label"),
+        pytest.param(
+            DRIVER,
+            [a_csi_node("n").driver(DRIVER, topology_keys=("kubernetes.io/os", RACK, ZONE))],
+            {"kubernetes.io/os": "linux", RACK: "r1", ZONE: "z1"},
+            id="by all labels of the driver, as those of AWS EBS",
+        ),
+        pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=())], {}, id="from every node"),
+        pytest.param(DRIVER, [], {}, id="from every node where no CSINode lists the driver"),
+        pytest.param(LOCAL_PATH, [], {HOSTNAME: "host-n"}, id="on the node itself: local-path-provisioner"),
+        pytest.param(
+            DRIVER,
+            [a_pv("other", "1Gi", "w").set({"metadata": {"annotations": {PROVISIONED_BY: DRIVER}}}).where(ZONE, "z2")],
+            {ZONE: "z1"},
+            id="like a volume that the provisioner made before",
+        ),
+    ],
 )
-def test_where_a_volume_can_be_reached_from(keys: tuple[str, ...], expected: str) -> None:
+def test_where_a_volume_can_be_reached_from(
+    driver: str, others: list[Builder[object]], expected: dict[str, str]
+) -> None:
     """Without capacity objects the driver's topology keys say it; without those no node is left out."""
-    server = loaded(
-        node("n").label(RACK, "r1"),
-        a_class("w", DRIVER),
-        a_csi_node("n").driver(DRIVER, topology_keys=keys),
-        a_claim("c", "1Gi", "w").selected("n"),
-    )
+    labels = {RACK: "r1", ZONE: "z1", "kubernetes.io/os": "linux", HOSTNAME: "host-n"}
+    host = node("n")
+    for key, value in labels.items():
+        host = host.label(key, value)
+    server = loaded(host, a_class("w", driver), *others, a_claim("c", "1Gi", "w").selected("n"))
     run(server)
-    (volume,) = server.objects("persistentvolumes")
+    (volume,) = (each for each in server.objects("persistentvolumes") if each["metadata"]["name"] != "other")
     terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", [])
-    values = [expression["values"] for term in terms for expression in term["matchExpressions"]]
-    assert values == ([[expected]] if expected else [])
+    found = {one["key"]: one["values"] for term in terms for one in term["matchExpressions"]}
+    assert found == {key: [value] for key, value in expected.items()}
     assert phases(server)["c"] == "Bound"
 
 
