@@ -13,6 +13,7 @@ from functools import partial
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
+from scheduler.core.feature_gates import EXTENDED_RESOURCE
 from scheduler.daemon.supervision import Run
 from scheduler.framework.profile import Profile
 from scheduler.kube.client_config import Settings
@@ -25,6 +26,7 @@ from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EVICTION_RULES,
+    EXTENDED_RESOURCE_RULES,
     OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
@@ -52,13 +54,15 @@ def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacR
     """Return the writes of the enabled plugins and the reviews of the endpoints."""
     evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
     binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
+    allocates = DynamicResourcesArgs.plugin in binding
     return (
         *WRITES,
         *OTHER_LEASE_RULES,
         *rules(options.secure),
         *(EVICTION_RULES if evicts else ()),
         *((*VOLUME_RULES, *CLAIM_EVENT_RULES) if VolumeBindingArgs.plugin in binding else ()),
-        *(DEVICE_RULES if DynamicResourcesArgs.plugin in binding else ()),
+        *(DEVICE_RULES if allocates else ()),
+        *(EXTENDED_RESOURCE_RULES if allocates and EXTENDED_RESOURCE in options.config.feature_gates else ()),
     )
 
 

@@ -25,6 +25,7 @@ from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EVICTION_RULES,
+    EXTENDED_RESOURCE_RULES,
     LEASE_RULES,
     OTHER_LEASE_RULES,
     VOLUME_RULES,
@@ -48,6 +49,7 @@ _SUFFERS: Final[Mapping[RbacRule, str]] = {
     **dict.fromkeys(EVICTION_RULES, "preemption evicts no pods"),
     **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
     **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
+    **dict.fromkeys(EXTENDED_RESOURCE_RULES, "pods with extended resources of device classes stay pending"),
     **dict(zip(SERVING_RULES, ("the endpoints accept no bearer tokens", "the endpoints admit only system:masters"))),
     **dict.fromkeys(CLIENT_CA_RULES, "the endpoints accept no client certificates"),
     **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
@@ -241,7 +243,8 @@ class SelfCheck:
                     rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")
                 )
                 for rule in self._writes
-                if rule not in DEVICE_RULES or RESOURCE_CLAIM.name in self._discovery.served
+                if rule not in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES)
+                or RESOURCE_CLAIM.name in self._discovery.served
             ),
             *self._lease_questions(),
         ]

@@ -17,6 +17,7 @@ NAMESPACE = "stow"
 RELEASE = "kubestow"
 ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 KUBERNETES = "1.36.3"
+IMAGE = "registry.example.com/stow/kubestow"
 """The cluster's version that templates are told."""
 
 Json = dict[str, Any]
@@ -35,7 +36,10 @@ def template(
     helm: Path | None = None,
 ) -> str:
     """What `helm template` prints; `Refused` if it refuses."""
-    return _templated(json.dumps(values or {}), release, namespace, helm or tools.helm())
+    given = dict(values or {})
+    if "image" not in given or (given["image"] is not None and "repository" not in given["image"]):
+        given["image"] = {"repository": IMAGE, **given.get("image", {})}
+    return _templated(json.dumps(given), release, namespace, helm or tools.helm())
 
 
 @functools.cache

@@ -69,6 +69,12 @@ FULL: Json = {
         "to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
     },
     "admissionPolicy": {"enabled": True, "objectSelector": {"matchLabels": {"stow": "yes"}}},
+    "guardPolicy": {
+        "enabled": True,
+        "bindNamespaces": ["shop"],
+        "evictNamespaces": ["shop"],
+        "maxVictimPriority": 1000,
+    },
     "extraArgs": ["--kube-api-qps=100"],
     "extraEnv": [{"name": "PYTHONMALLOC", "value": "malloc"}],
     "extraVolumes": [{"name": "more", "configMap": {"name": "more"}}],
@@ -133,6 +139,7 @@ CONFIGURATIONS: Mapping[str, Json] = {
     "taint rules": {"featureGates": {"DRADeviceTaintRules": True}},
     "taint rules, and no devices": {"featureGates": {"DRADeviceTaintRules": True}}
     | profiles({"multiPoint": off("DynamicResources")}),
+    "no extended resources": {"featureGates": {"DRAExtendedResource": False}},
     "no election": {"replicaCount": 1, "leaderElection": {"enabled": False}},
     "nobody looks up client certificates": {"serving": {"authenticationSkipLookup": True}},
     "no profile objects": {"schedulerProfiles": {"enabled": False}},

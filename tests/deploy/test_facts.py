@@ -10,7 +10,7 @@ import scheduler
 from scheduler.config import load
 from scheduler.config.types import Configuration
 from tests.deploy import tools
-from tests.deploy.chart import CHART, NAMESPACE, RELEASE, Json, Rendered, defaults, rendered, run
+from tests.deploy.chart import CHART, IMAGE, NAMESPACE, RELEASE, Json, Rendered, defaults, rendered, run
 from tests.deploy.matrix import FULL, OBJECTS, profiles
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -73,7 +73,7 @@ def test_the_image_is_this_version_s() -> None:
     metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
 
     assert metadata["appVersion"] == scheduler.__version__
-    assert defaults().container["image"] == f"ghcr.io/kubestow/kubestow:{scheduler.__version__}"
+    assert defaults().container["image"] == f"{IMAGE}:{scheduler.__version__}"
     assert rendered({"image": {"tag": "1.2"}}).container["image"].endswith(":1.2")
     assert rendered(FULL).container["image"].startswith("registry.example.com/kubestow@sha256:0123")
 
@@ -221,7 +221,7 @@ def test_the_network_policy_lets_the_right_ones_through() -> None:
 def notes(values: Json, directory: Path) -> str:
     """As they are printed after an installation."""
     file = directory / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
+    file.write_text(yaml.safe_dump({"image": {"repository": IMAGE}, **values}))
     where = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", str(file))
     ran = run(tools.helm(), "install", *where, "--dry-run=client")
     assert ran.returncode == 0, ran.stderr

@@ -23,6 +23,7 @@ from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EVICTION_RULES,
+    EXTENDED_RESOURCE_RULES,
     OTHER_LEASE_RULES,
     PROFILE_RULES,
     VOLUME_RULES,
@@ -202,7 +203,16 @@ def test_every_write_is_allowed_somewhere() -> None:
     """By default, each permission that a write may need."""
     found = set(granted(rendered()))
 
-    everywhere = (WRITES, OTHER_LEASE_RULES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES, PROFILE_RULES)
+    everywhere = (
+        WRITES,
+        OTHER_LEASE_RULES,
+        EVICTION_RULES,
+        VOLUME_RULES,
+        DEVICE_RULES,
+        SERVING_RULES,
+        PROFILE_RULES,
+        EXTENDED_RESOURCE_RULES,
+    )
     assert {Right(*rule) for rules in everywhere for rule in rules} <= found
     assert {Right(*rule, CLIENT_CA_NAMESPACE, CLIENT_CA_NAME) for rule in CLIENT_CA_RULES} <= found
     assert not {right for right in found if right.resource == "secrets" or "*" in right}

@@ -84,7 +84,8 @@ def test_no_object_is_rendered_twice(values: Mapping[str, Any]) -> None:
         (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"], each["apiVersion"])
         for each in found
     ]
-    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+    policies = {f"{kind}AdmissionPolicy{suffix}" for kind in ("Mutating", "Validating") for suffix in ("", "Binding")}
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", *policies}
 
     assert len(names) == len(set(names))
     assert [name for _, _, name, _ in names if len(name) > 63] == []

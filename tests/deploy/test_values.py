@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, KUBERNETES, RELEASE, Json, Refused, run, template
+from tests.deploy.chart import CHART, IMAGE, KUBERNETES, RELEASE, Json, Refused, run, template
 
 pytestmark = pytest.mark.usefixtures("helm")
 
@@ -111,7 +111,13 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
         pytest.param(
             {"admissionPolicy": {"enabled": True, "schedulerName": "other"}},
             "admissionPolicy.schedulerName: no profile of config is named other",
-            id="pods for a scheduler that nobody is",
+            id="pods for a scheduler that does not exist",
+        ),
+        pytest.param({"image": {"repository": ""}}, "image.repository: is required", id="no image"),
+        pytest.param(
+            {"guardPolicy": {"enabled": True, "maxVictimPriority": "high"}},
+            "maxVictimPriority",
+            id="a priority that is no number",
         ),
     ],
 )
@@ -122,6 +128,14 @@ def test_what_is_wrong_is_named(values: Mapping[str, Any], said: str) -> None:
     assert said in str(refused.value)
 
 
+def test_a_guard_policy_needs_a_cluster_that_has_it(helm: Path) -> None:
+    """Without it the account would not be confined, and the operator would believe that it is."""
+    values = ("--set", f"guardPolicy.enabled=true,image.repository={IMAGE}")
+    ran = run(helm, "template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *values)
+
+    assert "guardPolicy.enabled: this cluster serves no" in ran.stderr
+
+
 def test_a_policy_wants_a_cluster_that_has_it(helm: Path, tmp_path: Path) -> None:
     """By what the cluster serves: v1, else v1beta1, else no for an answer."""
 
@@ -129,7 +143,12 @@ def test_a_policy_wants_a_cluster_that_has_it(helm: Path, tmp_path: Path) -> Non
         served = [
             flag for version in versions for flag in ("--api-versions", f"admissionregistration.k8s.io/{version}")
         ]
-        only = ("--show-only", "templates/admissionpolicy.yaml", "--set", "admissionPolicy.enabled=true")
+        only = (
+            "--show-only",
+            "templates/admissionpolicy.yaml",
+            "--set",
+            f"admissionPolicy.enabled=true,image.repository={IMAGE}",
+        )
         return run(helm, "template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *only, *served)
 
     assert "this cluster serves no MutatingAdmissionPolicy" in policy("v1").stderr
@@ -142,7 +161,7 @@ def test_a_policy_wants_a_cluster_that_has_it(helm: Path, tmp_path: Path) -> Non
 
 
 def test_an_old_cluster_is_refused(helm: Path) -> None:
-    ran = run(helm, "template", RELEASE, str(CHART), "--kube-version", "1.26.0")
+    ran = run(helm, "template", RELEASE, str(CHART), "--kube-version", "1.26.0", "--set", f"image.repository={IMAGE}")
 
     assert "chart requires kubeVersion" in ran.stderr
 

@@ -12,7 +12,13 @@ import aiohttp
 import yaml
 
 from scheduler.kube.resources import KINDS
-from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, DEVICE_RULES, OTHER_LEASE_RULES, VOLUME_RULES
+from scheduler.kube.writes.api_writer import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EXTENDED_RESOURCE_RULES,
+    OTHER_LEASE_RULES,
+    VOLUME_RULES,
+)
 from tests.e2e.cluster import PODS, Cluster, Json
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server
@@ -37,7 +43,7 @@ class Permission(NamedTuple):
 BINDINGS: Final = Permission("", "pods/binding", "create")
 DELETIONS: Final = Permission("", "pods", "delete")
 VOLUMES: Final = frozenset(Permission(*rule) for rule in VOLUME_RULES)
-DEVICES: Final = frozenset(Permission(*rule) for rule in DEVICE_RULES)
+DEVICES: Final = frozenset(Permission(*rule) for rule in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES))
 ALL: Final = frozenset(
     {
         BINDINGS,

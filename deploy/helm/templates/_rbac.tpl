@@ -169,7 +169,12 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 # devices
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims]
+  {{- if dig "DRAExtendedResource" true (.Values.featureGates | default dict) }}
+  # create and delete: claims for extended resources
   verbs: [create, delete, get, patch, update]
+  {{- else }}
+  verbs: [get, patch, update]
+  {{- end }}
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims/status, resourceclaims/binding]
   verbs: [patch, update]

@@ -66,8 +66,6 @@ VOLUME_RULES: Final[tuple[RbacRule, ...]] = (
 """Only with VolumeBinding. The reads settle lost answers, and show what the watch does not show yet."""
 
 DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("resource.k8s.io", "resourceclaims", "create"),
-    RbacRule("resource.k8s.io", "resourceclaims", "delete"),
     RbacRule("resource.k8s.io", "resourceclaims", "get"),
     RbacRule("resource.k8s.io", "resourceclaims", "patch"),
     RbacRule("resource.k8s.io", "resourceclaims", "update"),
@@ -81,6 +79,12 @@ DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
 `binding` is no path: servers from 1.36 on check it, cluster-wide, in addition to `status` when devices or users of a
 claim change (docs/spec/dra.md §8.1).
 """
+
+EXTENDED_RESOURCE_RULES: Final[tuple[RbacRule, ...]] = (
+    RbacRule("resource.k8s.io", "resourceclaims", "create"),
+    RbacRule("resource.k8s.io", "resourceclaims", "delete"),
+)
+"""Only with DynamicResources and the feature gate DRAExtendedResource: claims for extended resources of pods."""
 
 CLAIM_EVENT_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "events", "list"),)
 """Optional, with VolumeBinding: quotes the provisioner when its volume takes long."""

@@ -17,7 +17,14 @@ from scheduler.kube import self_check as access
 from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
-from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, DEVICE_RULES, VOLUME_RULES, WRITES, RbacRule
+from scheduler.kube.writes.api_writer import (
+    CLAIM_EVENT_RULES,
+    DEVICE_RULES,
+    EXTENDED_RESOURCE_RULES,
+    VOLUME_RULES,
+    WRITES,
+    RbacRule,
+)
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Asked, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
@@ -202,7 +209,7 @@ async def test_a_missing_permission_is_named_once(
 
 _BUDGETS = {"kinds": (POD, NODE, BUDGET), "policy": serves("poddisruptionbudgets"), "writes": [BIND, EVICT]}
 _DEVICES = {
-    "kinds": (POD, NODE, RESOURCE_CLAIM), "devices": serves("resourceclaims"), "writes": [BIND, *DEVICE_RULES]
+    "kinds": (POD, NODE, RESOURCE_CLAIM), "devices": serves("resourceclaims"), "writes": [BIND, *DEVICE_RULES, *EXTENDED_RESOURCE_RULES]
 }  # fmt: skip
 _QUOTE = "events of provisioners are not quoted when a volume takes long"
 MINOR = [
@@ -210,6 +217,7 @@ MINOR = [
     *((RbacRule("policy", "poddisruptionbudgets", verb), "preemption goes on without budgets", _BUDGETS) for verb in ("list", "watch")),
     *((rule, "pods whose volumes are yet to be bound stay pending", {"writes": [BIND, *VOLUME_RULES]}) for rule in VOLUME_RULES),
     *((rule, "pods whose devices are yet to be allocated stay pending", _DEVICES) for rule in DEVICE_RULES),
+    *((rule, "pods with extended resources of device classes stay pending", _DEVICES) for rule in EXTENDED_RESOURCE_RULES),
     *((rule, _QUOTE, {"writes": [BIND, *CLAIM_EVENT_RULES]}) for rule in CLAIM_EVENT_RULES),
 ]  # fmt: skip
 

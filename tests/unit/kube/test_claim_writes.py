@@ -23,7 +23,13 @@ from scheduler.core.errors import (
 )
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes import claim_protobuf as claimproto, claim_protobuf as protobuf
-from scheduler.kube.writes.api_writer import DEVICE_RULES, WRITES as ALWAYS, ApiWriter, RbacRule
+from scheduler.kube.writes.api_writer import (
+    DEVICE_RULES,
+    EXTENDED_RESOURCE_RULES,
+    WRITES as ALWAYS,
+    ApiWriter,
+    RbacRule,
+)
 from scheduler.testing.builders.claims import a_claim, an_option
 from scheduler.testing.builders.core import pod
 from tests.support.clock import VirtualClock
@@ -614,4 +620,4 @@ async def test_every_request_has_its_permission():
     pods = {rule for rule in used if not rule.group}
     assert pods <= set(ALWAYS)
     binding = {RbacRule("resource.k8s.io", "resourceclaims/binding", verb) for verb in ("patch", "update")}
-    assert sorted(DEVICE_RULES) == sorted({*(used - pods), *binding})
+    assert sorted((*DEVICE_RULES, *EXTENDED_RESOURCE_RULES)) == sorted({*(used - pods), *binding})
