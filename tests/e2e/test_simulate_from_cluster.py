@@ -283,7 +283,9 @@ async def test_a_user_of_one_namespace(
     refused, _, said = await simulate(capsys, "-n", "other", config=config)
     code, shown, warned = await simulate(capsys, "-n", "other", "--allow-partial", config=config)
 
-    gap = "  list pods at the cluster scope: pods that run hold no room on the nodes, and no pending pod is simulated"
+    gap = (
+        "  list pods at the cluster scope: running pods use no resources of the nodes, and no pending pod is simulated"
+    )
     assert refused == 2
     assert gap in said.splitlines()
     assert (code, list(placed(shown))) == (0, ["other/pending-elsewhere"])

@@ -35,12 +35,12 @@ __all__ = ["ClusterOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemo
 
 _MOST_LINES = 50
 _SLOW_S = 1.0
-"""Reading that takes longer is reported even where nobody watches."""
+"""Reading that takes longer is reported even without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulateArguments:
-    """One call of the command."""
+    """The arguments of one call."""
 
     files: tuple[str, ...]
     output: Literal["table", "json"]
@@ -48,17 +48,18 @@ class SimulateArguments:
     is_recursive: bool = False
     validate: Level = "strict"
     is_strict: bool = False
-    """Whether references to objects that the input does not have end the command."""
+    """Whether missing objects end the command."""
     cluster: ClusterOptions | None = None
-    """The cluster whose objects are read first; those of the files replace them."""
+    """The cluster whose objects are read first; objects of the files replace them."""
     save_to: str = ""
     """File for the objects of the cluster."""
 
 
 def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
-    """Simulate and print. 0: as expected; 1: a pod was not, or the daemon failed; 2: the input cannot be used.
+    """Simulate and print the outcome; return the exit code.
 
-    `daemon_for` makes the scheduler for an API server's URL.
+    0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. `daemon_for` creates the
+    scheduler for an API server's URL.
     """
     errors = Console(stderr=True)
     try:

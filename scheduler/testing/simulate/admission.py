@@ -1,13 +1,9 @@
-"""Admission of new pods: LimitRanges, PriorityClasses, defaults.
+"""Admission of new pods: LimitRanges, RuntimeClasses, PriorityClasses.
 
-The PriorityClasses of a simulation. An API server computes each pod's priority and policy from them, and takes no other.
-
-Dumps of pods alone have priorities without their classes: those are made up.
-
-What admission makes of a new pod besides what the in-process API server does: LimitRanges and RuntimeClasses.
-
-Only what a scheduler can tell is done: amounts that are asked for, overhead, node selectors and tolerations. Nothing is
-refused for its size: that is not a matter of where a pod goes. A pod that a server has seen already stays as it is.
+The in-process API server sets the other defaults. Only effects that a scheduler can see are applied: requests,
+overhead, node selectors and tolerations. Sizes are never refused, because they do not change the node of a pod. Pods
+of a dump stay as they are. An API server computes a pod's priority from its PriorityClass and accepts no other, so
+classes are added for dumps of pods without them.
 """
 
 from __future__ import annotations
@@ -41,10 +37,10 @@ class _Class(NamedTuple):
 
 
 class Classes:
-    """Asked for one pod after the other; then `made_up` has what had to be added."""
+    """The PriorityClasses of a simulation. Call `settle` for each pod; `made_up` then has the added classes."""
 
     def __init__(self, objects: Iterable[Found]) -> None:
-        """Raises InputError for a class that no server takes."""
+        """Read the classes. Raises InputError for a class that no server accepts."""
         self._known = {name: _Class(value) for name, value in SYSTEM_CLASSES.items()}
         self._default = _Class(0)
         self._made_up: dict[str, _Class] = {}
@@ -56,7 +52,7 @@ class Classes:
                     self._default = made
 
     def settle(self, found: Found, spec: Manifest) -> None:
-        """Make the pod's class say what the pod says itself. Raises InputError for a class that nobody knows."""
+        """Make the pod's class and its priority agree. Raises InputError for an unknown class."""
         name, value = spec.get("priorityClassName"), spec.pop("priority", None)
         if name is not None and not isinstance(name, str):
             raise found.wrong("spec.priorityClassName", f"must be a text, got {name!r}")
@@ -74,7 +70,7 @@ class Classes:
             spec["priorityClassName"] = self._named(wanted, name if name and known is None else "")
 
     def _named(self, wanted: _Class, name: str) -> str:
-        """A class that says just this, made up if there is none; under this name if one is given."""
+        """Return a class with these values, under this name if given; add one if there is none."""
         names = [known for known, made in self._known.items() if made == wanted]
         if names and not name:
             return names[0]
@@ -83,7 +79,7 @@ class Classes:
         return name
 
     def made_up(self) -> list[Found]:
-        """The classes that had to be added, once every pod is settled."""
+        """Return the added classes, after all pods are settled."""
         return [
             Found(
                 {
@@ -119,7 +115,7 @@ def _policy(found: Found, of: Manifest, field: str, *, usual: str = _PREEMPTS) -
 
 
 ADMITTING: Final = frozenset({"LimitRange", "RuntimeClass"})
-"""Kinds that are done with once pods have been admitted."""
+"""Kinds that only matter for the admission of pods."""
 
 
 class _Limit(Frozen, frozen=True):
@@ -157,7 +153,10 @@ class _Overheaded(Frozen, frozen=True):
 
 
 class Admission:
-    """Made once of all objects, asked for each new pod. Raises InputError for what the scheduler could not read either."""
+    """Admission of pods, created from all objects.
+
+    Raises InputError for objects that the scheduler could not read either.
+    """
 
     def __init__(self, objects: Iterable[Found]) -> None:
         self._limits: dict[str, list[Manifest]] = {}
@@ -170,7 +169,10 @@ class Admission:
                 self._classes[found.name] = decoded(found, _RuntimeClass, found.value), found.value
 
     def admit(self, found: Found, spec: Manifest) -> None:
-        """Changes the spec, which can be decoded. Raises InputError for a class that nobody knows or that contradicts the pod."""
+        """Change the spec, which can be decoded.
+
+        Raises InputError for a class that is unknown or contradicts the pod.
+        """
         if (found.value.get("status") or {}).get("phase"):
             return
         self._limit(found.namespace, spec)
@@ -181,7 +183,7 @@ class Admission:
         if not ranges:
             return
         containers = [*spec["containers"], *(spec.get("initContainers") or ())]
-        for container in containers:  # a server's own defaults come first
+        for container in containers:  # a server sets its own defaults first
             resources = container["resources"] = dict(container.get("resources") or {})
             resources["requests"] = (resources.get("limits") or {}) | (resources.get("requests") or {})
         if spec.get("resources"):
@@ -212,7 +214,7 @@ class Admission:
                 raise found.wrong("spec.nodeSelector", f"{why}; pod.spec.nodeSelector[{key}] = {selector[key]}")
         if selector:
             spec["nodeSelector"] = selector
-        if runtime.scheduling.tolerations:  # one that says the same twice changes nothing
+        if runtime.scheduling.tolerations:  # a duplicate toleration has no effect
             spec["tolerations"] = [*(spec.get("tolerations") or ()), *value["scheduling"]["tolerations"]]
 
 
@@ -222,7 +224,10 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _for_containers(limit_range: Manifest) -> Manifest:
-    """The `limits` and `requests` of containers that have none, with a server's defaults: max for a limit, limit or min for a request."""
+    """Return the default `limits` and `requests` of containers.
+
+    As a server: max for a limit, limit or min for a request.
+    """
     limits: Manifest = {}
     requests: Manifest = {}
     for item in (limit_range.get("spec") or {}).get("limits") or ():

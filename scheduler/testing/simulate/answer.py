@@ -1,4 +1,4 @@
-"""The JSON that `simulate -o json` prints, as types. `docs/simulate.schema.json` is made of them."""
+"""The JSON that `simulate -o json` prints, as types. `docs/simulate.schema.json` is generated from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An object of the answer: its fields are those of the schema, and no others."""
+    """An object of the answer: its fields are those of the schema, without additional ones."""
 
 
 class Summary(_Part, frozen=True):
@@ -28,7 +28,7 @@ class Summary(_Part, frozen=True):
     pods: Annotated[Count, Meta(description="Pods that were to be scheduled: `placed` and `pending`.")]
     placed: Count
     pending: Count
-    preempted: Annotated[Count, Meta(description="Pods that were evicted to make room.")]
+    preempted: Annotated[Count, Meta(description="Pods that were preempted.")]
     nodes: Count
     bound_before: Annotated[Count, Meta(description="Pods of the input that had a node.")]
     left_alone: Annotated[Count, Meta(description="Pods without a node that name another scheduler.")]
@@ -72,7 +72,7 @@ class PreemptedPod(_Part, frozen=True):
 
 
 class MissingObject(_Part, frozen=True):
-    """One object that the input refers to and does not have."""
+    """One object that is missing in the input."""
 
     kind: Named
     name: Annotated[Named, Meta(description="`namespace/name`, or the name of a cluster-scoped object.")]
@@ -83,7 +83,7 @@ class MissingObject(_Part, frozen=True):
 
 
 class WorkloadAnswer(_Part, frozen=True):
-    """What became of the pods of one workload that no other workload controls."""
+    """The pods of one workload without a controlling workload."""
 
     workload: Annotated[str, Meta(description="Kind, and namespace and name.")]
     replicas: Annotated[Count | None, Meta(description="`spec.replicas`; null for kinds without it.")]
@@ -91,19 +91,19 @@ class WorkloadAnswer(_Part, frozen=True):
     created: Count
     deleted: Annotated[list[str], Meta(description="Names of the pods that the controller deleted.")]
     ignored: Annotated[Count, Meta(description="Pods that have finished or are being deleted.")]
-    reason: Annotated[str, Meta(description="Why it has fewer pods than it asks for, or none; empty otherwise.")]
+    reason: Annotated[str, Meta(description="Why it has fewer pods than it wants, or none; empty otherwise.")]
     refused: Annotated[str, Meta(description="Why the API server refuses its pods; empty otherwise.")]
 
 
 class NodeShare(_Part, frozen=True):
-    """A node, and which share of the resource its pods request."""
+    """A node, and the share of the resource that its pods request."""
 
     node: Named
     share: Share
 
 
 class ResourceAnswer(_Part, frozen=True):
-    """How much of one resource the pods of all nodes request."""
+    """Requests of the pods on all nodes for one resource."""
 
     resource: Named
     unit: Literal["millicpu", "1"]

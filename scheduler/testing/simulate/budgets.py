@@ -1,8 +1,8 @@
-"""Actor: the disruption controller. Budgets say what they allow, and follow the pods that come and go.
+"""The disruption controller: PodDisruptionBudgets follow the pods that are created and deleted.
 
-A budget that brings a status is believed: from there on the pods that come and go are counted. One without gets the
-status that its controller would give it, if every pod with a node is healthy and no workload wants more pods than there
-are. The percentages are shares of those pods.
+A budget with a status keeps it as the start; from then on, pods are counted. A budget without gets the status of its
+controller, as if every pod with a node were healthy and no workload wanted more pods. Percentages are shares of those
+pods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Kept:
     healthy: set[str] = field(default_factory=set)
     """By uid."""
     spare: int = 0
-    """What the budget allows, less the healthy pods: a constant."""
+    """The allowed disruptions minus the healthy pods: a constant."""
 
     def selects(self, pod: Object) -> bool:
         selector = self.budget.spec.selector
@@ -36,13 +36,13 @@ class _Kept:
 
 
 class Budgets:
-    """Made once all objects are there; follows the server until it is gone.
+    """The controller. Create it once all objects exist.
 
     Upstream: pkg/controller/disruption/disruption.go DisruptionController
     """
 
     def __init__(self, server: ApiServer, believed: Collection[str]) -> None:
-        """`believed` are the budgets that brought a status, by namespace/name."""
+        """Create the controller. `believed` are the budgets with a status, by namespace/name."""
         self._server = server
         self._of: dict[str, list[_Kept]] = {}
         pods: dict[str, list[Object]] = {}
@@ -94,7 +94,7 @@ def _is_healthy(pod: Object) -> bool:
 
 
 def _desired(spec: Object, expected: int) -> int:
-    """How many must be healthy; without a limit all of them."""
+    """Return how many pods must be healthy; all of them without a limit."""
     if (most := spec.get("maxUnavailable")) is not None:
         return max(0, expected - _scaled(most, expected))
     least = spec.get("minAvailable")
@@ -102,5 +102,5 @@ def _desired(spec: Object, expected: int) -> int:
 
 
 def _scaled(limit: int | str, expected: int) -> int:
-    """A number, or a share of `expected`, rounded up."""
+    """Return a number, or a share of `expected`, rounded up."""
     return limit if isinstance(limit, int) else -(-int(limit.removesuffix("%")) * expected // 100)

@@ -1,7 +1,8 @@
-"""Turn objects as a user writes them into objects as an API server takes them.
+"""Complete objects of a user to objects that an API server accepts.
 
-Finished pods go, and priorities get their classes. The API server itself sets the defaults of new objects; `admission`
-does what admission plugins do. Every object is decoded once, so that a mistake is found before anything runs.
+Finished pods are removed, and priorities get their classes. The API server sets the defaults of new objects;
+`admission` does the work of admission plugins. Every object is decoded once, so that mistakes are found before the
+simulation starts.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _RESIZED: Final = ("name", "allocatedResources", "resources")
 _SHOWN: Final = 50
 """Mistakes that are listed."""
 _PODS_OF_A_NODE: Final = "110"
-"""The kubelet's default, for nodes that do not say."""
+"""The kubelet's default, for nodes without a number of pods."""
 
 
 class _Limits(Frozen, frozen=True):
@@ -78,26 +79,26 @@ class _LimitedSpec(_Limited, frozen=True):
 
 
 class _LimitedPod(Frozen, frozen=True):
-    """No scheduler reads limits, but a server makes requests of them."""
+    """A pod with limits. Schedulers do not read limits, but a server derives requests from them."""
 
     spec: _LimitedSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The objects that the API server gets, and what else the controllers need of the input."""
+    """The objects for the API server, and other results for the controllers."""
 
     objects: tuple[Found, ...]
     left_out: tuple[Found, ...]
-    """Pods that have finished or are being deleted: they hold nothing, and will never be scheduled."""
+    """Pods that have finished or are being deleted: they use no resources and are never scheduled."""
     missing: tuple[MissingReference, ...]
-    """Objects that the input refers to and does not have."""
+    """Objects that are missing in the input."""
     admit: Callable[[Found], Found]
-    """The admission of a pod that a controller creates. Raises InputError."""
+    """Admits a pod that a controller creates. Raises InputError."""
 
 
 def complete(found: Sequence[Found]) -> Completed:
-    """Give pods, nodes and workloads what an API server gives a new object. Raises InputError."""
+    """Give pods, nodes and workloads the defaults of an API server. Raises InputError."""
     classes, admission = Classes(found), Admission(found)
 
     def admit(pod: Found) -> Found:
@@ -125,7 +126,10 @@ def _all_completed(found: Iterable[Found], admit: Callable[[Found], Found]) -> t
 
 
 def _is_dropped(found: Found) -> bool:
-    """Admission is done with some kinds once it has read them, and every server has the `system-` classes already."""
+    """Return whether the object is not needed after admission.
+
+    Some kinds only matter for admission, and every server has the `system-` classes.
+    """
     return found.name in SYSTEM_CLASSES if found.kind == "PriorityClass" else found.kind in ADMITTING
 
 
@@ -135,7 +139,7 @@ def _is_leaving(found: Found) -> bool:
 
 
 def _workload(found: Found, admit: Callable[[Found], Found]) -> Found:
-    """Check the workload, and its template by a pod that is made of it."""
+    """Check the workload, and its template by a pod from it."""
     value = _with_selector(found)
     spec = value["spec"]
     template = spec.get("template")
@@ -160,7 +164,7 @@ def _workload(found: Found, admit: Callable[[Found], Found]) -> Found:
 
 
 def _with_selector(found: Found) -> Manifest:
-    """With what it selects: without a selector its pods."""
+    """Add a missing selector: that of its pods."""
     spec = found.value.get("spec") or {}
     if found.kind not in _SELECTING or "selector" in spec:
         return {**found.value, "spec": spec}
@@ -223,7 +227,10 @@ def _pod(found: Found, classes: Classes, admission: Admission) -> Found:
 
 
 def _status(found: Found, pod: Manifest) -> Manifest:
-    """Of a pod on a node: since when it runs, and what in-place resize has made of it (docs/spec/core.md §A.1)."""
+    """Return the status of a pod on a node.
+
+    It has the start time and the result of in-place resize (docs/spec/core.md §A.1).
+    """
     given = found.value.get("status") or {}
     kept = {field: given[field] for field in ("allocatedResources", "resources") if field in given}
     for field in ("containerStatuses", "initContainerStatuses"):
@@ -268,7 +275,7 @@ _LET_GO: Final = frozenset({"Released", "Failed"})
 
 
 def retie(server: ApiServer) -> None:
-    """Objects got new uids when they were loaded: what names a claim or a pod by uid is to name the same one still."""
+    """Correct references by uid: loaded objects have new uids, and claims and pods must keep their owners."""
     for volume in server.objects(_VOLUMES):
         reference = volume["spec"].get("claimRef") or {}
         if reference.get("uid") and volume["status"].get("phase") not in _LET_GO:
@@ -284,13 +291,13 @@ def retie(server: ApiServer) -> None:
 
 
 def with_uid(server: ApiServer, owner: Object, namespace: str) -> Object:
-    """An owner reference to the pod of that name as it is here; others as they are."""
+    """Return an owner reference with the uid of the loaded pod of that name; other references are unchanged."""
     pod = find(server, "pods", owner.get("name", ""), namespace) if owner.get("kind") == "Pod" else None
     return owner if pod is None else owner | {"uid": pod["metadata"]["uid"]}
 
 
 def find(server: ApiServer, resource: str, name: str, namespace: str) -> Object | None:
-    """None if there is none."""
+    """Return the object; None if there is none."""
     try:
         return server.get(resource, name, namespace)
     except Refused:
@@ -298,7 +305,7 @@ def find(server: ApiServer, resource: str, name: str, namespace: str) -> Object 
 
 
 def controllers(server: ApiServer, clock: Clock) -> list[Actor]:
-    """Made once all objects are there, and run until nothing is left to do: claims that need no scheduler have volumes."""
+    """Return the controllers. They run until claims that need no scheduler have volumes."""
     drivers = dict.fromkeys(provisioner_of(each) for each in server.objects("storageclasses"))
     made: list[Actor] = [
         EphemeralVolumeController(server, clock=clock),
@@ -314,7 +321,7 @@ _RESOURCE_CLAIMS: Final = "resourceclaims"
 
 
 def retie_claims(server: ApiServer) -> None:
-    """Objects got new uids when they were loaded: owners and users of claims are to be the same pods still."""
+    """Correct owners and users of claims: loaded pods have new uids."""
     for claim in server.objects(_RESOURCE_CLAIMS):
         metadata, status = claim["metadata"], claim.get("status") or {}
         name, namespace = metadata["name"], metadata["namespace"]
@@ -328,7 +335,7 @@ def retie_claims(server: ApiServer) -> None:
 
 
 def _user(server: ApiServer, user: Object, namespace: str) -> Object | None:
-    """The pod of that name as it is here; None if the dump has it no more."""
+    """Return the loaded pod of that name; None if the dump no longer has it."""
     if user.get("resource") != "pods":
         return user
     pod = find(server, "pods", user["name"], namespace)
@@ -336,7 +343,7 @@ def _user(server: ApiServer, user: Object, namespace: str) -> Object | None:
 
 
 def device_controllers(server: ApiServer, clock: Clock) -> list[Actor]:
-    """Made once all objects are there, and run until nothing is left to do: claims of templates are there at the start."""
+    """Return the controllers. They run until claims of templates exist."""
     drivers = dict.fromkeys(each["spec"]["driver"] for each in server.objects("resourceslices"))
     made: list[Actor] = [
         ResourceClaimController(server, clock=clock),

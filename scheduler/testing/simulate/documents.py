@@ -1,7 +1,7 @@
 """YAML or JSON text to plain values, as `sigs.k8s.io/yaml` reads them, with the duplicate keys.
 
-YAML is built from the parser's events, without the nodes and the regular expressions of PyYAML's loaders: that takes a
-quarter of the time. Plain words are booleans and numbers where Go's reader has them so, and timestamps are texts.
+YAML is built from the parser's events, without the nodes and regular expressions of PyYAML's loaders, which takes a
+quarter of the time. Plain words are booleans and numbers as in Go's reader, and timestamps are strings.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from yaml import events
 
 MAX_DEPTH: Final = 100
 _MAX_ALIASED: Final = 1_000_000
-"""Values that the aliases of one text may stand for."""
+"""Values that the aliases of one text may represent."""
 _TICK: Final = 4096
 _CACHED: Final = 100_000
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
 _NO_KEY: Final = object()
 _MERGED: Final = object()
-"""Stands for the merge key, which is no field."""
+"""The merge key, which is no field."""
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -44,7 +44,7 @@ Tick: TypeAlias = Callable[[float], None]
 
 
 class SyntaxMistake(Exception):
-    """The text is no YAML. `document` is the number of the document, if only its content is refused."""
+    """The text is no valid YAML. `document` is its number if only its content is refused."""
 
     def __init__(self, message: str, *, line: int | None = None, document: int | None = None) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class SyntaxMistake(Exception):
 
 @dataclass(slots=True)
 class Documents:
-    """`duplicates` has, by the id of an object, the keys that the object has more than once, with their lines."""
+    """The documents. `duplicates` has the duplicate keys of an object with their lines, by the object's id."""
 
     values: list[Any] = field(default_factory=list)
     duplicates: dict[int, list[tuple[str, int | None]]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Documents:
     """Keeps the objects with duplicates alive, so that no other object gets the id."""
 
     def note(self, holder: dict[str, Any], key: str, line: int | None) -> None:
-        """Remember a key that the object has already."""
+        """Record a key that the object has already."""
         self._holders.append(holder)
         self.duplicates.setdefault(id(holder), []).append((key, line))
 
@@ -121,7 +121,7 @@ def _json(text: str) -> Documents:
 
 
 class _Reader:
-    """Builds values while the parser goes through the text; the stack holds the objects and lists that are open."""
+    """Build values while the parser reads the text. The stack holds open objects and lists."""
 
     def __init__(self, text: str, tick: Tick) -> None:
         self._loader = (yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader)(text)
@@ -131,7 +131,7 @@ class _Reader:
         self._open: Any = None
         self._key: Any = _NO_KEY
         self._anchor: str | None = None
-        """Of the open object or list."""
+        """The anchor of the open object or list."""
         self._since = 0
         self._count = self._aliased = self._number = 0
         self._anchors: dict[str, tuple[Any, int]] = {}
@@ -184,7 +184,7 @@ class _Reader:
             self._add(value, event)
 
     def _add(self, value: Any, event: Any) -> None:
-        """Put a value into what is open: as a key, below a key, into a list, or as a document."""
+        """Add a value to the open object or list: as a key, as a value, as an item, or as a document."""
         self._count += 1
         if not self._count % _TICK:
             self._tick(event.start_mark.index / self._length)
@@ -208,7 +208,7 @@ class _Reader:
             holder.append(value)
 
     def _merge(self, holder: dict[str, Any], value: Any, event: Any) -> None:
-        """`<<: *other`: done at the end of the object, because its own keys win."""
+        """Apply `<<: *other` at the end of the object, because its own keys win."""
         others = value if isinstance(value, list) else [value]
         if not all(isinstance(each, dict) for each in others):
             raise _refused("a merge key (<<) needs an object or a list of objects", event)
@@ -245,7 +245,7 @@ class _Reader:
         if event.anchor not in self._anchors:
             raise _refused(f"the alias *{event.anchor} has no anchor before it, or stands within it", event)
         value, size = self._anchors[event.anchor]
-        self._count += size  # an anchor around this alias stands for as much
+        self._count += size  # an anchor around this alias counts as much
         self._aliased += size
         if self._aliased > _MAX_ALIASED:
             raise _refused(f"aliases stand for more than {_MAX_ALIASED} values", event)
@@ -257,7 +257,7 @@ def _refused(message: str, event: Any) -> SyntaxMistake:
 
 
 def _key(value: Any, event: Any) -> str:
-    """Keys of JSON are texts."""
+    """Return the key as a string, as JSON has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -268,7 +268,7 @@ def _key(value: Any, event: Any) -> str:
 
 
 def _resolved(text: str) -> Any:
-    """The value of a plain scalar that is none of the words, as `resolve` of go.yaml.in/yaml/v2 has it."""
+    """Return the value of a plain scalar, as `resolve` of go.yaml.in/yaml/v2."""
     if text[0] not in "+-.0123456789":
         return text
     digits = text.replace("_", "")

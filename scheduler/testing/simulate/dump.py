@@ -14,17 +14,17 @@ from scheduler.testing.simulate.from_cluster import KINDS_READ
 from scheduler.testing.simulate.manifests import Found, InputError, Manifest
 
 _SEPARATE: Final = "DeviceTaintRule"
-"""No server serves it by default, and kubectl reads nothing if one kind is unknown."""
+"""Not served by default, and kubectl reads nothing if one kind is unknown."""
 _OURS: Final = re.compile(r"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)/.*")
 _KUBECTL: Final = "kubectl.kubernetes.io/"
 _LAST_APPLIED: Final = f"{_KUBECTL}last-applied-configuration"
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _FIELDS: Final = ("annotations", "env", "command", "args", "lifecycle", "volumeAttributes", *_PROBES)
-"""Fields that may hold secrets, and that no scheduler reads."""
+"""Fields that may contain secrets, and that no scheduler reads."""
 
 
 def dump_command() -> str:
-    """Two lines of comment, and the kubectl command."""
+    """Return two lines of comment and the kubectl command."""
     kinds = {kind.spec.name: kind.resource for kind in KINDS_READ}
     rules = kinds.pop(_SEPARATE)
     return "\n".join(
@@ -37,7 +37,7 @@ def dump_command() -> str:
 
 
 def save(objects: Iterable[Found], path: str) -> None:
-    """Write a v1 List, compressed where the path ends in .gz. The same objects give the same bytes. Raises InputError."""
+    """Write a v1 List, compressed if the path ends in .gz. Equal objects give equal bytes. Raises InputError."""
     redacted = _Redacted()
     items = [redacted.value(each.former) for each in objects]
     body = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
@@ -48,16 +48,16 @@ def save(objects: Iterable[Found], path: str) -> None:
 
 
 class _Redacted:
-    """Replaces what may be secret by `dropped-1`, `dropped-2` …, equal values by equal texts.
+    """Replace possible secrets by `dropped-1`, `dropped-2` …, equal values by equal texts.
 
-    So templates that differed still differ, and a Deployment finds the ReplicaSet of its template again.
+    Different templates therefore still differ, and a Deployment finds the ReplicaSet of its template.
     """
 
     def __init__(self) -> None:
         self._texts: dict[bytes, str] = {}
 
     def value(self, value: Any) -> Any:
-        """A copy of the value, at any depth."""
+        """Return a copy of the value, at any depth."""
         if isinstance(value, dict):
             copied = {key: self._field(key, each) for key, each in value.items()}
             return {key: each for key, each in copied.items() if each is not None}

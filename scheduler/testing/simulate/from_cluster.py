@@ -1,6 +1,7 @@
-"""Read the objects of a simulation from a cluster: LIST requests only, with the user's kubeconfig.
+"""Read the objects of a simulation from a cluster with LIST requests and the user's kubeconfig.
 
-Secrets and ConfigMaps are never read. Pods are listed first, so that the objects that a pod names are at least as new as the pod.
+Secrets and ConfigMaps are never read. Pods are listed first, so that the objects that a pod names are at least as new
+as the pod.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _ANY: Final = msgspec.json.Decoder(dict[str, Any])
 _ROLE: Final = "kubestow-simulate"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _WRITTEN_LATER: Final = {"Pod": "nodeName", "PersistentVolumeClaim": "volumeName", "PersistentVolume": "claimRef"}
-"""Fields of a spec that a manifest does not have and that `kubectl apply` keeps: binding writes them."""
+"""Fields that binding writes. A manifest does not have them, and `kubectl apply` keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindRead:
-    """A kind that a simulation reads. `without` says what the answer is worth where the kind may not be read.
+    """A kind that a simulation reads. `without` is the effect of a missing permission.
 
-    `is_own`: objects of other namespaces than the simulated ones have no effect, and are not read.
+    `is_own`: objects outside of the simulated namespaces have no effect and are not read.
     """
 
     spec: Spec
@@ -48,12 +49,12 @@ class KindRead:
 
     @property
     def is_optional(self) -> bool:
-        """Whether servers of supported versions exist that do not serve the kind."""
+        """Whether some supported server versions do not serve the kind."""
         return self.spec.group == _DEVICE_GROUP or self.spec == CAPACITY
 
     @property
     def resource(self) -> str:
-        """As kubectl and RBAC's command line take it: `pods`, `jobs.batch`."""
+        """The name for kubectl and for RBAC's command line: `pods`, `jobs.batch`."""
         return f"{self.spec.plural}.{self.spec.group}" if self.spec.group else self.spec.plural
 
 
@@ -72,7 +73,7 @@ _TEMPLATES: Final = Spec(
 )
 
 KINDS_READ: Final[tuple[KindRead, ...]] = (
-    _known("Pod", "pods that run hold no room on the nodes, and no pending pod is simulated"),
+    _known("Pod", "running pods use no resources of the nodes, and no pending pod is simulated"),
     _known("Node", "no pod has a node to go to"),
     _known("Namespace", "namespace selectors of pod affinity select nothing"),
     _known("PersistentVolume", "bound volumes tie no pod to a node and count against no attach limit"),
@@ -108,7 +109,7 @@ KINDS_READ: Final[tuple[KindRead, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """How a cluster is read. Without `namespaces`, pending pods and workloads of all namespaces are simulated."""
+    """Options. Without `namespaces`, pending pods and workloads of all namespaces are simulated."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -118,7 +119,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Objects that the user may not list. Without a namespace: those of the whole cluster."""
+    """A missing permission to list. Without a namespace: in the whole cluster."""
 
     kind: KindRead
     namespace: str = ""
@@ -138,9 +139,12 @@ class ClusterObjects:
     notes: tuple[str, ...] = ()
 
     def with_files(self, files: Sequence[Found]) -> list[Found]:
-        """The objects as input of a simulation. An object of the files replaces the one with its kind, namespace and name.
+        """Return the objects as input of a simulation.
 
-        As with `kubectl apply`, status, annotations, owners and the fields that binding writes stay where the file has none.
+        An object of the files replaces the one with its kind, namespace and name.
+
+        As with `kubectl apply`, status, annotations, owners and the fields that binding writes stay if the file has
+        none.
         """
         of_cluster = {_key(found): found for found in self.objects}
         laid = [_applied(of_cluster.pop(_key(found), None), found) for found in files]
@@ -148,11 +152,11 @@ class ClusterObjects:
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
-"""Called with the kinds that have been read, the kinds that will be read, and the objects so far."""
+"""Called with the kinds that were read, all kinds, and the number of objects."""
 
 
 async def read_cluster(options: ClusterOptions, *, clock: Clock, progress: Progress) -> ClusterObjects:
-    """Connect and read. Raises InputError with one clear line for what makes the cluster unreadable."""
+    """Connect and read. Raises InputError with one line for an unreadable cluster."""
     name = _source_of(options)
     try:
         settings = await load_settings(options.kubeconfig, context=options.context)
@@ -185,7 +189,7 @@ def _what_to_do(why: ApiError, settings: Settings, command: str) -> str:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads every kind of `KINDS_READ` that the server serves."""
+    """Read every kind of `KINDS_READ` that the server serves."""
 
     transport: Transport
     options: ClusterOptions
@@ -198,7 +202,7 @@ class Reader:
     _total: int = 0
 
     async def read(self) -> ClusterObjects:
-        """Raises ApiError, and InputError for gaps unless the options allow a partial answer."""
+        """Read all kinds. Raises ApiError, and InputError for gaps unless the options allow them."""
         kinds = await self._served()
         self._total = len(kinds)
         found: dict[str, list[Manifest]] = {}
@@ -224,7 +228,7 @@ class Reader:
         return ClusterObjects(objects, tuple(self.gaps), tuple(self.notes))
 
     def _cleaned(self, values: Iterable[Manifest]) -> Iterator[Found]:
-        """One object that cannot be read must not make the cluster unreadable."""
+        """Yield readable objects. One unreadable object must not make the cluster unreadable."""
         for each in values:
             try:
                 yield cleaned(each, "cluster")
@@ -234,7 +238,7 @@ class Reader:
                 self.notes.append(f"{each['kind']} {name} is left out: {why}")
 
     async def _served(self) -> dict[KindRead, ServedKind]:
-        """Where the server has each kind. Raises ApiError if that cannot be found out."""
+        """Return the place of each kind. Raises ApiError if it cannot be found out."""
         try:
             places = await discover(self.transport, (kind.spec for kind in KINDS_READ))
         except Unanswered as why:
@@ -265,7 +269,7 @@ class Reader:
         return sorted(found, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"]))
 
     async def _of_namespaces(self, kind: KindRead, served: ServedKind, namespaces: Iterable[str]) -> list[Manifest]:
-        """The objects of these namespaces; those that may not be listed are a gap each."""
+        """Return the objects of these namespaces; each missing permission is a gap."""
         found = []
         root, _, plural = served.path.rpartition("/")
         for namespace in dict.fromkeys(namespaces):
@@ -276,7 +280,7 @@ class Reader:
         return found
 
     async def _whole_list(self, kind: KindRead, served: ServedKind, path: str) -> list[Manifest]:
-        """Page by page. Where a continue token expires, one list without pages, which cannot expire, replaces the pages."""
+        """Read page by page. If a continue token expires, one list without pages replaces the pages."""
         query = {"limit": str(_PAGE)}
         found: list[Manifest] = []
         while True:
@@ -295,7 +299,7 @@ class Reader:
             query = {"limit": str(_PAGE), "continue": page.metadata.continue_}
 
     async def _page(self, path: str, query: Mapping[str, str]) -> bytes:
-        """Servers that are busy, or lose a connection, are asked again a few times."""
+        """Return a page. Busy servers and lost connections are retried a few times."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return await self.transport.list(path, query)
@@ -305,7 +309,7 @@ class Reader:
         return await self.transport.list(path, query)
 
     def _is_wanted(self, each: Manifest) -> bool:
-        """All but the pods of other namespaces that have no node."""
+        """Return whether the object is simulated: all but pending pods of other namespaces."""
         namespaces = self.options.namespaces
         if each["kind"] != "Pod" or not namespaces or (each.get("spec") or {}).get("nodeName"):
             return True
@@ -313,7 +317,7 @@ class Reader:
 
 
 def _typed(raw: msgspec.Raw, kind: KindRead, served: ServedKind) -> Manifest:
-    """Items of a list do not say what they are."""
+    """Add apiVersion and kind, which items of a list do not have."""
     try:
         value = api_json.decode(_ANY, raw)
         metadata = dict(value["metadata"])
@@ -355,7 +359,7 @@ def _user_of(why: Forbidden) -> str:
 
 
 def explained(gaps: Sequence[Gap]) -> str:
-    """All permissions that are missing, what the answer lacks without each, and the commands that grant them."""
+    """Return all missing permissions with their effects, and the commands that grant them."""
     resources = ",".join(dict.fromkeys(gap.kind.resource for gap in gaps))
     lines = ["--from-cluster: the user lacks permissions, and without them the answer is wrong:"]
     lines += [f"  {gap}" for gap in gaps]

@@ -1,4 +1,4 @@
-"""Which workload each pod belongs to: the order in which pods are listed, and what became of each workload."""
+"""Find the workload of each pod: for the order of pods, and for the rows of workloads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from scheduler.testing.workloads.pods import controller_of
 Name: TypeAlias = tuple[str, str, str]
 """Kind, namespace and name."""
 _FIXED: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
-"""Kinds whose `spec.replicas` says how many pods there should be."""
+"""Kinds whose `spec.replicas` is the wanted number of pods."""
 
 
 class Lineage:
-    """Made once the simulation is over. `positions` are those of the objects in the input."""
+    """The owners after a simulation. `positions` are those of the objects in the input."""
 
     def __init__(self, server: ApiServer, positions: Mapping[Name, int]) -> None:
         self._positions = positions
@@ -29,7 +29,7 @@ class Lineage:
                 self._workloads[kind, each["metadata"]["namespace"], each["metadata"]["name"]] = each
 
     def order(self, pod: Manifest) -> tuple[int, str, int, str]:
-        """Return a key that sorts pods by the input: a pod that a controller made comes at the place of its workload."""
+        """Return a key that sorts pods by the input: a created pod comes at the place of its workload."""
         namespace, name = pod["metadata"]["namespace"], str(pod["metadata"]["name"])
         ancestors = (("Pod", namespace, name), *self._ancestors(pod, namespace))
         position = next(
@@ -40,7 +40,7 @@ class Lineage:
         return position, prefix if number >= 0 else name, number, name
 
     def _ancestors(self, obj: Manifest, namespace: str) -> Iterator[Name]:
-        """The controller, its controller, and so on; each once."""
+        """Yield the controller, its controller, and so on; each once."""
         seen: set[Name] = set()
         while (owner := controller_of(obj)) is not None:
             name = (str(owner["kind"]), namespace, str(owner["name"]))

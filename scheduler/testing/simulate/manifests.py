@@ -1,7 +1,7 @@
-"""Manifest files to objects, each with its place.
+"""Read manifest files to objects, each with its place.
 
-Takes multi-document YAML or JSON, Lists, and what `kubectl get -o yaml` prints. A mistake is an `InputError` that names
-file, document and field. Knows nothing of what the kinds mean: see `complete`.
+Accepts multi-document YAML or JSON, Lists, and the output of `kubectl get -o yaml`. A mistake is an `InputError` with
+file, document and field. Knows nothing of the meaning of kinds: see `complete`.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ __all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "dec
 Manifest: TypeAlias = dict[str, Any]
 
 _NATIVE_GROUPS: Final = re.compile(r"[a-z]*|.+\.k8s\.io")
-"""Of kinds that Kubernetes itself serves: Volcano's Job and Knative's Service are others of the same name."""
+"""Groups that Kubernetes serves. Volcano's Job and Knative's Service have the same names in other groups."""
 _SHOWN: Final = 50
 """Mistakes that are listed."""
 _NAMED: Final = 3
 _LARGE: Final = 2_000_000
 """Characters of YAML that take long to read."""
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Of generated names, as a server makes them."""
+"""Characters of generated names, as a server uses them."""
 _SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object, and where it stands."""
+    """An object and its place."""
 
     value: Manifest
     where: str
     former: Manifest = dataclasses.field(default_factory=dict)
-    """The object as the file has it, with the uid, times and status of its cluster; empty for one that was made here."""
+    """The object in the file, with uid, times and status of its cluster; empty for an object that was created here."""
 
     @property
     def kind(self) -> str:
-        """Kubernetes' own kinds by name, others as `Kind.group`."""
+        """Kubernetes' own kinds by name, other kinds as `Kind.group`."""
         kind, group = str(self.value["kind"]), str(self.value["apiVersion"]).rpartition("/")[0]
         return kind if _NATIVE_GROUPS.fullmatch(group) else f"{kind}.{group}"
 
@@ -64,19 +64,19 @@ class Found:
         return str(self.value["metadata"].get("namespace", ""))
 
     def wrong(self, field: str, message: str) -> InputError:
-        """The error for one of its fields."""
+        """Return the error for a field of the object."""
         return InputError(f"{self.where}: {field}: {message}")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The objects of all files, in order, cleaned of what a server had added."""
+    """The objects of all files, in order, without fields that a server had added."""
 
     objects: list[Found]
     files: int
     seconds: float
     warnings: tuple[str, ...] = ()
-    """What validation found, one line for each mistake; empty unless the level is `warn`."""
+    """Mistakes that validation found, one line each; empty unless the level is `warn`."""
     large_yaml: str = ""
     """The first YAML text of more than 2 MB."""
 
@@ -86,7 +86,7 @@ class Loaded:
 
 
 Progress: TypeAlias = Callable[[float, int], None]
-"""Receives the bytes that are read, and of how many."""
+"""Called with the bytes that were read, and with all bytes."""
 
 
 def load(
@@ -97,7 +97,7 @@ def load(
     clock: Clock | None = None,
     progress: Progress = lambda *_: None,
 ) -> Loaded:
-    """Read and validate. Raises InputError: of a file that cannot be read, or with all mistakes of all documents."""
+    """Read and validate. Raises InputError for an unreadable file, or with all mistakes of all documents."""
     clock = clock or SystemClock()
     started = clock.now()
     files = sources(paths, recursive=recursive)
@@ -115,7 +115,7 @@ def load(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A document has no cycles, and looking for them again and again takes longer than reading it."""
+    """Turn the garbage collector off: a document has no cycles, and looking for them takes longer than reading."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -126,7 +126,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 class _Findings:
-    """Mistakes of all documents: those of validation, and those that leave no object at all."""
+    """Mistakes of all documents: of validation, and of unusable objects."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -139,7 +139,7 @@ class _Findings:
             self._add(f"{where}: {mistake}")
 
     def broken(self, error: InputError) -> None:
-        """The object cannot be used at any level."""
+        """Record an object that cannot be used at any level."""
         self._is_broken = True
         self._add(str(error))
 
@@ -150,7 +150,7 @@ class _Findings:
             self._more += 1
 
     def lines(self) -> list[str]:
-        """At most 50 mistakes, and the number of the others."""
+        """Return at most 50 mistakes, and the number of the rest."""
         return [*self._lines, f"and {self._more} more"] if self._more else self._lines
 
     def raise_if_wrong(self, level: Level) -> None:
@@ -163,7 +163,7 @@ class _Findings:
 
 
 class _Reader:
-    """Objects of one file after the other."""
+    """Read one file after the other."""
 
     def __init__(self, level: Level, progress: Progress, total: int) -> None:
         self._level = level
@@ -213,7 +213,7 @@ class _Reader:
 
 
 def _flat(document: Any, where: str) -> Iterator[tuple[Manifest, str]]:
-    """The object, or those of a list, each with its place."""
+    """Yield the object, or the objects of a list, each with its place."""
     if not isinstance(document, dict):
         raise InputError(f"{where}: must be an object, got {type(document).__name__}")
     for field in ("apiVersion", "kind"):
@@ -230,7 +230,7 @@ def _flat(document: Any, where: str) -> Iterator[tuple[Manifest, str]]:
 
 
 def _typed(item: Any, parent: Manifest) -> Any:
-    """An item of a typed list (PodList) need not repeat its kind."""
+    """Return an item of a typed list (PodList), which need not repeat its kind."""
     kind = parent["kind"].removesuffix("List")
     if isinstance(item, dict) and kind:
         return {"apiVersion": parent["apiVersion"], "kind": kind} | item
@@ -238,7 +238,7 @@ def _typed(item: Any, parent: Manifest) -> Any:
 
 
 def _without_nulls(value: Any, where: str, deeper: int = MAX_DEPTH) -> Any:
-    """To a server, null is the same as nothing. An alias of something that contains it has no end."""
+    """Remove nulls, which mean absence to a server. Raises InputError for an alias that contains itself."""
     if deeper == 0:
         raise InputError(f"{where}: is nested too deeply")
     if isinstance(value, dict):
@@ -247,7 +247,7 @@ def _without_nulls(value: Any, where: str, deeper: int = MAX_DEPTH) -> Any:
 
 
 def _generated(prefix: Any, where: str) -> str:
-    """`generateName` and five characters: the same for the same place, so that a simulation can be repeated."""
+    """Return `generateName` and five characters: equal for equal places, so that simulations can be repeated."""
     if not isinstance(prefix, str) or not prefix:
         return ""
     digest = hashlib.sha256(where.encode()).digest()
@@ -272,7 +272,7 @@ def cleaned(document: Manifest, where: str) -> Found:
     if not isinstance(metadata.get("ownerReferences") or [], list):
         raise InputError(f"{where}: metadata.ownerReferences: must be a list")
     namespace = metadata.pop("namespace", None) or "default"
-    if document["kind"] not in schema.cluster_scoped():  # there a server drops the namespace
+    if document["kind"] not in schema.cluster_scoped():  # a server drops the namespace
         metadata["namespace"] = namespace
     key = f"{metadata['namespace']}/{name}" if "namespace" in metadata else name
     return Found({**document, "metadata": metadata}, f"{where} ({document['kind']} {key})", document)
@@ -282,7 +282,7 @@ T = TypeVar("T")
 
 
 def decoded(found: Found, typ: type[T], value: Manifest) -> T:
-    """`value` is the object, perhaps completed. Raises InputError with the field."""
+    """Decode `value`, the object or its completed form. Raises InputError with the field."""
     try:
         return from_manifest(typ, value)
     except (msgspec.ValidationError, ValueError) as error:

@@ -1,8 +1,6 @@
-"""The outcome of a simulation: where each pod went or why not, followed at constant cost per change.
+"""The outcome of a simulation: the node of each pod or the reason, the utilization of nodes, times, and the verdict.
 
-What came of a simulation: where each pod went or why not, how full the nodes are, how long it took, and the verdict.
-
-Follows the pods of a simulation as the API server changes them, at constant cost per change.
+Follows the pods as the API server changes them, at constant cost per change.
 """
 
 from __future__ import annotations
@@ -21,18 +19,18 @@ from scheduler.core.clock import Clock
 from scheduler.testing.simulate.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
-"""Annotation; the value `pending` says as much as --expect-pending does."""
+"""Annotation; the value `pending` has the effect of --expect-pending."""
 PODS: Final = "pods"
 _EXAMPLES: Final = 5
 FEW: Final = 100
-"""No rate is given for fewer pods: it would say more about the start of the daemon."""
+"""No rate is given for fewer pods, because the start of the daemon would dominate it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """One pod that was to be scheduled. `node` is empty if it was not; then `reason` and `message` say why.
 
-    `owner` is the workload it belongs to, empty for a pod of its own.
+    `owner` is its workload; empty without one.
     """
 
     pod: str
@@ -44,7 +42,7 @@ class Placement:
 
     @property
     def problem(self) -> str:
-        """How the outcome differs from what was expected; empty if it does not."""
+        """How the outcome differs from the expectation; "" if it does not."""
         if self.node:
             return f"{self.pod} was expected to stay pending, and is on {self.node}" if self.is_expected_pending else ""
         return "" if self.is_expected_pending else f"{self.pod} was not placed: {self.message or self.reason}"
@@ -52,7 +50,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A pod that was evicted to make room. `preemptor` is empty if nobody recorded for whom."""
+    """An evicted pod. `preemptor` is empty if it is unknown."""
 
     pod: str
     priority: int
@@ -60,12 +58,12 @@ class Victim:
     preemptor: str
     preemptor_priority: int | None = None
     preemptor_node: str = ""
-    """Where the preemptor is in the end; empty if it is nowhere."""
+    """The node of the preemptor at the end; empty if none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How much of one resource all nodes together hold; cpu in milli-CPU, the rest in whole units."""
+    """Capacity of one resource on all nodes; cpu in milli-CPU, the rest in whole units."""
 
     resource: str
     requested: int
@@ -80,14 +78,14 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds from the daemon's start, None where no pod was placed."""
+    """Seconds since the daemon's start; None if no pod was placed."""
 
     first_s: float | None
     last_s: float | None
     total_s: float
 
     def rate(self, placed: int) -> float | None:
-        """Pods per second between the first and the last, None when that says nothing: for fewer than 100 pods."""
+        """Return pods per second between the first and the last; None for fewer than 100 pods."""
         if self.first_s is None or self.last_s is None or placed < FEW or self.last_s <= self.first_s:
             return None
         return placed / (self.last_s - self.first_s)
@@ -95,7 +93,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRow:
-    """What became of the pods of one workload. `replicas` is None for kinds that have no such field."""
+    """The pods of one workload. `replicas` is None for kinds without that field."""
 
     workload: str
     """Kind, namespace and name."""
@@ -108,13 +106,13 @@ class WorkloadRow:
     ignored: int
     """Pods of the input that have finished or are being deleted."""
     reason: str = ""
-    """Why the workload has fewer pods than it asks for."""
+    """Why the workload has fewer pods than it wants."""
     refused: str = ""
     """Why the API server refuses its pods; part of the reason."""
 
     @property
     def is_notable(self) -> bool:
-        """Whether there is more to say than that all pods of the workload were created or were there."""
+        """Whether the row says more than that all pods were created or existed."""
         is_new = self.created and not self.existing
         return bool(self.deleted or self.ignored or self.reason or (self.created and not is_new))
 
@@ -134,7 +132,7 @@ class WorkloadRow:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The whole answer. `is_settled` is False if the time ran out before the scheduler had come to rest."""
+    """The whole outcome. `is_settled` is False if the time ran out before the scheduler was idle."""
 
     placements: tuple[Placement, ...]
     fills: tuple[Fill, ...]
@@ -143,7 +141,7 @@ class Outcome:
     bound_before: int
     left_alone: int
     left_out: Mapping[str, int]
-    """Objects by kind that scheduling does not look at."""
+    """Objects by kind that scheduling does not use."""
     is_settled: bool
     victims: tuple[Victim, ...] = ()
     """In the order of their preemptors in the input."""
@@ -158,7 +156,7 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """What is not as expected, one sentence each."""
+        """Return differences from the expectation, one sentence each."""
         refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
         return [*(each.problem for each in self.placements if each.problem), *refused]
 
@@ -167,7 +165,7 @@ class Outcome:
         return not self.problems
 
     def pending_by_reason(self) -> list[tuple[str, list[Placement]]]:
-        """The unplaced pods under what was said of them, most frequent first."""
+        """Return the pending pods by reason, most frequent first."""
         groups: dict[str, list[Placement]] = {}
         for each in self.placements:
             if not each.node:
@@ -176,7 +174,7 @@ class Outcome:
 
 
 def placement(pod: Pod, *, is_expected_pending: bool, missing: str = "") -> Placement:
-    """Read the answer off the pod as the API server has it. `missing` names the objects that the pod waits for."""
+    """Return the placement of a pod from the API server. `missing` names the objects that the pod waits for."""
     node, reason, message = pod.spec.node_name, "", ""
     if node and pod.status.phase == "Failed":
         node, reason, message = "", pod.status.reason, f"bound to {node}, whose kubelet refused it: {pod.status.reason}"
@@ -199,7 +197,7 @@ def _owner(pod: Pod) -> str:
 
 
 def preempted(pod: Pod, node: str, *, is_expected_pending: bool) -> Placement:
-    """A pod that was to be scheduled, was placed, and had to go again."""
+    """Return the placement of a pod that was placed and then evicted."""
     message = f"was placed on {node} and preempted there"
     return Placement(pod.key, "", "Preempted", message, is_expected_pending, _owner(pod))
 
@@ -207,7 +205,7 @@ def preempted(pod: Pod, node: str, *, is_expected_pending: bool) -> Placement:
 def victims(
     gone: Iterable[Pod], preemptors: Mapping[str, str], order: Sequence[str], pods: Mapping[str, Pod]
 ) -> tuple[Victim, ...]:
-    """Who was evicted for whom. `preemptors` are by uid of the victim, `pods` what is there in the end."""
+    """Return the victims. `preemptors` are by uid of the victim, `pods` are those at the end."""
     rank = {key: at for at, key in enumerate(order)}
     found = []
     for pod in gone:
@@ -227,25 +225,28 @@ def victims(
 
 
 class AnnotatedPod(Pod, frozen=True):
-    """A pod whose annotations are read."""
+    """A pod with annotations."""
 
     metadata: AnnotatedMetadata
 
 
 def is_expected_pending(pod: AnnotatedPod, patterns: Iterable[str]) -> bool:
-    """By annotation, or by a glob over `namespace/name`; one without a slash means the namespace default."""
+    """Return whether the pod may stay pending, by its annotation or by a glob over `namespace/name`.
+
+    A glob without a slash means the namespace default.
+    """
     if pod.metadata.annotations.get(EXPECT) == "pending":
         return True
     return any(fnmatch.fnmatchcase(pod.key, full(pattern)) for pattern in patterns)
 
 
 def full(pattern: str) -> str:
-    """The pattern with its namespace."""
+    """Return the pattern with its namespace."""
     return pattern if "/" in pattern else f"default/{pattern}"
 
 
 def fills(nodes: Sequence[Node], pods: Iterable[Pod]) -> tuple[Fill, ...]:
-    """Per resource that anybody has or asks for: cpu, memory and pods first."""
+    """Return the utilization per resource: cpu, memory and pods first."""
     room = {node.metadata.name: allocatable(node.status.allocatable) for node in nodes}
     used: dict[str, Counter[str]] = {name: Counter() for name in room}
     for pod in pods:
@@ -272,16 +273,16 @@ def _filled(resource: str, room: dict[str, dict[str, int]], used: dict[str, Coun
 
 
 def examples(placements: Sequence[Placement]) -> str:
-    """A few of their names."""
+    """Return a few of their names."""
     names = ", ".join(each.pod for each in placements[:_EXAMPLES])
     return names if len(placements) <= _EXAMPLES else f"{names}, …"
 
 
 class Tracker:
-    """Knows which pods still owe an answer, and when the answers came. `heard` is told every write."""
+    """Track which pods have no answer yet, and when answers came. `heard` is called with every write."""
 
     def __init__(self, is_ours: Callable[[dict[str, Any]], bool], clock: Clock) -> None:
-        """`is_ours` tells whether a pod that has no node is to be placed by the scheduler."""
+        """Create the tracker. `is_ours` returns whether the scheduler should place a pod without a node."""
         self._is_ours = is_ours
         self._clock = clock
         self._started = clock.now()
@@ -290,32 +291,32 @@ class Tracker:
         self._last_s: float | None = None
         self._total_s = 0.0
         self.heard_count = 0
-        """How many writes of pods there were."""
+        """Number of writes of pods."""
         self.unsettled: set[str] = set()
         """Pods that are neither bound nor refused nor gated."""
         self.ours: set[str] = set()
-        """Pods that were to be scheduled, by namespace/name; those that have gone since included."""
+        """Pods that were to be scheduled, by namespace/name, including deleted ones."""
         self.preempted: dict[str, dict[str, Any]] = {}
-        """Pods that a scheduler evicted, by uid, as they were last seen; those that nobody wanted scheduled included."""
+        """Pods that a scheduler evicted, by uid, in their last state, including pods of other schedulers."""
         self.preempted_by_key: dict[str, dict[str, Any]] = {}
         """The same by namespace/name."""
 
     def start(self) -> None:
-        """From here on time counts."""
+        """Start the clock."""
         self._started = self._clock.now()
 
     @property
     def answered(self) -> int:
-        """How many pods have a node or a reason."""
+        """Return how many pods have a node or a reason."""
         return len(self.ours) - len(self.unsettled)
 
     @property
     def placed(self) -> int:
-        """How many pods have a node."""
+        """Return how many pods have a node."""
         return len(self._bound)
 
     def heard(self, type_: str, resource: str, obj: dict[str, Any]) -> None:
-        """One object was written."""
+        """Take one written object."""
         if resource != "pods":
             return
         self.heard_count += 1
@@ -344,12 +345,12 @@ class Tracker:
             self.unsettled.add(key)
 
     def timing(self) -> Timing:
-        """Until the last answer."""
+        """Return the times until the last answer."""
         return Timing(self._first_s, self._last_s, self._total_s)
 
 
 def is_preempted(pod: dict[str, Any]) -> bool:
-    """Whether a scheduler has told the pod that it must go."""
+    """Return whether a scheduler has preempted the pod."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(c.get("type") == DISRUPTION_TARGET and c.get("reason") == PREEMPTION_BY_SCHEDULER for c in conditions)
 

@@ -1,4 +1,4 @@
-"""Warnings for pods of groups that other schedulers place as a whole."""
+"""Warn about pods of groups that other schedulers place together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKS: Final = {
 
 
 def warnings(objects: Iterable[Found]) -> Iterator[str]:
-    """One line for each label or annotation that puts unbound pods into a group of another scheduler."""
+    """Yield one line for each label or annotation that puts unbound pods into a group of another scheduler."""
     marked: dict[str, list[Found]] = {}
     for pod in (each for each in objects if each.kind == "Pod" and not each.value["spec"].get("nodeName")):
         for mark in sorted(_MARKS.keys() & _keys(pod.value["metadata"])):

@@ -1,7 +1,7 @@
-"""The rules for pods that a server applies and its schema does not have, with upstream's texts.
+"""Rules for pods that a server applies and its schema does not have, with upstream's texts.
 
-Only rules that a mistyped manifest breaks and that can change where a pod goes. A container without an image and a Job
-without `restartPolicy` pass, although no server takes them: neither matters here.
+Only rules that a mistyped manifest breaks and that can change the node of a pod. A container without an image and a
+Job without `restartPolicy` pass, although no server accepts them, because neither matters here.
 
 Upstream: pkg/apis/core/validation/validation.go ValidatePodSpec
 """
@@ -31,34 +31,34 @@ _COUNTED: Final = frozenset(
         "services.nodeports",
     }
 )
-"""Native resources that only whole numbers count."""
+"""Native resources that only have whole numbers."""
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
 def invalid(path: str, value: object, why: str) -> Mistake:
-    """A value that is refused."""
+    """Return the mistake of a refused value."""
     return Mistake(path, f"Invalid value: {shown(value)}: {why}")
 
 
 def duplicate(path: str, value: object) -> Mistake:
-    """A value that stands in the list before."""
+    """Return the mistake of a duplicate value."""
     return Mistake(path, f"Duplicate value: {shown(value)}")
 
 
 def objects(holder: Object, field: str) -> list[Object]:
-    """The objects of a list; null stands for an empty one."""
+    """Return the objects of a list; null means an empty one."""
     return [each or {} for each in holder.get(field) or ()]
 
 
 def nested(holder: Object, *fields: str) -> Object:
-    """The object below these fields, an empty one if it is absent."""
+    """Return the object below these fields, an empty one if absent."""
     for field in fields:
         holder = holder.get(field) or {}
     return holder
 
 
 def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> Iterator[Mistake]:
-    """The mistakes of a pod's spec. `claim_templates` names volumes that a StatefulSet adds."""
+    """Yield the mistakes of a pod's spec. `claim_templates` names volumes that a StatefulSet adds."""
     volumes = [str(each.get("name", "")) for each in objects(spec, "volumes")]
     claims = [str(each.get("name", "")) for each in objects(spec, "resourceClaims")]
     yield from unique(volumes, f"{path}.volumes")
@@ -79,7 +79,7 @@ def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> It
 
 
 def unique(names: Sequence[str], path: str) -> Iterator[Mistake]:
-    """Names that a list has twice, and names that are no DNS labels. The schema requires a name."""
+    """Yield duplicate names, and names that are no DNS labels. The schema requires a name."""
     seen: set[str] = set()
     for at, name in enumerate(names):
         if name and name in seen:
@@ -112,7 +112,7 @@ def _claim_sources(spec: Object, path: str) -> Iterator[Mistake]:
 
 
 def _references(container: Object, place: str, volumes: set[str], claims: Sequence[str]) -> Iterator[Mistake]:
-    """Volumes and claims that a container names and its pod does not have."""
+    """Yield volumes and claims that a container names and its pod does not have."""
     for field in ("volumeMounts", "volumeDevices"):
         for at, mount in enumerate(objects(container, field)):
             if (name := mount.get("name")) and name not in volumes:
@@ -125,7 +125,7 @@ def _references(container: Object, place: str, volumes: set[str], claims: Sequen
 
 
 def resources(given: Object, path: str) -> Iterator[Mistake]:
-    """Requests and limits of a container or of a pod.
+    """Yield mistakes in requests and limits of a container or a pod.
 
     Upstream: pkg/apis/core/validation/validation.go validateResourceRequirements
     """
@@ -164,7 +164,7 @@ def _resource_name(name: str) -> list[str]:
 
 
 def amount_of(name: str, amount: Any, path: str) -> Iterator[Mistake]:
-    """Amounts are not negative; extended resources and objects are counted in whole numbers.
+    """Yield mistakes of an amount: negative, or a fraction of an extended resource or object.
 
     Upstream: pkg/apis/core/validation/validation.go ValidateResourceQuantityValue
     """
@@ -180,7 +180,7 @@ def _nano(amount: Any) -> int:
 
 
 def _spreading(spec: Object, path: str) -> Iterator[Mistake]:
-    """As upstream, of two equal constraints the first is named."""
+    """Yield mistakes of spread constraints. As upstream, of two equal constraints the first is named."""
     constraints = objects(spec, "topologySpreadConstraints")
     keys = [(each.get("topologyKey"), each.get("whenUnsatisfiable")) for each in constraints]
     for at, (constraint, key) in enumerate(zip(constraints, keys)):

@@ -1,4 +1,4 @@
-"""The external provisioners of a simulation: how much room each has, and which nodes reach its volumes."""
+"""The external provisioners of a simulation: their capacity, and the nodes that reach their volumes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scheduler.testing.controllers.persistent_volume import PROVISIONED_BY, prov
 from scheduler.testing.controllers.provisioner import segment_of
 
 _PUBLISHED_EVERY_S: Final = 0.05
-"""Not with every change: an object that is written before the claim shows its volume would not count that volume."""
+"""Interval of publication. An object that is written before the claim shows its volume would not count that volume."""
 _HOSTNAME: Final = ("kubernetes.io/hostname",)
 LOCAL_PROVISIONERS: Final = frozenset({"rancher.io/local-path", "openebs.io/local"})
 """Provisioners without a CSI driver, whose volumes are directories of one node: no CSINode lists them."""
 
 
 def provisioner(server: ApiServer, driver: str, clock: Clock) -> ExternalProvisioner:
-    """Return the provisioner for all classes of the driver, with the room that CSIStorageCapacity objects leave."""
+    """Return the provisioner for all classes of the driver, with the capacity of the CSIStorageCapacity objects."""
     classes = {each["metadata"]["name"] for each in server.objects("storageclasses") if provisioner_of(each) == driver}
     capacities = [
         from_manifest(CSIStorageCapacity, each)
@@ -40,7 +40,7 @@ def provisioner(server: ApiServer, driver: str, clock: Clock) -> ExternalProvisi
 def _space(capacities: Sequence[CSIStorageCapacity]) -> tuple[tuple[str, ...], dict[str, int] | None]:
     """Return the labels, and the bytes by segment; None if the objects have no common labels, or there are none.
 
-    Classes of one driver share its room, so the largest number counts.
+    Classes of one driver share its capacity, so the largest number counts.
     """
     space: dict[str, int] = {}
     all_keys: set[tuple[str, ...]] = set()

@@ -1,6 +1,6 @@
-"""References of the input to objects that the input does not have.
+"""Find references of the input to objects that the input does not have.
 
-A pod whose claim does not exist stays pending in a real cluster, and often without a word. The simulation names every
+A pod whose claim does not exist stays pending in a real cluster, often without a message. The simulation names every
 missing object before anything is scheduled, with the objects that refer to it.
 """
 
@@ -56,7 +56,10 @@ class MissingReference:
 
 
 def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> tuple[MissingReference, ...]:
-    """Return what is missing, in the order of the first reference. `known` objects exist, too. Cost: linear in the input."""
+    """Return the missing objects, in the order of the first reference.
+
+    `known` objects exist, too. Cost: linear in the input.
+    """
     there = _there(found, known)
     missing: dict[tuple[str, str], list[tuple[Found, str]]] = {}
     for each in found:
@@ -87,9 +90,10 @@ def _there(found: Sequence[Found], known: Iterable[Found]) -> dict[str, set[str]
 
 
 def driver_notes(found: Sequence[Found]) -> list[str]:
-    """Return what the scheduler does not know about the CSI drivers of the input, because an object is missing.
+    """Return effects of missing CSI objects.
 
-    No pod waits for that: without a CSINode it has no attach limit, and without a CSIDriver its capacity is ignored.
+    No pod waits for them: without a CSINode there is no attach limit, and without a CSIDriver its capacity is
+    ignored.
     """
     classes = {each.name: str(each.value.get("provisioner", "")) for each in found if each.kind == "StorageClass"}
     named = {name for each in found for kind, name, _ in _references(each) if kind == "StorageClass"}
@@ -139,7 +143,7 @@ def _hint(kind: str, key: str, known: Iterable[str]) -> str:
 
 
 def _references(found: Found) -> Iterator[tuple[str, str, str]]:
-    """Kind, name and field of each object that this one needs."""
+    """Yield kind, name and field of each object that this one needs."""
     spec = found.value.get("spec") or {}
     match found.kind:
         case "Pod":
@@ -188,7 +192,7 @@ def _of_pod(spec: Manifest, path: str, made: Iterable[object] = ()) -> Iterator[
 
 
 def _creates_pods(found: Found) -> bool:
-    """Whether a workload may create pods; one that another workload owns repeats the template of its owner."""
+    """Return whether a workload may create pods. A workload with an owner repeats the owner's template."""
     spec, status = found.value.get("spec") or {}, found.value.get("status") or {}
     ended = any(each.get("type") in _ENDED and each.get("status") == "True" for each in status.get("conditions") or ())
     is_over = found.kind == "Job" and (ended or spec.get("suspend"))
@@ -196,7 +200,7 @@ def _creates_pods(found: Found) -> bool:
 
 
 def _of_template(spec: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
-    """An API server refuses pods of missing classes; it computes the priority of a class itself."""
+    """Yield the classes of a template: an API server refuses pods of missing classes."""
     for kind, field in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         if spec.get(field) and (kind != "PriorityClass" or spec.get("priority") is None):
             yield kind, str(spec[field]), f"{path}.{field}"
@@ -205,7 +209,10 @@ def _of_template(spec: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_claim(claim: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
-    """A claim whose class is "" wants a volume without a class; one that says nothing gets the default class."""
+    """Yield the storage class of a claim.
+
+    With "" it wants a volume without a class; without a class it gets the default.
+    """
     annotations = (claim.get("metadata") or {}).get("annotations") or {}
     name = annotations.get(CLASS_ANNOTATION, (claim.get("spec") or {}).get("storageClassName", _DEFAULT_CLASS))
     if name:
@@ -221,7 +228,7 @@ def _of_devices(spec: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _exact_requests(request: Manifest, place: str) -> Iterator[tuple[Manifest, str]]:
-    """The requests for one class: `exactly`, the alternatives, and the flat form of v1beta1."""
+    """Yield the requests for one class: `exactly`, the alternatives, and the flat form of v1beta1."""
     if isinstance(request.get("exactly"), dict):
         yield request["exactly"], f"{place}.exactly"
     for at, each in enumerate(request.get("firstAvailable") or ()):

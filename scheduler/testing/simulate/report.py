@@ -1,4 +1,4 @@
-"""A simulation's outcome for people (tables) and for programs (JSON)."""
+"""Print a simulation's outcome: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from scheduler.testing.simulate.answer import answer
 from scheduler.testing.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
 ROWS: Final = 40
-"""More pods than this are listed up to here, and summed up."""
+"""With more pods than this, the rest is summed up."""
 PROBLEMS: Final = 10
-"""So many pods that were expected to be pending, and are not, are named one by one."""
+"""This many pods that were expected to be pending, and are not, are named one by one."""
 
 
 def as_json(outcome: Outcome) -> str:
-    """One object, indented."""
+    """Return one indented JSON object."""
     return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
 
 
 def as_table(outcome: Outcome, console: Console) -> None:
-    """Print what became of pods, workloads and nodes; timing and verdict come last, where the eye ends.
+    """Print pods, workloads and nodes; times and verdict come last.
 
-    On a terminal: tables, with the first `ROWS` placed pods, and pending pods grouped by their reason. In a pipe: one
-    line per pod, which is never folded. Each pod is named once.
+    On a terminal: tables, with the first `ROWS` placed pods, and pending pods by reason. In a pipe: one line per pod,
+    which is never folded. Each pod is named once.
     """
     if console.is_terminal:
         _print_tables(outcome, console)
@@ -60,7 +60,7 @@ def _print_tables(outcome: Outcome, console: Console) -> None:
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
-    """`pod  node`, or `pod  -  reason`; then a line per workload whose pods were created, deleted or ignored."""
+    """Yield `pod node` or `pod - reason`, then a line per workload whose pods were created, deleted or ignored."""
     width = max((len(each.pod) for each in outcome.placements), default=0)
     for each in outcome.placements:
         why = each.message or each.reason
@@ -73,7 +73,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _some(placements: tuple[Placement, ...]) -> list[Placement]:
-    """All of them, or `ROWS` in the order of the input, of which each workload has its share."""
+    """Return all placements, or `ROWS` of them in the order of the input, with a share for each workload."""
     if len(placements) <= ROWS:
         return list(placements)
     workloads: dict[str, list[int]] = {}
@@ -157,7 +157,7 @@ def _closing(outcome: Outcome) -> list[Text]:
     lines = [Text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
     if outcome.victims:
         preemptors = len({each.preemptor for each in outcome.victims})
-        lines.append(Text(f"{len(outcome.victims)} pods were preempted, for {preemptors} others"))
+        lines.append(Text(f"{len(outcome.victims)} pods were preempted for {preemptors} pods"))
     if outcome.bound_before:
         lines.append(Text(f"{outcome.bound_before} pods had a node already"))
     if outcome.left_alone:

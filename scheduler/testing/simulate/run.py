@@ -1,4 +1,4 @@
-"""The simulation itself: the in-process API server, its kubelets and controllers, and the real daemon on top."""
+"""Run a simulation: the in-process API server, its kubelets and controllers, and the real daemon."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from scheduler.testing.workloads.controllers import Dump, WorkloadControllers
 
 _POLL_S: Final = 0.01
 _QUIET_S: Final = 0.25
-"""So long must the scheduler have nothing to do: what it wrote last has then come back to it."""
+"""The scheduler must be idle for this long, so that its last writes have returned to it."""
 _STILL_S: Final = 2.0
-"""A scheduler that has had nothing to do for so long will say nothing more: the other pods wait for missing objects."""
+"""A scheduler that was idle for this long writes no more: the other pods wait for missing objects."""
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
-"""Told how many pods have their answer, how many have not, and how many of the former are placed."""
+"""Called with the pods that have an answer, the pods without, and the placed pods."""
 
 
 class SimulatedDaemon(Protocol):
-    """What a simulation needs of the scheduler."""
+    """The part of the scheduler that a simulation needs."""
 
     async def start(self) -> None: ...
     async def wait(self) -> None: ...
@@ -58,7 +58,10 @@ async def simulate(
     clock: Clock,
     progress: Progress = lambda *_: None,
 ) -> Outcome:
-    """Run until every pod is bound or refused and the scheduler rests, or the time is up. Raises what the daemon raises."""
+    """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
+
+    Raises the daemon's errors.
+    """
     async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock) as kubelet, AsyncExitStack() as running:
         world = World(server, cluster, rules)
         dump = Dump(world.former, world.finished)
@@ -78,7 +81,7 @@ async def simulate(
         tracker.start()
         try:
             await daemon.start()
-            # Without a node pods are tried for ever (docs/spec/core.md §1.7): then each having its answer is enough.
+            # Without nodes pods are tried forever (docs/spec/core.md §1.7): an answer for each is enough.
             rests = daemon.idle if world.has_nodes else lambda: True
             is_settled = await _settle(
                 daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
@@ -128,7 +131,7 @@ def _expected(pods: Sequence[AnnotatedPod], patterns: Sequence[str]) -> frozense
 def _outcome(
     server: ApiServer, world: World, workloads: WorkloadControllers, *, tracker: Tracker, is_settled: bool
 ) -> Outcome:
-    """Pods that their controllers deleted again, as in a rollout, are no part of the outcome."""
+    """Return the outcome. Pods that their controllers deleted again, as in a rollout, are no part of it."""
     raw = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in server.objects("Pod")}
     pods = {key: from_manifest(Pod, each) for key, each in raw.items()}
     nodes = [from_manifest(Node, each) for each in server.objects("Node")]
@@ -158,7 +161,7 @@ def _outcome(
 
 
 def _preemptors(server: ApiServer) -> dict[str, str]:
-    """Uid of the victim → namespace/name of the pod it went for, as the scheduler's events say."""
+    """Return uid of the victim → namespace/name of its preemptor, by the scheduler's events."""
     found = {}
     for event in server.objects("Event"):
         related = event.get("related") or {}

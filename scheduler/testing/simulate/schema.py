@@ -1,10 +1,11 @@
-"""The API schema of kube-apiserver v1.36: which fields the built-in kinds have, of which types.
+"""The API schema of kube-apiserver v1.36: the fields of the built-in kinds and their types.
 
-`schema.json.gz` is made from the server's OpenAPI by `python -m tests.tools.api_schema`. It has every group version that
-the server can serve. A check returns the mistakes of one value; a value without mistakes costs no path.
+`python -m tests.tools.api_schema` generates `schema.json.gz` from the server's OpenAPI. It has every group version
+that the server can serve. A check returns the mistakes of one value; a value without mistakes costs no path.
 
-As in Go, null is an absent field, and an absent object that is no pointer is an empty one. Types and unknown fields are
-checked everywhere. Required fields and enum values are not checked in `status`: the server drops it from new objects.
+As in Go, null is an absent field, and an absent object that is no pointer is an empty one. Types and unknown fields
+are checked everywhere. Required fields and enum values are not checked in `status`: the server drops it from new
+objects.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Mistake(NamedTuple):
         return f'unknown field "{path}"{self.text}' if self.is_unknown else f"{path}: {self.text}"
 
     def below(self, place: str) -> Mistake:
-        """The same mistake, seen from the parent of the object or list."""
+        """Return the same mistake with a path from the parent object or list."""
         return self._replace(path=f"{place}{self.path}")
 
 
@@ -58,26 +59,26 @@ class Kind(NamedTuple):
 
 
 def find(version: str, kind: str) -> Kind | None:
-    """Return None if the server has no such kind in this group version."""
+    """Return the kind; None if the server does not have it in this group version."""
     found = read()["kinds"].get(version, {}).get(kind)
     return None if found is None else Kind(_object(found[0], is_status=False), found[1])
 
 
 def versions() -> list[str]:
-    """The group versions of Kubernetes itself."""
+    """Return the group versions of Kubernetes itself."""
     return list(read()["kinds"])
 
 
 @cache
 def cluster_scoped() -> frozenset[str]:
-    """The kinds without a namespace."""
+    """Return the kinds without a namespace."""
     kinds = (of_version.items() for of_version in read()["kinds"].values())
     return frozenset(kind for items in kinds for kind, (_, is_namespaced) in items if not is_namespaced)
 
 
 @cache
 def groups() -> frozenset[str]:
-    """The API groups of Kubernetes itself; the core group is "" among them."""
+    """Return the API groups of Kubernetes itself, with "" for the core group."""
     return frozenset(version.rpartition("/")[0] for version in read()["kinds"])
 
 
@@ -105,7 +106,7 @@ def _of(kind: Type, *, is_status: bool) -> Check:
 
 @cache
 def _object(name: str, *, is_status: bool) -> Check:
-    """Fields are looked up when the first object is checked, because types contain themselves."""
+    """Return the check of an object. Fields are looked up at the first check, because types contain themselves."""
     definition = read()["types"][name]
     fields: dict[str, Check] = {}
     required: Sequence[str] = () if is_status else definition["required"]
@@ -123,7 +124,7 @@ def _object(name: str, *, is_status: bool) -> Check:
                 found.append(Mistake(f".{field}", suggestion(field, list(fields)), is_unknown=True))
             elif part is not None and (mistakes := known(part)):
                 found += [each.below(f".{field}") for each in mistakes]
-        # An empty text or list is the zero value, which Go cannot tell from an absent field.
+        # An empty string or list is the zero value, which Go cannot distinguish from an absent field.
         found += [Mistake(f".{each}", _REQUIRED) for each in required if value.get(each) in (None, "", [])]
         for field in nested:
             if value.get(field) is None:

@@ -16,7 +16,7 @@ from typing import Final
 
 STDIN: Final = "-"
 MAX_BYTES: Final = 4 * 2**30
-"""Of one file, decompressed."""
+"""Limit of one file after decompression."""
 _ENDINGS: Final = (".json", ".yaml", ".yml")
 _GZIP: Final = b"\x1f\x8b"
 
@@ -27,19 +27,19 @@ class InputError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, or standard input. `size` is in bytes as stored, 0 if only reading will show it."""
+    """A file, or standard input. `size` is in bytes as stored, 0 if unknown."""
 
     path: str
     size: int = 0
 
     @property
     def name(self) -> str:
-        """As messages name it."""
+        """The name in messages."""
         return "stdin" if self.path == STDIN else self.path
 
 
 def sources(paths: Iterable[str], *, recursive: bool = False) -> list[Source]:
-    """Return the files that the paths stand for, those of a directory sorted. Raises InputError."""
+    """Return the files of the paths, those of a directory sorted. Raises InputError."""
     given = list(paths)
     if not given:
         raise InputError("no input: name files or directories, or - for standard input")
@@ -90,7 +90,7 @@ def _readable(path: str) -> Iterator[None]:
 
 
 def text_of(source: Source, *, max_bytes: int = MAX_BYTES) -> str:
-    """Read a source, and decompress it if its first bytes are those of gzip. Raises InputError."""
+    """Read a source, and decompress it if it starts like gzip. Raises InputError."""
     with _readable(source.name):
         data = _stored(source, max_bytes + 1)
         if data.startswith(_GZIP):

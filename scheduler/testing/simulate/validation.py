@@ -1,7 +1,7 @@
-"""Strict validation of manifests, as `kubectl apply --validate=strict` asks the API server for it.
+"""Validate manifests strictly, like `kubectl apply --validate=strict`.
 
-An object is checked against the API schema, and then against the rules of its kind that a server applies and the schema
-does not have. Kinds of other API groups, such as those of custom resources, are not checked.
+An object is checked against the API schema, and then against rules of its kind that a server applies and the schema
+does not have. Kinds of other API groups, such as custom resources, are not checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Rule: TypeAlias = Callable[[Object], Iterator[Mistake]]
 
 
 def mistakes(value: Object) -> list[Mistake]:
-    """Return everything that is wrong with an object. It has `apiVersion` and `kind`, and no null but in lists."""
+    """Return all mistakes of an object. It has `apiVersion` and `kind`, and nulls only in lists."""
     version, name = value["apiVersion"], value["kind"]
     kind = schema.find(version, name)
     if kind is None:
@@ -42,7 +42,7 @@ def mistakes(value: Object) -> list[Mistake]:
 
 
 def _is_native(version: str) -> bool:
-    """Groups of Kubernetes itself; a group without a dot is always one, such as `extensions` of old."""
+    """Return whether the group is Kubernetes' own; a group without a dot always is, such as `extensions`."""
     group = version.rpartition("/")[0]
     return "." not in group or group in schema.groups()
 
@@ -68,7 +68,7 @@ def _cron_job(value: Object) -> Iterator[Mistake]:
 
 
 def _job(value: Object) -> Iterator[Mistake]:
-    """The selector is left to the server, which makes it; a dump of a Job has it."""
+    """Yield mistakes of a Job. The server creates its selector; a dump of a Job has it."""
     yield from _counts(nested(value, "spec"), "spec", ("parallelism", "completions"))
     yield from pod_spec(nested(value, "spec", "template", "spec"), "spec.template.spec")
 

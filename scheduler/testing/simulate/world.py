@@ -17,14 +17,17 @@ from scheduler.testing.workloads.pods import controller_of
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _NEVER: Final = ("Event", "Lease")
-"""Kinds that a dump may have and that mean nothing here."""
+"""Kinds of a dump without a meaning here."""
 _ORDER: Final = ("Namespace", "PriorityClass", "StorageClass", "Node", "CronJob", *RESOURCES)
-"""Kinds that are created before all others: owners come before what they own."""
+"""Kinds that are created first: owners come before the objects that they own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How the input is read. The first of `scheduler_names` is given to pods that name the default scheduler or none."""
+    """How the input is read.
+
+    Pods without a scheduler name, or with the default one, get the first of `scheduler_names`.
+    """
 
     scheduler_names: tuple[str, ...]
     keeps_scheduler_names: bool = False
@@ -33,7 +36,7 @@ class ReadOptions:
 
 
 class World:
-    """The simulated cluster, filled from manifests. Raises InputError for what the API server refuses."""
+    """The simulated cluster, filled from manifests. Raises InputError for objects that the API server refuses."""
 
     def __init__(self, server: ApiServer, cluster: Completed, rules: ReadOptions) -> None:
         self._server = server
@@ -42,14 +45,14 @@ class World:
         self.missing = cluster.missing
         self._served = dict.fromkeys(_NEVER, False)
         self._owners: dict[tuple[str, str, str], tuple[str, str]] = {}
-        """Kind, namespace and name of each object → its uid here, and its uid in the cluster that it comes from."""
+        """Kind, namespace and name of each object → its uid here, and its uid in the original cluster."""
         self.former: dict[str, Manifest] = {}
         self.has_nodes = any(each.kind == "Node" for each in cluster.objects)
         self.positions: dict[tuple[str, str, str], int] = {}
         """Kind, namespace and name of each object → its position in the input."""
         self.bound_before = 0
         self.left_out: Counter[str] = Counter()
-        """Objects by kind that scheduling does not look at."""
+        """Objects by kind that scheduling does not use."""
         for at, each in enumerate(cluster.objects):
             self.positions[each.kind, each.namespace, each.name] = at
         rank = {kind: at for at, kind in enumerate(_ORDER)}
@@ -67,12 +70,12 @@ class World:
             for each in cluster.objects
             if each.kind == "PodDisruptionBudget" and each.value.get("status")
         }
-        """Budgets that bring a status, by namespace/name."""
+        """Budgets with a status, by namespace/name."""
         self.finished: dict[Key, list[Manifest]] = defaultdict(list)
         self.leaving: Counter[tuple[str, str, str]] = Counter()
-        """Pods that were left out, by kind, namespace and name of their controller."""
+        """Ignored pods, by kind, namespace and name of their controller."""
         self.existing: Counter[tuple[str, str, str]] = Counter()
-        """Pods that were there, by kind, namespace and name of their controller."""
+        """Existing pods, by kind, namespace and name of their controller."""
         for each in pods:
             if (owner := controller_of(each.value)) is not None:
                 self.existing[owner["kind"], each.namespace, owner["name"]] += 1
@@ -84,11 +87,11 @@ class World:
                     self.finished["jobs", each.namespace, owner["name"]].append(each.former)
 
     def is_ours(self, pod: Manifest) -> bool:
-        """Return whether the simulated scheduler is to place the pod."""
+        """Return whether the simulated scheduler should place the pod."""
         return not pod["spec"].get("nodeName") and pod["spec"].get("schedulerName") in self._rules.scheduler_names
 
     def missing_of(self, pod: Manifest) -> str:
-        """Return the missing objects of resource.k8s.io that a pod waits for, "" for a pod that waits for none."""
+        """Return the missing objects of resource.k8s.io that a pod waits for; "" if none."""
         namespace = pod["metadata"]["namespace"]
         named = {
             (kind, f"{namespace}/{entry[field]}")
@@ -104,7 +107,7 @@ class World:
 
     @property
     def expect_pending(self) -> tuple[str, ...]:
-        """Globs over `namespace/name` of pods that may stay pending."""
+        """Return globs over `namespace/name` of pods that may stay pending."""
         return self._rules.expect_pending
 
     def admit(self, pod: Manifest) -> Manifest:
@@ -118,7 +121,7 @@ class World:
         return self._named(admitted.value)
 
     def _named(self, pod: Manifest) -> Manifest:
-        """With the name of our scheduler for the name of the default one."""
+        """Return the pod with our scheduler's name instead of the default one."""
         spec, rules = dict(pod["spec"]), self._rules
         name = spec.get("schedulerName") or DEFAULT_SCHEDULER
         if name == DEFAULT_SCHEDULER and name not in rules.scheduler_names and not rules.keeps_scheduler_names:
@@ -130,7 +133,9 @@ class World:
             found.name == each["metadata"]["name"] for each in self._server.objects("Namespace")
         ):
             return  # every cluster has this one
-        if found.kind == "ConfigMap" or not self._serves(found.kind):  # served for who signs client certificates alone
+        if found.kind == "ConfigMap" or not self._serves(
+            found.kind
+        ):  # served only for the authority of client certificates
             self.left_out[found.kind] += 1
             return
         value = self._owned(found, value)
@@ -141,7 +146,7 @@ class World:
                 created = self._server.create(found.kind, value)
                 self._runs_since(found, value)
             else:
-                created = self._server.apply(value)  # with the status that a dump has
+                created = self._server.apply(value)  # with the status of a dump
         except Refused as refused:
             raise InputError(f"{found.where}: {refused.message}") from refused
         uid = created["metadata"]["uid"]
@@ -151,7 +156,7 @@ class World:
             self.former[uid] = found.former
 
     def _owned(self, found: Found, value: Manifest) -> Manifest:
-        """With owner references to the objects of these names as they are here, unless the owner was another object."""
+        """Return the object with owner references to the loaded objects, unless the owner was another object."""
         references = []
         for each in value["metadata"].get("ownerReferences") or ():
             uid, former = self._owners.get((each.get("kind"), found.namespace, each.get("name")), ("", ""))
@@ -162,7 +167,7 @@ class World:
         return {**value, "metadata": {**value["metadata"], "ownerReferences": references}}
 
     def _runs_since(self, found: Found, value: Manifest) -> None:
-        """The time at which a bound pod of a dump was started; kubelets start the others now. Both are ready."""
+        """Set the start time of a bound pod of a dump; kubelets start the rest now. Both are ready."""
         if found.kind == "Pod" and (given := value.get("status")):
             conditions = [*running_conditions(given.get("startTime", "")), *given.get("conditions", ())]
             patch = {"status": {"phase": "Running", **given, "conditions": conditions}}

@@ -132,7 +132,7 @@ async def test_all_missing_permissions_are_named_at_once() -> None:
 
     lines = str(wrong.value).splitlines()
     assert lines[1] == (
-        "  list pods at the cluster scope: pods that run hold no room on the nodes, and no pending pod is simulated"
+        "  list pods at the cluster scope: running pods use no resources of the nodes, and no pending pod is simulated"
     )
     assert [line.partition(":")[0] for line in lines[2:4]] == [
         "  list nodes at the cluster scope",
