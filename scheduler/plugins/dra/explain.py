@@ -1,7 +1,7 @@
-"""Why requests find no devices, in numbers, and whose selector breaks on which device (docs/spec/dra.md §10.3).
+"""Explains why requests find no devices: counts per reason, and broken selectors (docs/spec/dra.md §10.3).
 
-Messages stay upstream's. Numbers are worked out when somebody asks, from what is known then; a broken selector is told to
-the pod's user as an event, once.
+Messages of rejections stay upstream's. Counts are computed on request from the current state. A broken selector
+becomes one event for the pod.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _FREE: Final = "free"
 
 @dataclass(slots=True)
 class _Tally:
-    """Of one request. `most` is how many are free on the node where most are."""
+    """The counts of one request. `most` is the largest number of free devices on one node."""
 
     out: Counter[str] = field(default_factory=Counter)
     most: int = 0
     shared: set[DeviceId] = field(default_factory=set)
-    """Devices that many nodes see, and that are counted already."""
+    """Devices that several nodes see and that are already counted."""
 
 
 class DeviceExplanations:
-    """Those of one profile."""
+    """The explanations of one profile."""
 
     def __init__(
         self, devices: SharedDRAManager, recorder: Recorder, rules: AllocatorFeatures, *, scheduler_name: str
@@ -58,14 +58,14 @@ class DeviceExplanations:
     # -- numbers -------------------------------------------------------------------------------------------------------
 
     def log(self, pod: PodInfo, variants: Sequence[Variant]) -> None:
-        """To the debug log, if that is kept."""
+        """Write the counts to the debug log, if it is enabled."""
         if any(variant.demand is not None for variant in variants) and _log.is_enabled_for(logging.DEBUG):
             _log.debug("no node has devices for all claims of a pod", pod=pod.key, **self.of(variants))
 
     def of(self, variants: Sequence[Variant]) -> dict[str, Any]:
-        """For each request how many devices there are, and for what reason how many of them will not do.
+        """Count for each request the devices, and how many are excluded for which reason.
 
-        O(devices of one node per kind of nodes). A device is counted under the first thing that is wrong with it.
+        O(devices of one node per kind of nodes). A device counts under its first reason.
         """
         self._devices.on_nodes.catch_up()
         out: dict[str, Any] = {"requests": [row for variant in variants for row in self._rows(variant)]}
@@ -84,11 +84,11 @@ class DeviceExplanations:
             return
         for claim, name in zip(variant.demand.claims, variant.names, strict=True):
             for request in claim.requests:
-                for ask in request.asks:
+                for ask in request.alternatives:
                     yield self._row(claim, name, ask, variant.nodes)
 
     def _constraint_rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
-        """For each constraint how many free devices satisfy it together on one node, and on how many nodes enough do."""
+        """Yield for each constraint the most free devices that satisfy it on one node, and the nodes with enough."""
         if variant.demand is None:
             return
         for claim, name in zip(variant.demand.claims, variant.names, strict=True):
@@ -108,7 +108,7 @@ class DeviceExplanations:
                 }
 
     def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
-        """Per kind of nodes: how many nodes, and the count of each constraint on one of them."""
+        """Return per kind of nodes the number of nodes, and the count of each constraint on one of them."""
         out = []
         for kind in self._devices.on_nodes.kinds():
             alike = kind.nodes & nodes
@@ -124,7 +124,7 @@ class DeviceExplanations:
                         if self._why_not(claim, ask, node_devices, n) == _FREE
                     ]
                     for request in claim.requests
-                    for ask in request.asks
+                    for ask in request.alternatives
                 }
                 counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
                 out.append((alike.bit_count(), counts))
@@ -166,7 +166,7 @@ class DeviceExplanations:
         shared: set[int],
         nodes: int,
     ) -> None:
-        """`nodes` nodes have devices like this one's; those of the pools `shared` are the same ones everywhere."""
+        """Add one node's devices to the tally, for `nodes` equal nodes; devices of the pools `shared` count once."""
         free = 0
         for number, each in enumerate(node_devices.devices):
             why = self._why_not(claim, ask, node_devices, number)
@@ -238,7 +238,7 @@ class DeviceExplanations:
     # -- broken selectors ----------------------------------------------------------------------------------------------
 
     def warn(self, pod: PodInfo, variant: Variant, nodes: NodeSet) -> None:
-        """Tell the pod's user on which device a selector breaks, if that is what is wrong on these nodes."""
+        """Record an event that names the device on which a selector fails, if that is the reason on these nodes."""
         note = self._breakage(variant, nodes.bit_length() - 1)
         if not note or not self._warned.is_new((pod.uid, note)):
             return
@@ -255,7 +255,7 @@ class DeviceExplanations:
         if variant.demand is None or slot < 0:
             return ""
         node_devices = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
-        for c, _, ask in variant.demand.asks:
+        for c, _, ask in variant.demand.request_data:
             if ask.selectors is None:
                 continue
             for number, fault in sorted(node_devices.selectable(ask).faults.items()):
