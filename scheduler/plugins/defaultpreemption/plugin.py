@@ -125,20 +125,20 @@ class DefaultPreemption:
         found: list[Candidate] = []
         groups: Groups = {}
         left_out = self._left_out(pod, potential)
-        hopeful = potential & self._nodes.priorities.below(pod.priority) & ~left_out
-        if potential & ~hopeful:
-            groups[NO_VICTIMS] = potential & ~hopeful
-        what_if.about(hopeful)
+        possible = potential & self._nodes.priorities.below(pod.priority) & ~left_out
+        if potential & ~possible:
+            groups[NO_VICTIMS] = potential & ~possible
+        what_if.about(possible)
         known = self._dry_run.of(what_if, pod)
         wanted = self._enough(potential.bit_count())
-        has_peaceful = False
+        has_harmless = False
         turn = self._clock.now()
-        for slot in self._in_turn(hopeful):
+        for slot in self._in_turn(possible):
             answer = yield from self._dry_run.on(what_if, pod, slot, known)
             if isinstance(answer, Candidate):
                 found.append(answer)
-                has_peaceful = has_peaceful or not answer.violations
-                if has_peaceful and len(found) >= wanted:
+                has_harmless = has_harmless or not answer.violations
+                if has_harmless and len(found) >= wanted:
                     break
             else:
                 groups[answer] = groups.get(answer, EMPTY) | 1 << slot
@@ -171,12 +171,12 @@ class DefaultPreemption:
 
     def _chosen(self, found: list[Candidate], nominated: str, groups: Groups) -> Nominate:
         """Return the best candidate (step 4); of equal ones the node where pods were already evicted for this pod."""
-        home = None if self._parity or not nominated else self._nodes.present_slot(nominated)
+        nominated_slot = None if self._parity or not nominated else self._nodes.present_slot(nominated)
 
         def price(candidate: Candidate) -> Cost:
-            if home is None:
+            if nominated_slot is None:
                 return candidate.cost
-            return (*candidate.cost[:_HOME_AT], candidate.slot != home, *candidate.cost[_HOME_AT:])
+            return (*candidate.cost[:_NOMINATED_AT], candidate.slot != nominated_slot, *candidate.cost[_NOMINATED_AT:])
 
         best = min(found, key=price)
         name = self._nodes.name(best.slot)
@@ -186,7 +186,7 @@ class DefaultPreemption:
         return Nominate(name, "" if self._parity else message, victims, tried=groups)
 
 
-_HOME_AT: Final = 3
+_NOMINATED_AT: Final = 3
 """After the priority of the most important victim, before the sum of all: some evictions may be done already."""
 
 

@@ -126,7 +126,7 @@ def node_selector(
 
 def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     """Return a selector that matches where all of them match; each requirement comes once in a term."""
-    wanted = [_with_words(selector) for selector in selectors]
+    wanted = [_nonempty_terms(selector) for selector in selectors]
     if math.prod(map(len, wanted)) > _TERMS_MAX:
         raise _unsupported(next(selector for selector in selectors if len(selector.node_selector_terms) > 1))
     terms: dict[NodeSelectorTerm, None] = {}
@@ -138,7 +138,7 @@ def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     return NodeSelector(tuple(terms)) if terms else None
 
 
-def _with_words(selector: NodeSelector) -> Sequence[NodeSelectorTerm]:
+def _nonempty_terms(selector: NodeSelector) -> Sequence[NodeSelectorTerm]:
     """Return the terms without empty ones, which match no node; a single term stays."""
     terms = selector.node_selector_terms
     return terms if len(terms) == 1 else [term for term in terms if not is_empty(term)]

@@ -165,7 +165,7 @@ class Allocator:
                 is_deep, self._risk = True, NO_RISK
                 for c in range(len(self._demand.claims)):
                     if not (yield from self._can_alone(c)):
-                        self._give_all_back()
+                        self._undo_all()
                         return False
             if (
                 not self._is_hard
@@ -173,7 +173,7 @@ class Allocator:
                 and self._is_solvable
                 and self._bounds.is_solvable
             ):
-                self._give_all_back()
+                self._undo_all()
                 self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
@@ -268,7 +268,7 @@ class Allocator:
         self.steps += alone.steps
         return found
 
-    def _give_all_back(self) -> None:
+    def _undo_all(self) -> None:
         for choice in reversed(self._stack):
             if choice.undo is not None:
                 self._give_back(choice.undo)

@@ -83,7 +83,7 @@ def _alike(requests: Sequence[Sequence[_Option]], value: tuple[str, object]) -> 
     taken, there = 0, set[int]()
     for options in requests:
         with_value = [{number for number, seen in option.values.items() if value in seen} for option in options]
-        taken += max(min(option.wanted, len(those)) for option, those in zip(options, with_value, strict=True))
+        taken += max(min(option.wanted, len(numbers)) for option, numbers in zip(options, with_value, strict=True))
         there.update(*with_value)
     return min(taken, len(there))
 

@@ -49,8 +49,8 @@ class DeviceConflicts:
 
     def ahead(self, claim: ResourceClaim, allocation: AllocationResult) -> str:
         """Return the conflict of a new allocation with all other claims, also those in flight; "" if there is none."""
-        clash = self._clash(claim, allocation, is_there=_always, counts=_always)
-        return clash.problem if clash is not None else ""
+        conflict = self._conflict(claim, allocation, is_there=_always, counts=_always)
+        return conflict.problem if conflict is not None else ""
 
     def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> DeviceConflict | None:
         """Return the conflict of the claim's devices with other claims, except `but`.
@@ -58,7 +58,7 @@ class DeviceConflicts:
         Shared capacity and counters count only for claims that the watch has shown. Later writes of this scheduler
         have their own check.
         """
-        return self._clash(
+        return self._conflict(
             claim,
             claim.status.allocation,
             is_there=lambda uid: uid not in but,
@@ -69,7 +69,7 @@ class DeviceConflicts:
         """Return whether the claim has a user that keeps it: a bound pod, or a user that is not a pod."""
         return any(user.resource != "pods" or self._runs(user.uid) for user in claim.status.reserved_for)
 
-    def _clash(
+    def _conflict(
         self, claim: ResourceClaim, allocation: AllocationResult | None, *, is_there: _Counts, counts: _Counts
     ) -> DeviceConflict | None:
         given = allocation.devices.results if allocation is not None else ()

@@ -86,7 +86,7 @@ class DeviceDoubleCheck:
             self._forget(claim)
             return
         self._metrics.collision()
-        await settle(self._give_devices_back(claim, pod_uid))
+        await settle(self._free_devices(claim, pod_uid))
         raise ClaimError(problem)
 
     def _forget(self, claim: ResourceClaim) -> None:
@@ -119,11 +119,11 @@ class DeviceDoubleCheck:
         allocated_at = given.version if given is not None and is_it else UNKNOWN
         later: set[str] = set()
         earlier: dict[str, AllocationResult | None] = {}
-        while (clash := conflicts.shown(seen, but=later)) is not None:
-            others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(clash.others)}
+        while (conflict := conflicts.shown(seen, but=later)) is not None:
+            others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(conflict.others)}
             new = {uid: each for uid, each in others.items() if uid not in earlier or earlier[uid] != _devices_of(each)}
             if not new:
-                return clash.problem
+                return conflict.problem
             for uid, other in new.items():
                 # An unreadable claim has the devices that it had when last seen. Since when is unknown.
                 if other is None or await self._precedence.was_first(other, seen, allocated_at=allocated_at):
@@ -132,7 +132,7 @@ class DeviceDoubleCheck:
                     later.add(uid)
         return ""
 
-    async def _give_devices_back(self, claim: ResourceClaim, pod_uid: str) -> None:
+    async def _free_devices(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Deallocate the claim, unless another pod uses it: that pod checks as well, and the last one deallocates."""
         now, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
         try:

@@ -239,7 +239,7 @@ class DeviceExplanations:
 
     def warn(self, pod: PodInfo, variant: Variant, nodes: NodeSet) -> None:
         """Record an event that names the device on which a selector fails, if that is the reason on these nodes."""
-        note = self._breakage(variant, nodes.bit_length() - 1)
+        note = self._selector_failure(variant, nodes.bit_length() - 1)
         if not note or not self._warned.is_new((pod.uid, note)):
             return
         self._recorder.event(
@@ -251,7 +251,7 @@ class DeviceExplanations:
             note=note,
         )
 
-    def _breakage(self, variant: Variant, slot: int) -> str:
+    def _selector_failure(self, variant: Variant, slot: int) -> str:
         if variant.demand is None or slot < 0:
             return ""
         node_devices = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)

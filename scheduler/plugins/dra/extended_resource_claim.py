@@ -131,7 +131,7 @@ class ExtendedResourceClaimWriter:
             return answer
 
         try:
-            answer = await self._patiently(lambda: settle(create()))
+            answer = await self._with_retries(lambda: settle(create()))
         except ApiError as error:
             self._metrics.claim_created("failure")
             raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
@@ -146,7 +146,7 @@ class ExtendedResourceClaimWriter:
         """Write into the pod's status what its containers get of the claim of this name. Raises ClaimError."""
         status = ExtendedResourceClaimStatus(claim, mappings)
         try:
-            await self._patiently(lambda: settle(self._writer.set_extended_resource_status(pod, status)))
+            await self._with_retries(lambda: settle(self._writer.set_extended_resource_status(pod, status)))
         except ApiError as error:
             raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
 
@@ -169,7 +169,7 @@ class ExtendedResourceClaimWriter:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _patiently(self, write: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retries(self, write: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat the write while the server is busy, and after a lost answer: repeating it does no harm."""
         retry = Retry(self._clock, first_s=_PAUSE_S, tries=_TRIES)
         while True:

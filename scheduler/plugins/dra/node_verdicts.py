@@ -195,7 +195,7 @@ class NodeSearches:
         return late if late is not None and late.stamp == kind.visible_pools.stamp else None
 
     def _give_up(self, kind: NodeKind, key: Hashable, limit_s: float) -> None:
-        """Remember a search that timed out; a search with a higher limit is already known to be late."""
+        """Remember a search that timed out, unless one with a higher limit is already remembered."""
         late, rest_s = self._late(kind, key), LATE_S
         if late is not None and late.limit_s >= limit_s:
             if late.limit_s > limit_s:

@@ -100,12 +100,12 @@ class DeviceHolders:
                     yield uid, claim
 
     def leaving(self, as_if: HypotheticalNode) -> frozenset[str]:
-        """Return the claims that become free without preemption: all their users are terminating or gone."""
+        """Return the claims that become free without further preemption: all their users are leaving or gone."""
         return frozenset(
-            claim.uid for claim in as_if.claims if all(self._goes(user) for user in claim.status.reserved_for)
+            claim.uid for claim in as_if.claims if all(self._is_leaving(user) for user in claim.status.reserved_for)
         )
 
-    def _goes(self, user: ConsumerReference) -> bool:
+    def _is_leaving(self, user: ConsumerReference) -> bool:
         if user.api_group or user.resource != "pods":
             return False
         if self._cluster.is_broken(user.uid):
@@ -440,11 +440,11 @@ class NominatedDevices:
         """Handle a deleted node, or changed amounts of resources that devices can serve."""
         if old is None or not self._avoided:
             return
-        if new is None or _stood_in_for(old) != _stood_in_for(new):
+        if new is None or _served_amounts(old) != _served_amounts(new):
             yield from self._freed([], on=[old.metadata.name])
 
 
-def _stood_in_for(node: Node) -> dict[str, object]:
+def _served_amounts(node: Node) -> dict[str, object]:
     """Return the node's own amounts of resources that device classes may serve."""
     return {name: amount for name, amount in node.status.allocatable.items() if may_be_devices(name)}
 

@@ -159,11 +159,11 @@ class DevicePreemption:
         claims: dict[int, dict[str, ResourceClaim]] = {}
         helped = EMPTY
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
-            lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
+            lower_priority = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
             kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
             if (
                 yield from self._suffices(
-                    known, HypotheticalNode(slot, self._holders.at(slot, claims), lesser, kept), timed
+                    known, HypotheticalNode(slot, self._holders.at(slot, claims), lower_priority, kept), timed
                 )
             ):
                 helped |= 1 << slot

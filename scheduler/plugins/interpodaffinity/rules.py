@@ -70,10 +70,10 @@ class AffinityRulesCache:
         shape = (pod.pod.metadata.namespace, pod.placement_shape)
         known = self._known.get(shape)
         if known is None:
-            known = self._known.put(shape, self._worked_out(terms))
+            known = self._known.put(shape, self._resolve_all(terms))
         return known
 
-    def _worked_out(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
+    def _resolve_all(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
         required = [term for term in terms if term.kind is TermKind.REQUIRED]
         signs = {TermKind.PREFERRED: 1, TermKind.PREFERRED_ANTI: -1}
         return AffinityRules(

@@ -104,8 +104,8 @@ class NodeResourcesFitHints:
 
 
 def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
-    held_a_place = old is not None and (old.node_name or old.pod.status.nominated_node_name)
-    return Hint.QUEUE if held_a_place else Hint.SKIP
+    had_node = old is not None and (old.node_name or old.pod.status.nominated_node_name)
+    return Hint.QUEUE if had_node else Hint.SKIP
 
 
 def _after_class(pod: PodInfo, old: DeviceClass | None, new: DeviceClass | None) -> Hint:

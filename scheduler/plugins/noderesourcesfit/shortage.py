@@ -128,7 +128,7 @@ class Shortage:
     def _numbers(self, index: Index) -> npt.NDArray[np.int64]:
         nodes = self._nodes
         numbers = (nodes.pod_count[index] >= nodes.allowed_pods[index]).astype(np.int64)
-        hopeless = np.zeros(numbers.shape, dtype=np.bool_)
+        unresolvable = np.zeros(numbers.shape, dtype=np.bool_)
         for at, (resource, amount) in enumerate(self._wanted):
             row = nodes.resources().get(resource)
             may_be_devices = resource in self._served
@@ -136,7 +136,7 @@ class Shortage:
                 if may_be_devices:
                     continue
                 numbers |= 1 << (at + 1)
-                hopeless[:] = True
+                unresolvable[:] = True
                 continue
             whole = nodes.allocatable[row][index]
             short = whole - nodes.requested[row][index] < amount
@@ -144,8 +144,8 @@ class Shortage:
                 short &= whole > 0
             if short.any():
                 numbers |= short.astype(np.int64) << (at + 1)
-                hopeless |= short & (whole < amount)
-        numbers[hopeless] |= self._final
+                unresolvable |= short & (whole < amount)
+        numbers[unresolvable] |= self._final
         return numbers
 
     def _wide_numbers(self, index: Index) -> dict[int, NodeSet]:
@@ -156,7 +156,7 @@ class Shortage:
         nodes, always = self._nodes, 0
         groups = {0: self._set(index, slice(None))}
         groups = _split(groups, self._set(index, nodes.pod_count[index] >= nodes.allowed_pods[index]), 1)
-        hopeless = EMPTY
+        unresolvable = EMPTY
         for at, (resource, amount) in enumerate(self._wanted):
             row = nodes.resources().get(resource)
             may_be_devices = resource in self._served
@@ -169,9 +169,9 @@ class Shortage:
                 short &= whole > 0
             if short.any():
                 groups = _split(groups, self._set(index, short), 1 << (at + 1))
-                hopeless |= self._set(index, short & (whole < amount))
+                unresolvable |= self._set(index, short & (whole < amount))
         if not always & self._final:
-            groups = _split(groups, hopeless, self._final)
+            groups = _split(groups, unresolvable, self._final)
         return {value | always: slots for value, slots in groups.items()}
 
     def _rejection(self, value: int) -> Rejection:

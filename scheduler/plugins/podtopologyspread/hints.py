@@ -57,12 +57,12 @@ class PodTopologySpreadHints:
         )
         if not self._rules.has_hard_defaults:
             return events
-        selecting = Topics(_going_by, _by_selecting)
+        selecting = Topics(_selecting_objects, _by_selecting)
         return (*events, *(EventHint(event, _after_selecting, shape, selecting) for event in _SELECTING))
 
     def _after_neighbour(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         namespace = pod.pod.metadata.namespace
-        if not all(_holds_a_place(other, namespace) for other in (old, new) if other is not None):
+        if not all(_has_node(other, namespace) for other in (old, new) if other is not None):
             return Hint.SKIP
         hard = self._rules.of(pod).hard.each
         if old is not None and new is not None:
@@ -134,7 +134,7 @@ def _placement_keys(pod: PodInfo) -> Iterator[str]:
             yield requirement.key
 
 
-def _holds_a_place(other: PodInfo, namespace: str) -> bool:
+def _has_node(other: PodInfo, namespace: str) -> bool:
     pod = other.pod
     return pod.metadata.namespace == namespace and bool(pod.spec.node_name or pod.status.nominated_node_name)
 
@@ -177,7 +177,7 @@ def _counts(seen: Selecting, pod: PodInfo) -> bool:
     return all(metadata.labels.get(name) == value for name, value in selector.items())
 
 
-def _going_by(pod: PodInfo) -> Iterator[Hashable]:
+def _selecting_objects(pod: PodInfo) -> Iterator[Hashable]:
     """Yield the Services that may select the pod, by its labels, and its owner."""
     if not pod.spread_shape:
         metadata = pod.pod.metadata

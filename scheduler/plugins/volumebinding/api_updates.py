@@ -163,7 +163,7 @@ class BindAPIUpdate:
             return await self._writer.read_volume(name)
 
         def again(now: PersistentVolume) -> PersistentVolume:
-            problem = self._not_to_be_had(now, step.volume, step.claim, plan.node_name)
+            problem = self._volume_problem(now, step.volume, step.claim, plan.node_name)
             if problem:
                 raise VolumeError(problem)
             changed, step.marks = pre_bound(now, step.claim)
@@ -180,7 +180,7 @@ class BindAPIUpdate:
             write=write,
             read=read,
             again=again,
-            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
+            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_deleted(now, step.volume),
         )
 
     async def _select(self, step: DynamicStep, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
@@ -190,7 +190,7 @@ class BindAPIUpdate:
             return await self._writer.read_claim(metadata.namespace, metadata.name)
 
         def again(now: PersistentVolumeClaim) -> PersistentVolumeClaim:
-            problem = _not_to_be_selected(now, step.claim)
+            problem = _selection_problem(now, step.claim)
             if problem:
                 raise VolumeError(problem)
             return now
@@ -284,7 +284,7 @@ class BindAPIUpdate:
         if problem:
             raise VolumeError(problem)
 
-    def _not_to_be_had(
+    def _volume_problem(
         self, now: PersistentVolume, decided: PersistentVolume, claim: PersistentVolumeClaim, node_name: str
     ) -> str:
         """Return why the claim cannot have this volume on the node any more; "" if it can (§12.2 B-2)."""
@@ -300,7 +300,7 @@ class BindAPIUpdate:
         return f"persistentvolume {now.key} {problem}" if problem else ""
 
 
-def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:
+def _selection_problem(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:
     """Return why the node may not be written any more; "" if it may (§12.2 B-2)."""
     wrong = {
         "is another one now": now.metadata.uid != decided.metadata.uid,
@@ -313,7 +313,7 @@ def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeCla
     return f"persistentvolumeclaim {now.key} {found}" if found else ""
 
 
-def _is_passing(now: PersistentVolume, decided: PersistentVolume) -> bool:
+def _is_deleted(now: PersistentVolume, decided: PersistentVolume) -> bool:
     return now.metadata.deletion_timestamp is not None or now.metadata.uid != decided.metadata.uid
 
 

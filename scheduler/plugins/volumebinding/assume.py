@@ -61,11 +61,11 @@ class AssumedVolumes:
         """
         uid = plan.pod.uid
         for static in plan.static:
-            if self._let_go(VOLUME, static.volume, uid, is_written=static.written is not None):
+            if self._drop_holder(VOLUME, static.volume, uid, is_written=static.written is not None):
                 self._volumes.volumes.restore(static.volume)
                 self._volumes.given_back[VOLUME, static.volume.key] = None
         for dynamic in plan.dynamic:
-            if self._let_go(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
+            if self._drop_holder(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
                 self._volumes.claims.restore(dynamic.claim)
                 self._volumes.given_back[CLAIM, dynamic.claim.key] = None
         self.done(plan)
@@ -82,9 +82,9 @@ class AssumedVolumes:
     def finish(self, plan: BindingPlan) -> None:
         """End a plan whose claims are all bound."""
         for static in plan.static:
-            self._let_go(VOLUME, static.volume, plan.pod.uid, is_written=True)
+            self._drop_holder(VOLUME, static.volume, plan.pod.uid, is_written=True)
         for dynamic in plan.dynamic:
-            self._let_go(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
+            self._drop_holder(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
         self.done(plan)
 
     def begin(self, plan: BindingPlan) -> None:
@@ -125,7 +125,7 @@ class AssumedVolumes:
     def _hold(self, kind: str, obj: Assumed, uid: str) -> None:
         self._holders.setdefault(_version(kind, obj), {})[uid] = None
 
-    def _let_go(self, kind: str, obj: Assumed, uid: str, *, is_written: bool) -> bool:
+    def _drop_holder(self, kind: str, obj: Assumed, uid: str, *, is_written: bool) -> bool:
         """Return whether this pod was the last to assume the object and it is not written: no server will have it."""
         key = _version(kind, obj)
         if is_written:
@@ -141,14 +141,14 @@ class AssumedVolumes:
         return True
 
 
-def _remove(filed: dict[str, dict[str, None]], key: str, uid: str) -> bool:
+def _remove(holders: dict[str, dict[str, None]], key: str, uid: str) -> bool:
     """Return whether the key was present."""
-    here = filed.get(key)
+    here = holders.get(key)
     if here is None:
         return False
     here.pop(uid, None)
     if not here:
-        del filed[key]
+        del holders[key]
     return True
 
 

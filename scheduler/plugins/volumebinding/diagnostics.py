@@ -70,17 +70,17 @@ class SlowBindingReports:
         quotes: dict[str, str] = {}
         provisioned = [wait for wait in waits if wait.provisioner]
         if not provisioned or len(self._reading) >= AT_ONCE:
-            self._say(plan, after_s, waits, quotes=quotes)
+            self._record_event(plan, after_s, waits, quotes=quotes)
             return None
         task = asyncio.ensure_future(self._read_events_within(provisioned, quotes))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
-        task.add_done_callback(lambda _: self._say_later(plan, after_s, waits, quotes))
+        task.add_done_callback(lambda _: self._record_event_later(plan, after_s, waits, quotes))
         return task
 
-    def _say_later(self, plan: BindingPlan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
+    def _record_event_later(self, plan: BindingPlan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
         try:
-            self._say(plan, after_s, waits, quotes=quotes)
+            self._record_event(plan, after_s, waits, quotes=quotes)
         except Exception as error:  # noqa: BLE001 (in the event loop it would be lost)
             self._failed(plan, error)
 
@@ -88,7 +88,7 @@ class SlowBindingReports:
         what = "the message that volumes are not bound yet failed"
         self._errors.record("binding", error, what, pod=plan.pod.key)
 
-    def _say(self, plan: BindingPlan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
+    def _record_event(self, plan: BindingPlan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
         parts = []
         for wait in waits:
             quote = quotes.get(wait.claim.key)

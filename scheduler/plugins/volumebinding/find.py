@@ -448,7 +448,7 @@ class VolumeMismatches:
     def look(self, pod: PodInfo, claims: PodVolumeClaims) -> None:
         """Record an event on pod and claim if volumes pre-bound to the claim do not match it."""
         for claim in claims.delayed:
-            note = "; ".join(self._odd(claim))
+            note = "; ".join(self._mismatches(claim))
             if not note or not self._warned.is_new(claim.metadata.uid):
                 continue
             concerned: tuple[Pod | PersistentVolumeClaim, ...] = (pod.pod, claim)
@@ -462,7 +462,7 @@ class VolumeMismatches:
                     note=note,
                 )
 
-    def _odd(self, claim: PersistentVolumeClaim) -> Iterator[str]:
+    def _mismatches(self, claim: PersistentVolumeClaim) -> Iterator[str]:
         meant = [volume for volume in self._volumes.volumes.meant_for(claim.key) if is_for(volume, claim)]
         for volume in meant:
             if volume.storage_class != claim.storage_class:

@@ -208,5 +208,5 @@ def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_entangled(delayed: tuple[PersistentVolumeClaim, ...]) -> bool:
-    wishes: dict[str, object] = {}
-    return any(wishes.setdefault(claim.storage_class, wish_of(claim)) != wish_of(claim) for claim in delayed)
+    requirements: dict[str, object] = {}
+    return any(requirements.setdefault(claim.storage_class, wish_of(claim)) != wish_of(claim) for claim in delayed)
