@@ -57,12 +57,12 @@ def results(
 
 
 def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
-    published, spec = node_devices.devices[picked.number], picked.ask.spec
+    published, spec = node_devices.devices[picked.number], picked.request_data.spec
     device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
     share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(
-        request=picked.ask.full_name,
+        request=picked.request_data.full_name,
         driver=published.id.driver,
         pool=published.id.pool,
         device=published.id.device,
@@ -80,13 +80,13 @@ def configuration(claim: ClaimToAllocate, picked: Iterable[Picked]) -> tuple[All
 
     A configuration that names several requests comes once for each of them, as in upstream (§4.12).
     """
-    alternative = {each.request: each.ask for each in picked}
+    alternative = {each.request: each.request_data for each in picked}
     chosen = [alternative.get(r, request.alternatives[0]) for r, request in enumerate(claim.requests)]
     of_class: dict[str, list[RequestData]] = {}
-    for ask in chosen:
-        of_class.setdefault(ask.spec.device_class_name, []).append(ask)
+    for request_data in chosen:
+        of_class.setdefault(request_data.spec.device_class_name, []).append(request_data)
     from_classes = (
-        AllocatedConfiguration(FROM_CLASS, tuple(ask.full_name for ask in requests), config.opaque)
+        AllocatedConfiguration(FROM_CLASS, tuple(request_data.full_name for request_data in requests), config.opaque)
         for requests in of_class.values()
         for config in (requests[0].device_class.spec.config if requests[0].device_class is not None else ())
     )

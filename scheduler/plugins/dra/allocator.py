@@ -1,7 +1,7 @@
 """Depth-first search for devices of one node for all claims of a pod (docs/spec/dra.md §4.5–§4.7, §10.4).
 
-The search returns the first solution in upstream's order. After many integer programs it takes a solution that need
-not be the first. It does not try states that cannot lead to a solution: too few devices are left, too few share a
+The search returns the first solution in its order. After many integer programs it takes a solution that need not be
+the first. It does not try states that cannot lead to a solution: too few devices are left, too few share a
 value, an interchangeable device or an equal state has failed, or the integer program has no solution. States before
 an error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an
 error that lies very deep is given up, to bound the time.
@@ -44,7 +44,7 @@ CAREFUL_STEPS: Final = 500
 _HARD: Final = 4
 """The number of failed states after which the search uses the integer program."""
 _SOLVES_MAX: Final = 16
-"""The number of solved programs after which a solution need not be the first in upstream's order."""
+"""The number of solved programs after which a solution need not be the first in order."""
 
 
 class Picked(NamedTuple):
@@ -52,7 +52,7 @@ class Picked(NamedTuple):
 
     claim: int
     request: int
-    ask: RequestData
+    request_data: RequestData
     number: int
     amounts: Mapping[str, int] | None
 
@@ -75,7 +75,7 @@ class _Choice:
     position: Position
     order: Sequence[int]
     """Device numbers, or indexes of alternatives."""
-    ask: RequestData | None
+    request_data: RequestData | None
     needed: int = 0
     must: bool = False
     at: int = 0
@@ -139,9 +139,11 @@ class Allocator:
 
     def running(self) -> Work[list[Picked] | None]:
         """Search in steps, because a search can take long; the caller decides when it yields and when it ends."""
-        for ask in {id(ask.selectors): ask for _, _, ask in self._demand.request_data}.values():
-            if ask.selectors is not None:
-                yield from ask.selectors.evaluating(each.kind for each in self._node_devices.devices)
+        for request_data in {
+            id(request_data.selectors): request_data for _, _, request_data in self._demand.request_data
+        }.values():
+            if request_data.selectors is not None:
+                yield from request_data.selectors.evaluating(each.kind for each in self._node_devices.devices)
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
@@ -229,7 +231,7 @@ class Allocator:
         depth, witness = len(self._stack), choice.witness
         assert witness is not None
         step: _Choice | _Outcome = choice
-        while isinstance(step, _Choice) and step.ask is not None:
+        while isinstance(step, _Choice) and step.request_data is not None:
             if not step.must:
                 step.viable &= witness.get((step.position.claim, step.position.request), 0)
             self._stack.append(step)
@@ -287,11 +289,11 @@ class Allocator:
             request = requests[r]
             if request.is_list and alternative < 0:
                 return _Choice(Position(c, r), range(len(request.alternatives)), None)
-            ask = request.alternatives[max(alternative, 0)]
-            everything = self._lists.get(id(ask)) if ask.is_all else None
-            if ask.is_all and not everything:
+            request_data = request.alternatives[max(alternative, 0)]
+            everything = self._lists.get(id(request_data)) if request_data.is_all else None
+            if request_data.is_all and not everything:
                 return _Outcome.FAIL
-            needed = len(everything) if everything is not None else ask.spec.count
+            needed = len(everything) if everything is not None else request_data.spec.count
             if taken == needed:
                 r, alternative, taken, start = r + 1, -1, 0, 0
                 continue
@@ -299,44 +301,44 @@ class Allocator:
                 return _Outcome.TOO_MANY
             position = Position(c, r, alternative, taken, start)
             if everything is not None:
-                return _Choice(position, (everything[taken],), ask, needed, must=True)
-            return self._choice(position, ask, needed)
+                return _Choice(position, (everything[taken],), request_data, needed, must=True)
+            return self._choice(position, request_data, needed)
         return _Outcome.DONE
 
-    def _choice(self, position: Position, ask: RequestData, needed: int) -> _Choice | _Outcome:
+    def _choice(self, position: Position, request_data: RequestData, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
-        order = self._order_of(c, ask)
+        order = self._order_of(c, request_data)
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(position, self._rest_of(c, ask, start), self._now(c))
+            viable = self._bounds.viable(position, self._rest_of(c, request_data, start), self._now(c))
             if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
         known = self._failed_states.get(state)
         if known is not None:
             return known
-        return _Choice(position, order, ask, needed, at=start, state=state, viable=viable)
+        return _Choice(position, order, request_data, needed, at=start, state=state, viable=viable)
 
-    def _order_of(self, c: int, ask: RequestData) -> Sequence[int]:
-        key = (c, id(ask))
+    def _order_of(self, c: int, request_data: RequestData) -> Sequence[int]:
+        key = (c, id(request_data))
         if key not in self._orders:
             if self._order is not None and self._may_reorder:
-                self._orders[key] = self._order(c, ask)
+                self._orders[key] = self._order(c, request_data)
             else:
-                mask = self._node_devices.selectable(ask).mask
+                mask = self._node_devices.selectable(request_data).mask
                 self._orders[key] = [n for n in range(len(self._node_devices.devices)) if mask >> n & 1]
         return self._orders[key]
 
-    def _rest_of(self, c: int, ask: RequestData, start: int) -> int:
+    def _rest_of(self, c: int, request_data: RequestData, start: int) -> int:
         """Return the devices of an order from an index on."""
-        suffixes = self._suffixes.get((c, id(ask)))
+        suffixes = self._suffixes.get((c, id(request_data)))
         if suffixes is None:
             suffixes, rest = [0], 0
-            for number in reversed(self._order_of(c, ask)):
+            for number in reversed(self._order_of(c, request_data)):
                 rest |= 1 << number
                 suffixes.append(rest)
             suffixes.reverse()
-            self._suffixes[c, id(ask)] = suffixes
+            self._suffixes[c, id(request_data)] = suffixes
         return suffixes[start]
 
     def _taken(self, *, alike: bool) -> object:
@@ -351,7 +353,7 @@ class Allocator:
     def _try(self, choice: _Choice) -> Position | None:
         """Take the choice's next device or alternative that fits; return the next position, or None if none is left."""
         c, r, alternative, taken, _ = choice.position
-        if choice.ask is None:
+        if choice.request_data is None:
             if choice.at >= len(choice.order):
                 return None
             choice.at += 1
@@ -359,9 +361,9 @@ class Allocator:
         while choice.at < len(choice.order):
             number = choice.order[choice.at]
             choice.at += 1
-            if not choice.viable >> number & 1 or not self._is_free(choice.ask, c, number):
+            if not choice.viable >> number & 1 or not self._is_free(choice.request_data, c, number):
                 continue
-            undo = self._take(choice, choice.ask, number)
+            undo = self._take(choice, choice.request_data, number)
             if undo is not None:
                 choice.undo = undo
                 start = 0 if choice.must else choice.at
@@ -387,7 +389,7 @@ class Allocator:
             if choice.undo is not None:
                 self._give_back(choice.undo)
                 choice.undo = None
-            if choice.ask is None:
+            if choice.request_data is None:
                 choice.all_too_many = choice.all_too_many and failure is _Outcome.TOO_MANY
                 position = self._try(choice)
                 if position is not None:
@@ -404,13 +406,13 @@ class Allocator:
 
     # -- one device ----------------------------------------------------------------------------------------------------
 
-    def _take(self, choice: _Choice, ask: RequestData, number: int) -> _Undo | None:
+    def _take(self, choice: _Choice, request_data: RequestData, number: int) -> _Undo | None:
         """Apply all checks of §4.6 and §4.7 to one free device; book it only if all pass."""
         self.steps += 1
         node_devices, c = self._node_devices, choice.position.claim
         shared = bool(node_devices.shared >> number & 1)
-        if number in node_devices.selectable(ask).faults:
-            raise fault_error(node_devices.selectable(ask).faults[number], self._names[c], ask)
+        if number in node_devices.selectable(request_data).faults:
+            raise fault_error(node_devices.selectable(request_data).faults[number], self._names[c], request_data)
         taking = self._taking.get(number, {})
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
@@ -418,24 +420,24 @@ class Allocator:
             if twin in choice.tried:
                 return None
             choice.tried.add(twin)
-        if node_devices.rules.consumable and not choice.must and not node_devices.fits(ask, number, taking):
+        if node_devices.rules.consumable and not choice.must and not node_devices.fits(request_data, number, taking):
             return None
         if not node_devices.may_draw(number):
             return None
         draws = not (shared and (number in self._taking or node_devices.has_shares(number)))
         if draws and not self._check_available_counters(number):
             return None
-        if not node_devices.is_tolerated(ask, number):
+        if not node_devices.is_tolerated(request_data, number):
             return None
         known = self._constrained(choice, number)
         if known is None or (
-            node_devices.rules.consumable and choice.must and not node_devices.fits(ask, number, taking)
+            node_devices.rules.consumable and choice.must and not node_devices.fits(request_data, number, taking)
         ):
             return None
         return self._book(choice, number, known, shared=shared, draws=draws)
 
-    def _is_free(self, ask: RequestData, c: int, number: int) -> bool:
-        if ask.is_admin:
+    def _is_free(self, request_data: RequestData, c: int, number: int) -> bool:
+        if request_data.is_admin:
             return not self._allocating[c] >> number & 1
         return not (self._placed | self._node_devices.used) >> number & 1
 
@@ -459,17 +461,17 @@ class Allocator:
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
         c = choice.position.claim
-        claim, ask = self._demand.claims[c], choice.ask
-        assert ask is not None
+        claim, request_data = self._demand.claims[c], choice.request_data
+        assert request_data is not None
         known = self._known[c]
         for at, constraint in enumerate(claim.constraints):
-            if not constraint.concerns(ask.request, ask.full_name):
+            if not constraint.concerns(request_data.request, request_data.full_name):
                 continue
             now = constraint.add(known[at], self._node_devices.kind(number))
             if now is None:
                 if choice.must:
                     raise AllocationError(
-                        f"claim {self._names[c]}, request {ask.own_name}: cannot add device "
+                        f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
                         f"{self._node_devices.devices[number].id} because a claim constraint would not be satisfied"
                     )
                 return None
@@ -478,11 +480,11 @@ class Allocator:
 
     def _book(self, choice: _Choice, number: int, known: tuple[Known, ...], *, shared: bool, draws: bool) -> _Undo:
         c, r = choice.position.claim, choice.position.request
-        ask = choice.ask
-        assert ask is not None
+        request_data = choice.request_data
+        assert request_data is not None
         amounts = None
         if shared:
-            amounts = self._node_devices.amounts(ask, number) or {}
+            amounts = self._node_devices.amounts(request_data, number) or {}
             taking = self._taking.setdefault(number, {})
             for name, amount in amounts.items():
                 taking[name] = taking.get(name, 0) + amount
@@ -492,7 +494,7 @@ class Allocator:
         drawn_in = self._node_devices.pool_of[number] if draws else -1
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
-        picked = Picked(c, r, ask, number, amounts)
+        picked = Picked(c, r, request_data, number, amounts)
         undo = _Undo(picked, self._known[c], drawn_in)
         self._known[c] = known
         self._picked.append(picked)

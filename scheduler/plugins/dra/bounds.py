@@ -68,13 +68,15 @@ def _options(
 ) -> Iterator[Sequence[_Option]]:
     """Yield the alternatives of each request that cannot avoid the constraint by its choice of alternative."""
     for request in claim.requests:
-        if not all(constraint.concerns(ask.request, ask.full_name) for ask in request.alternatives):
+        if not all(
+            constraint.concerns(request_data.request, request_data.full_name) for request_data in request.alternatives
+        ):
             continue
         options = []
-        for ask in request.alternatives:
-            numbers = free[ask.full_name]
+        for request_data in request.alternatives:
+            numbers = free[request_data.full_name]
             values = {number: constraint.values(node_devices.kind(number)) or frozenset() for number in numbers}
-            options.append(_Option(max(1, len(numbers)) if ask.is_all else ask.spec.count, values))
+            options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
         yield options
 
 
@@ -102,7 +104,7 @@ def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
 
 
 class _Want(NamedTuple):
-    ask: RequestData
+    request_data: RequestData
     mask: Mask
     needed: int
 
@@ -125,7 +127,8 @@ class Bounds:
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.draws)
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {
-            id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.request_data
+            id(request_data): self._first_alike.setdefault(_likeness_of(request_data), id(request_data))
+            for _, _, request_data in demand.request_data
         }
         self._group_of = {
             (c, r): self._group(c, request)
@@ -138,32 +141,32 @@ class Bounds:
         constraints = self._demand.claims[c].constraints
         return c, tuple(
             (
-                self._alike[id(ask)],
-                ask.is_all,
-                ask.spec.count,
-                ask.is_admin,
-                tuple(each.concerns(ask.request, ask.full_name) for each in constraints),
+                self._alike[id(request_data)],
+                request_data.is_all,
+                request_data.spec.count,
+                request_data.is_admin,
+                tuple(each.concerns(request_data.request, request_data.full_name) for each in constraints),
             )
-            for ask in request.alternatives
+            for request_data in request.alternatives
         )
 
-    def mask(self, ask: RequestData) -> Mask:
+    def mask(self, request_data: RequestData) -> Mask:
         """Return the devices that the request can have while no device is in use."""
-        alike = self._alike[id(ask)]
+        alike = self._alike[id(request_data)]
         known = self._masks.get(alike)
         if known is None:
             known = 0
-            for number in bits(self._node_devices.selectable(ask).mask):
-                if self._is_possible(ask, number):
+            for number in bits(self._node_devices.selectable(request_data).mask):
+                if self._is_possible(request_data, number):
                     known |= 1 << number
             self._masks[alike] = known
         return known
 
-    def _is_possible(self, ask: RequestData, number: int) -> bool:
+    def _is_possible(self, request_data: RequestData, number: int) -> bool:
         node_devices = self._node_devices
-        if not node_devices.is_tolerated(ask, number) or not node_devices.may_draw(number):
+        if not node_devices.is_tolerated(request_data, number) or not node_devices.may_draw(number):
             return False
-        return not node_devices.rules.consumable or node_devices.fits(ask, number, {})
+        return not node_devices.rules.consumable or node_devices.fits(request_data, number, {})
 
     # -- what is alike -------------------------------------------------------------------------------------------------
 
@@ -178,9 +181,9 @@ class Bounds:
     def _likeness(self, number: int) -> Hashable:
         node_devices, demand = self._node_devices, self._demand
         selected = tuple(
-            (self.mask(ask) >> number & 1, number in node_devices.selectable(ask).faults)
-            for _, _, ask in demand.request_data
-            if self._alike[id(ask)] == id(ask)
+            (self.mask(request_data) >> number & 1, number in node_devices.selectable(request_data).faults)
+            for _, _, request_data in demand.request_data
+            if self._alike[id(request_data)] == id(request_data)
         )
         kind = node_devices.kind(number)
         values: tuple[Hashable, ...] = tuple(
@@ -325,8 +328,12 @@ class Bounds:
         known = self._wants.get((c, r))
         if known is None:
             known = self._wants[c, r] = tuple(
-                _Want(ask, self.mask(ask), len(self._lists[id(ask)]) if ask.is_all else ask.spec.count)
-                for ask in self._demand.claims[c].requests[r].alternatives
+                _Want(
+                    request_data,
+                    self.mask(request_data),
+                    len(self._lists[id(request_data)]) if request_data.is_all else request_data.spec.count,
+                )
+                for request_data in self._demand.claims[c].requests[r].alternatives
             )
         return known
 
@@ -338,16 +345,16 @@ class Bounds:
         `allowed`: masks for requests without and with admin access.
         """
         possible, union, least = [], 0, 1 << 30
-        for ask, mask, needed in wants:
-            free = mask & allowed[ask.is_admin]
+        for request_data, mask, needed in wants:
+            free = mask & allowed[request_data.is_admin]
             if taking:
                 free &= ~sum(
                     1 << n
                     for n, taken in taking.items()
-                    if free >> n & 1 and not self._node_devices.fits(ask, n, taken)
+                    if free >> n & 1 and not self._node_devices.fits(request_data, n, taken)
                 )
-            if free.bit_count() >= needed and (needed or not ask.is_all):
-                possible.append(ask)
+            if free.bit_count() >= needed and (needed or not request_data.is_all):
+                possible.append(request_data)
                 union |= free
                 least = min(least, needed)
         return Need(c, tuple(possible), union, least, requests)
@@ -402,8 +409,8 @@ class Bounds:
         return left if can_match(by_value) else 0
 
 
-def _likeness_of(ask: RequestData) -> Hashable:
+def _likeness_of(request_data: RequestData) -> Hashable:
     """Return a key that is equal for requests that can have the same devices."""
-    capacity = ask.spec.capacity
+    capacity = request_data.spec.capacity
     amounts = frozenset(capacity.requests.items()) if capacity is not None else None
-    return ask.selectors, ask.spec.tolerations, amounts
+    return request_data.selectors, request_data.spec.tolerations, amounts

@@ -22,19 +22,19 @@ _Rank: TypeAlias = tuple[float | int, ...]
 def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
     """Return the order in which a search tries the devices of a node."""
 
-    def order(c: int, ask: RequestData) -> Sequence[int]:
-        mask = node_devices.selectable(ask).mask
+    def order(c: int, request_data: RequestData) -> Sequence[int]:
+        mask = node_devices.selectable(request_data).mask
         numbers = [n for n in range(len(node_devices.devices)) if mask >> n & 1]
         if len(numbers) < 2:
             return numbers
-        groups = _group_sizes(demand, node_devices, c, ask, numbers)
+        groups = _group_sizes(demand, node_devices, c, request_data, numbers)
         left: dict[int, dict[tuple[str, str], int]] = {}
         return sorted(
             numbers,
             key=lambda n: (
                 *groups.get(n, ()),
                 *_draw(node_devices, n, left),
-                *_spare(node_devices, ask, n),
+                *_spare(node_devices, request_data, n),
                 _size(node_devices, n),
                 n,
             ),
@@ -44,13 +44,13 @@ def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
 
 
 def _group_sizes(
-    demand: ClaimsToAllocate, node_devices: NodeDevices, c: int, ask: RequestData, numbers: Sequence[int]
+    demand: ClaimsToAllocate, node_devices: NodeDevices, c: int, request_data: RequestData, numbers: Sequence[int]
 ) -> dict[int, _Rank]:
     """Return per device and match constraint whether its group is too small, and the group's size."""
     claim = demand.claims[c]
     out: dict[int, _Rank] = {}
     for constraint in claim.constraints:
-        if not constraint.is_match or not constraint.concerns(ask.request, ask.full_name):
+        if not constraint.is_match or not constraint.concerns(request_data.request, request_data.full_name):
             continue
         needed = sum(
             min(each.spec.count for each in request.alternatives)
@@ -87,12 +87,12 @@ def _draw(node_devices: NodeDevices, number: int, left: dict[int, dict[tuple[str
     return share, spare
 
 
-def _spare(node_devices: NodeDevices, ask: RequestData, number: int) -> _Rank:
+def _spare(node_devices: NodeDevices, request_data: RequestData, number: int) -> _Rank:
     """Return the smallest share that would be left of a shared device's capacities."""
     if not node_devices.shared >> number & 1:
         return (0.0,)
     capacity, gone = node_devices.devices[number].device.capacity, node_devices.consumed(number)
-    amounts = node_devices.amounts(ask, number) or {}
+    amounts = node_devices.amounts(request_data, number) or {}
     spare = (
         (capacity[name].value.nano - gone.get(name, 0) - amount) / capacity[name].value.nano
         for name, amount in amounts.items()

@@ -50,41 +50,41 @@ def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[s
         for request in claim.requests:
             if request.problem:
                 raise AllocationError(request.problem.format(claim=name))
-            least += min([_needed(ask, node_devices, name, lists) for ask in request.alternatives])
+            least += min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
         text = too_many(name, least)
         if text or claim.constraint_problem:
             raise AllocationError(text or f"claim {name}, {claim.constraint_problem}")
     return lists
 
 
-def _needed(ask: RequestData, node_devices: NodeDevices, claim: str, lists: Lists) -> int:
-    about = f"claim {claim}, request {ask.own_name}"
-    if ask.problem:
-        raise AllocationError(about + ask.problem)
-    if not ask.is_all:
-        return ask.spec.count
+def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, lists: Lists) -> int:
+    about = f"claim {claim}, request {request_data.own_name}"
+    if request_data.problem:
+        raise AllocationError(about + request_data.problem)
+    if not request_data.is_all:
+        return request_data.spec.count
     bad = node_devices.first_incomplete
-    candidates = node_devices.selectable(ask)
+    candidates = node_devices.selectable(request_data)
     limit = len(node_devices.devices)
     if bad is not None:
         limit = sum(len(view.devices) for view in node_devices.pools[: node_devices.pools.index(bad)])
     fault = next((n for n in sorted(candidates.faults) if n < limit), None)
     if fault is not None:
-        raise fault_error(candidates.faults[fault], claim, ask)
+        raise fault_error(candidates.faults[fault], claim, request_data)
     if bad is not None:
         what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
         pool = f"{bad.key.driver}/{bad.key.name}"
         raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
     found = [n for n in range(len(node_devices.devices)) if candidates.mask >> n & 1]
     if node_devices.rules.consumable:
-        found = [n for n in found if node_devices.fits(ask, n, {})]
-    lists[id(ask)] = found
+        found = [n for n in found if node_devices.fits(request_data, n, {})]
+    lists[id(request_data)] = found
     return len(found)
 
 
-def fault_error(fault: SelectorFault, claim: str, ask: RequestData) -> AllocationError:
+def fault_error(fault: SelectorFault, claim: str, request_data: RequestData) -> AllocationError:
     """Return the error to raise when the search reaches a device whose selector fails."""
-    owner = f"class {ask.spec.device_class_name}" if fault.of_class else f"claim {claim}"
+    owner = f"class {request_data.spec.device_class_name}" if fault.of_class else f"claim {claim}"
     return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
 
 
@@ -93,18 +93,24 @@ def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[
     risk, most = NO_RISK, [0] * len(demand.claims)
     for c, claim in enumerate(demand.claims):
         for r, request in enumerate(claim.requests):
-            if any(_may_raise(demand, c, ask, node_devices) for ask in request.alternatives):
+            if any(_may_raise(demand, c, request_data, node_devices) for request_data in request.alternatives):
                 risk = (c, r)
-            most[c] += max(len(lists[id(ask)]) if ask.is_all else ask.spec.count for ask in request.alternatives)
+            most[c] += max(
+                len(lists[id(request_data)]) if request_data.is_all else request_data.spec.count
+                for request_data in request.alternatives
+            )
     if risk != NO_RISK and max(most, default=0) > RESULTS_MAX:
         return len(most), 0  # "too many" must not become an ordinary failure either
     return risk
 
 
-def _may_raise(demand: ClaimsToAllocate, c: int, ask: RequestData, node_devices: NodeDevices) -> bool:
-    if ask.is_all:
-        return any(each.concerns(ask.request, ask.full_name) for each in demand.claims[c].constraints)
-    return any(ask.is_admin or not node_devices.used >> number & 1 for number in node_devices.selectable(ask).faults)
+def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
+    if request_data.is_all:
+        return any(each.concerns(request_data.request, request_data.full_name) for each in demand.claims[c].constraints)
+    return any(
+        request_data.is_admin or not node_devices.used >> number & 1
+        for number in node_devices.selectable(request_data).faults
+    )
 
 
 _TRACKED_MAX: Final = 4096
@@ -182,15 +188,17 @@ class ErrorNodes:
         return self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
 
     def _conditions(self, demand: ClaimsToAllocate) -> Iterator[_Tracked]:
-        for _, _, ask in demand.request_data:
-            if ask.selectors is not None:
-                yield self._where(("faults", ask.selectors), partial(_with_a_fault, ask.selectors), above=0)
+        for _, _, request_data in demand.request_data:
+            if request_data.selectors is not None:
+                yield self._where(
+                    ("faults", request_data.selectors), partial(_with_a_fault, request_data.selectors), above=0
+                )
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
-            if any(ask.is_all for request in claim.requests for ask in request.alternatives):
+            if any(request_data.is_all for request in claim.requests for request_data in request.alternatives):
                 yield self._where("bad pools", _bad_pools, above=0)
             if _has_constrained_lists(claim):
                 yield self._where(("devices", 0), _devices, above=0)
@@ -203,7 +211,7 @@ def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
     """Return the smallest number of devices of a claim, and the number of its requests for all devices (§4.4)."""
     least = lists = 0
     for request in requests:
-        counts = [ask.spec.count for ask in request.alternatives if not ask.is_all]
+        counts = [request_data.spec.count for request_data in request.alternatives if not request_data.is_all]
         least += min(counts, default=0)
         lists += not counts
     return least, lists
@@ -211,8 +219,12 @@ def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
 
 def _has_constrained_lists(claim: ClaimToAllocate) -> bool:
     """Return whether a device of a request for all devices may break a constraint, which is an error (§4.7)."""
-    lists = [ask for request in claim.requests for ask in request.alternatives if ask.is_all]
-    return any(each.concerns(ask.request, ask.full_name) for ask in lists for each in claim.constraints)
+    lists = [request_data for request in claim.requests for request_data in request.alternatives if request_data.is_all]
+    return any(
+        each.concerns(request_data.request, request_data.full_name)
+        for request_data in lists
+        for each in claim.constraints
+    )
 
 
 def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:

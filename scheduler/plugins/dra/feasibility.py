@@ -74,11 +74,13 @@ class Need(NamedTuple):
     @property
     def is_admin(self) -> bool:
         """Whether the need may have devices that other requests have."""
-        return any(ask.is_admin for ask in self.alternatives)
+        return any(request_data.is_admin for request_data in self.alternatives)
 
     def concerns(self, constraint: AllocationConstraint) -> bool:
         """Return whether the constraint holds for every alternative."""
-        return all(constraint.concerns(ask.request, ask.full_name) for ask in self.alternatives)
+        return all(
+            constraint.concerns(request_data.request, request_data.full_name) for request_data in self.alternatives
+        )
 
 
 def bits(mask: Mask) -> Iterator[int]:
@@ -382,7 +384,11 @@ class Feasibility:
 
     def _least(self, need: Need, d: int) -> dict[str, int]:
         """Return the smallest amounts that an alternative of the need takes of a shared device."""
-        amounts = [each for ask in need.alternatives if (each := self._node_devices.amounts(ask, d)) is not None]
+        amounts = [
+            each
+            for request_data in need.alternatives
+            if (each := self._node_devices.amounts(request_data, d)) is not None
+        ]
         if not amounts:
             return {}
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]}

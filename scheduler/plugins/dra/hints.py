@@ -136,12 +136,12 @@ class DynamicResourcesHints:
             yield "made for", pod.uid
             for name in extended:
                 yield "resource", name
-        requests = [ask for claim in claims if not claim.is_allocated for ask in _exact_requests(claim)]
+        requests = [request for claim in claims if not claim.is_allocated for request in _exact_requests(claim)]
         if extended or any(not claim.is_allocated for claim in claims):
             yield FREED
-            yield _SLICES if any(ask.allocation_mode == ALL for ask in requests) else _OFFERED
-        for ask in requests:
-            yield "class", ask.device_class_name
+            yield _SLICES if any(request.allocation_mode == ALL for request in requests) else _OFFERED
+        for request in requests:
+            yield "class", request.device_class_name
 
     def _shape(self, pod: PodInfo) -> Hashable:
         """Return the claims' names, and the pod's uid if the pod must own a claim."""

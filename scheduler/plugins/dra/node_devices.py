@@ -195,9 +195,9 @@ class NodeDevices:
 
     # -- devices of a request ------------------------------------------------------------------------------------------
 
-    def selectable(self, ask: RequestData) -> CandidateDevices:
+    def selectable(self, request_data: RequestData) -> CandidateDevices:
         """Return the devices that pass class, selectors, binding conditions and node check (§4.6 step 4)."""
-        selectors = ask.selectors
+        selectors = request_data.selectors
         assert selectors is not None
         known = self._candidates.get(selectors)
         if known is None:
@@ -220,13 +220,13 @@ class NodeDevices:
             out.mask |= 1 << number
         return out
 
-    def is_tolerated(self, ask: RequestData, number: int) -> bool:
+    def is_tolerated(self, request_data: RequestData, number: int) -> bool:
         """Return whether the request tolerates every hard taint of the device; admin access is no exemption (§4.7)."""
         taints = self.devices[number].device.taints
         if not taints or not self.rules.taints:
             return True
         return all(
-            taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in ask.spec.tolerations)
+            taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in request_data.spec.tolerations)
             for taint in taints
         )
 
@@ -234,18 +234,18 @@ class NodeDevices:
         """Return whether the device may be allocated; devices that consume counters need their feature gate."""
         return self.rules.partitionable or not self.devices[number].device.consumes_counters
 
-    def amounts(self, ask: RequestData, number: int) -> Mapping[str, int] | None:
+    def amounts(self, request_data: RequestData, number: int) -> Mapping[str, int] | None:
         """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""
-        if ask.spec.capacity is None and not self.devices[number].device.capacity:
+        if request_data.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
-        key = (id(ask), number)
+        key = (id(request_data), number)
         if key not in self._amounts:
-            self._amounts[key] = consumption(ask.spec, self.devices[number].device)
+            self._amounts[key] = consumption(request_data.spec, self.devices[number].device)
         return self._amounts[key]
 
-    def fits(self, ask: RequestData, number: int, taking: Mapping[str, int]) -> bool:
+    def fits(self, request_data: RequestData, number: int, taking: Mapping[str, int]) -> bool:
         """Return whether the request's amounts are free when `taking` is taken as well."""
-        amounts = self.amounts(ask, number)
+        amounts = self.amounts(request_data, number)
         if amounts is None:
             return False
         device: Device = self.devices[number].device

@@ -265,8 +265,8 @@ class NodeSearches:
             return None
         memo = kind.key[0].memo
         masks = []
-        for _, _, ask in demand.request_data:
-            candidates: CandidateDevices | None = memo.get(ask.selectors)
+        for _, _, request_data in demand.request_data:
+            candidates: CandidateDevices | None = memo.get(request_data.selectors)
             if candidates is None or candidates.faults:
                 return None
             masks.append(candidates.mask)
@@ -278,19 +278,21 @@ class NodeSearches:
             return
         memo = kind.key[0].memo
         node_devices: NodeDevices | None = None
-        for _, _, ask in demand.request_data:
-            if ask.selectors is None or memo.get(ask.selectors) is not None:
+        for _, _, request_data in demand.request_data:
+            if request_data.selectors is None or memo.get(request_data.selectors) is not None:
                 continue
             node_devices = node_devices or self.node_devices(slot)
-            yield from ask.selectors.evaluating(each.kind for each in node_devices.devices)
+            yield from request_data.selectors.evaluating(each.kind for each in node_devices.devices)
             if len(memo) > _MEMO_MAX:
                 memo.clear()
-            memo[ask.selectors] = node_devices.selectable(ask)
+            memo[request_data.selectors] = node_devices.selectable(request_data)
 
 
 def without_claims(verdict: SearchVerdict, demand: ClaimsToAllocate) -> StoredVerdict:
     """Return a verdict that does not refer to the claims: for each picked device the index of its alternative."""
-    return verdict, tuple(demand.claims[p.claim].requests[p.request].alternatives.index(p.ask) for p in verdict.picked)
+    return verdict, tuple(
+        demand.claims[p.claim].requests[p.request].alternatives.index(p.request_data) for p in verdict.picked
+    )
 
 
 def with_claims(found: StoredVerdict, demand: ClaimsToAllocate) -> SearchVerdict:
@@ -299,7 +301,9 @@ def with_claims(found: StoredVerdict, demand: ClaimsToAllocate) -> SearchVerdict
     requests = (
         demand.claims[p.claim].requests[p.request].alternatives[at] for p, at in zip(verdict.picked, alternatives)
     )
-    return verdict._replace(picked=tuple(p._replace(ask=ask) for p, ask in zip(verdict.picked, requests)))
+    return verdict._replace(
+        picked=tuple(p._replace(request_data=request_data) for p, request_data in zip(verdict.picked, requests))
+    )
 
 
 def placeholders(demand: ClaimsToAllocate) -> tuple[str, ...]:

@@ -315,7 +315,11 @@ class NominatedDevices:
         if known is None:
             if len(answers) >= _REMEMBERED:
                 answers.clear()
-            selectors = {ask.selectors for _, _, ask in demand.request_data if ask.selectors is not None}
+            selectors = {
+                request_data.selectors
+                for _, _, request_data in demand.request_data
+                if request_data.selectors is not None
+            }
             kinds = {each.kind for view in views for each in view.devices}
             known = any(each.of(device) is not False for each in selectors for device in kinds)
             answers[demand] = known

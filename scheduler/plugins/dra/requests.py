@@ -97,10 +97,10 @@ class ClaimsToAllocate:
     def request_data(self) -> Sequence[tuple[int, int, RequestData]]:
         """(claim, request, alternative) in order."""
         return [
-            (c, r, ask)
+            (c, r, request_data)
             for c, claim in enumerate(self.claims)
             for r, request in enumerate(claim.requests)
-            for ask in request.alternatives
+            for request_data in request.alternatives
         ]
 
 
@@ -132,7 +132,12 @@ class ClaimParser:
             return demand
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
-        has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.alternatives)
+        has_admin = any(
+            request_data.is_admin
+            for claim in made
+            for request in claim.requests
+            for request_data in request.alternatives
+        )
         demand = ClaimsToAllocate(made, has_lists, has_admin, _form(made))
         self._known.put(key, (generation, demand))
         return demand
@@ -140,8 +145,8 @@ class ClaimParser:
     def _holds(self, demand: ClaimsToAllocate) -> bool:
         """Return whether each class that the claims name is unchanged; other classes and metadata do not matter."""
         return all(
-            _spec(self._classes.get(ask.spec.device_class_name)) == _spec(ask.device_class)
-            for *_, ask in demand.request_data
+            _spec(self._classes.get(request_data.spec.device_class_name)) == _spec(request_data.device_class)
+            for *_, request_data in demand.request_data
         )
 
     def _claim(self, spec: DeviceClaim) -> ClaimToAllocate:
@@ -165,11 +170,11 @@ class ClaimParser:
         if is_list and PRIORITIZED_LIST not in self._gates:
             return f"claim {{claim}}, request {name}: has subrequests, but the DRAPrioritizedList feature is disabled"
         if CONSUMABLE not in self._gates:
-            for ask in alternatives:
-                if ask.spec.capacity is not None:
+            for request_data in alternatives:
+                if request_data.spec.capacity is not None:
                     kind = "subrequest" if is_list else "request"
                     return (
-                        f"claim {{claim}}, {kind} {ask.own_name}: has capacity requests, "
+                        f"claim {{claim}}, {kind} {request_data.own_name}: has capacity requests, "
                         "but the DRAConsumableCapacity feature is disabled"
                     )
         return ""
@@ -213,13 +218,19 @@ def _form(claims: Sequence[ClaimToAllocate]) -> bytes:
     """Encode all that a search reads of the claims, except which devices may be selected."""
     if any(claim.constraint_problem or any(r.problem for r in claim.requests) for claim in claims):
         return b""
-    if any(ask.problem for claim in claims for request in claim.requests for ask in request.alternatives):
+    if any(
+        request_data.problem for claim in claims for request in claim.requests for request_data in request.alternatives
+    ):
         return b""
     return _encode(
         [
             (
                 [
-                    (r.name, r.is_list, [_bare(ask.own_name, ask.spec) for ask in r.alternatives])
+                    (
+                        r.name,
+                        r.is_list,
+                        [_bare(request_data.own_name, request_data.spec) for request_data in r.alternatives],
+                    )
                     for r in claim.requests
                 ],
                 claim.spec.constraints,

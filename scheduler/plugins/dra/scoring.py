@@ -69,10 +69,10 @@ class AlternativesScore:
 
 
 def _of_picked(demand: ClaimsToAllocate, picked: Sequence[Picked]) -> int:
-    chosen = {(each.claim, each.request): each.ask for each in picked}
+    chosen = {(each.claim, each.request): each.request_data for each in picked}
     return sum(
-        _MOST - demand.claims[c].requests[r].alternatives.index(ask)
-        for (c, r), ask in chosen.items()
+        _MOST - demand.claims[c].requests[r].alternatives.index(request_data)
+        for (c, r), request_data in chosen.items()
         if demand.claims[c].requests[r].is_list
     )
 
