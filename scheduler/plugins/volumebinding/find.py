@@ -241,7 +241,7 @@ class VolumeFinder:
     def _exact(
         self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
     ) -> tuple[NodeSet, NodeSet]:
-        """Return the nodes that fail, with each contested node tried, because single counts do not decide there."""
+        """Return the failing nodes after trying each contested node, where counts of single claims do not decide."""
         classes = [self._volumes.classes.get(claim.storage_class) for claim in claims.delayed]
         if all(known is not None and known.is_static for known in classes):
             contested &= ~conflict  # a static class has no other reason
