@@ -194,7 +194,7 @@ def _pods_topics(pod: PodInfo) -> Iterator[Hashable]:
 
 
 def _by_pods(old: PodInfo | None, new: PodInfo | None) -> tuple[Hashable, ...]:
-    """Return the topics of terms that may select the pod, and of pods that a leaving pod's anti-affinity rejected."""
+    """Return topics of terms that may select the pod; for a deleted pod also of pods its anti-affinity rejected."""
     kept_away = tuple(
         ("kept away", anchor)
         for term in (pod_terms(old) if old is not None and new is None else ())

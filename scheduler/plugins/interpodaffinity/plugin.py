@@ -56,7 +56,7 @@ class InterPodAffinity:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Compute the pod's rules, once per shape.
 
-        Upstream skips pods without rules, also if such pods are nominated.
+        Upstream skips pods that no term concerns, whatever pods are nominated.
         """
         rules = self._rules.of(pod)
         if not self._parity or rules.required is not None or rules.required_anti:

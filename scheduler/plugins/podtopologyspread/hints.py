@@ -3,7 +3,7 @@
 Upstream registers all pod events at once. Here events of other pods and of the waiting pod itself are separate, because
 the former are decided once for all pods of a shape.
 
-Four more cases retry a pod, which waits for the flush in upstream (§10.2): a counted pod begins to terminate; a
+In four more cases a pod is retried that waits for the flush in upstream (§10.2): a counted pod begins to terminate; a
 node begins or ceases to be eligible by a label that the pod's own selector or affinity reads; the waiting pod's own
 labels change what its constraints count, by matchLabelKeys or by the Services that select it; and such a Service,
 or the pod's owner, changes while default constraints are hard.
@@ -178,7 +178,7 @@ def _counts(seen: Selecting, pod: PodInfo) -> bool:
 
 
 def _selecting_objects(pod: PodInfo) -> Iterator[Hashable]:
-    """Yield the Services that may select the pod, by its labels, and its owner."""
+    """Yield topics of the Services that may select the pod, and of its owner."""
     if not pod.spread_shape:
         metadata = pod.pod.metadata
         yield from probes(metadata.namespace, metadata.labels)
