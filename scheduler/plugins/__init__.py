@@ -1,6 +1,6 @@
-"""The plugins this version has: ours, and those that installed distributions offer as entry points.
+"""The plugins of this version, and those that installed packages offer as entry points.
 
-A plugin knows nothing of the others; what two of them need lives in `core`, `cache` or `framework`.
+Plugins do not import each other; what two plugins need is in `core`, `cache` or `framework`.
 
 Upstream: pkg/scheduler/framework/plugins/registry.go NewInTreeRegistry
 """
@@ -36,7 +36,7 @@ from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from scheduler.plugins.volumezone import VolumeZone
 
 GROUP: Final = "kubestow.plugins"
-"""Entry point group: the name is the plugin's, the object a `Factory`."""
+"""The entry point group: an entry's name is the plugin's, its object a `Factory`."""
 
 BUILT_IN: Final[Mapping[str, Factory]] = {
     SchedulingGates.name: SchedulingGates,
@@ -64,18 +64,18 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
 
 
 class PluginClash(PluginLoadError):
-    """Two things want the same plugin name. The message names both."""
+    """Two plugins have the same name. The message names both."""
 
 
 class PluginBroken(PluginLoadError):
-    """An installed plugin cannot be imported. The cause is the import's own exception."""
+    """An installed plugin cannot be imported. The cause is the exception of the import."""
 
 
 def registry() -> Mapping[str, Factory]:
-    """Plugin name → factory. Imports every installed plugin, whether a profile names it or not.
+    """Return plugin name → factory. Imports every installed plugin, also those that no profile names.
 
-    Raises PluginClash if an entry point takes the name of a built-in or of another entry point, and PluginBroken if one
-    cannot be imported.
+    Raises PluginClash if an entry point has the name of a built-in plugin or of another entry point, and
+    PluginBroken if one cannot be imported.
     """
     found = dict(BUILT_IN)
     origin = {name: f"the built-in {_place(factory)}" for name, factory in BUILT_IN.items()}

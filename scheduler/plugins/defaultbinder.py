@@ -21,5 +21,5 @@ class DefaultBinder:
         self._writer = handle.writer
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """One write with the pod's uid as precondition; its errors are the types of `scheduler.core.errors`."""
+        """Write the binding with the pod's uid as precondition; errors are those of `scheduler.core.errors`."""
         await self._writer.bind(pod.pod, node_name)

@@ -1,8 +1,9 @@
-"""ImageLocality: prefers nodes that have pulled the pod's images already (docs/spec/core.md §5.7).
+"""ImageLocality: prefers nodes that already have the pod's images (docs/spec/core.md §5.7).
 
-An image counts by its size and by the share of nodes that have it, so that one node with a popular image does not get all
-pods. Only the node's own names count: `docker.io/library/app:1` on the node is not `app:1` in the pod, as upstream.
-The number of nodes that have an image is always today's; upstream's is as old as the last change of the judged node.
+An image counts by its size and by the share of nodes that have it, so that one node with a popular image does not
+get all pods. Names are compared as the node reports them, as in upstream: `docker.io/library/app:1` on the node is
+not `app:1` in the pod. The number of nodes that have an image is always current; upstream's is as old as the last
+change of the scored node.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MOST_BYTES: Final = 1000 * 1024 * 1024
 
 
 class ImageLocality:
-    """Score. Needs no normalisation.
+    """Score. Needs no normalization.
 
     Upstream: pkg/scheduler/framework/plugins/imagelocality/image_locality.go ImageLocality
     """
@@ -38,11 +39,11 @@ class ImageLocality:
         self._columns: ByObjects[Scores] = ByObjects(self._nodes, size=256)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """0 for up to 23 MiB of the pod's images, 100 from 1000 MiB for each of its containers."""
+        """Return 0 for up to 23 MiB of the pod's images, and 100 from 1000 MiB for each of its containers."""
         spec = pod.pod.spec
         wanted = [container.image for container in (*spec.init_containers, *spec.containers)]
         containers = len(wanted)
-        # Images that are mounted count as pulled, but do not raise the amount that is enough.
+        # Mounted images count as present, but do not raise the amount for the full score.
         wanted += [volume.image.reference for volume in spec.volumes if volume.image is not None]
         images = self._nodes.images
         found = [image for name in wanted if (image := images.get(full_name(name))) is not None]
@@ -55,11 +56,11 @@ class ImageLocality:
         sums: Scores = np.zeros(capacity, dtype=np.int64)
         for image in images:
             share = image.nodes.bit_count() / node_count
-            # More than enough is cut at once: what a broken node reports must not overflow a column.
+            # Cap each image, so that a wrong size reported by a node cannot overflow the column.
             sums[nodeset.slots(image.nodes, capacity)] += min(int(image.size_bytes * share), enough)
         return MAX_NODE_SCORE * (np.clip(sums, _LEAST_BYTES, enough) - _LEAST_BYTES) // (enough - _LEAST_BYTES)
 
 
 def full_name(image: str) -> str:
-    """As nodes report it: without a tag or digest it is `:latest`. A colon before the last slash is a registry's port."""
+    """Return the name as nodes report it: `:latest` without tag or digest. A colon before the last slash is a port."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

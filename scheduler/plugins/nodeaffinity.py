@@ -1,6 +1,6 @@
 """NodeAffinity: nodeSelector, the pod's node affinity, and the affinity that a profile adds (docs/spec/core.md §5.4).
 
-Answers are sets from the label index, kept per placement shape while no node object changes.
+Results are sets from the label index, cached per placement shape while no node object changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Narrow,
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
 _DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})
-"""Operators that no node without the label satisfies."""
+"""Operators that only nodes with the label satisfy."""
 
 
 class NodeAffinityPlugin:
@@ -74,10 +74,13 @@ class NodeAffinityPlugin:
         self._added_preferred = rules.preferred
         self._nodes = handle.cluster.nodes
         self._admitted: ByObjects[NodeSet] = ByObjects(self._nodes)
-        self._liked: ByObjects[Scores] = ByObjects(self._nodes, size=64)
+        self._preferred_scores: ByObjects[Scores] = ByObjects(self._nodes, size=64)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Narrow | Rejection | Skip | None:
-        """Skip when nothing is required. Narrows to names if every term pins `metadata.name`, as DaemonSet pods do."""
+        """Skip without required rules.
+
+        Narrow to node names if every term pins `metadata.name`, as in DaemonSet pods.
+        """
         spec = pod.pod.spec
         required = required_node_affinity(spec.affinity)
         if required is None:
@@ -93,7 +96,7 @@ class NodeAffinityPlugin:
         return self._conflict if required.node_selector_terms else None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """The profile's added affinity refuses first, then the pod's own."""
+        """Reject nodes by the profile's added affinity first, then by the pod's own rules."""
         groups: Groups = {}
         if self._added_required is not None:
             out = nodes & ~self._admitted.get(None, self._admitted_by_profile)
@@ -107,7 +110,7 @@ class NodeAffinityPlugin:
         return groups
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Skip without preferred terms; one that cannot be parsed ends the attempt, as upstream's does."""
+        """Skip without preferred terms; a term that cannot be parsed ends the attempt, as in upstream."""
         preferred = _preferred(pod.pod.spec.affinity)
         for at, term in enumerate(preferred):
             problem = "" if _counts_nothing(term) else term_problem(term.preference)
@@ -120,15 +123,15 @@ class NodeAffinityPlugin:
         return None if preferred or self._added_preferred else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """Sum of the weights of the preferred terms that match."""
-        return self._liked.get(pod.placement_shape, lambda: self._weighed(pod))
+        """Return the sum of the weights of the preferred terms that match."""
+        return self._preferred_scores.get(pod.placement_shape, lambda: self._weighed(pod))
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
-        """The best of the candidates gets 100."""
+        """Scale the scores so that the best candidate gets 100."""
         return default_normalize(scores, slots)
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A node came that matches, or its labels changed so that it does now."""
+        """Return the events of a new node that matches, and of a node that matches after a change of its labels."""
         return (EventHint(_NODE, self._after_node, by_placement, Topics(self._topics, by_node_labels)),)
 
     def _admitted_by_profile(self) -> NodeSet:
@@ -150,16 +153,16 @@ class NodeAffinityPlugin:
         return column
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
-        # Upstream leaves the added affinity out of the look at the old node, and so misses the relabelling that
-        # makes a node match it; asking for both wakes the pod then, too.
+        # Upstream does not check the added affinity on the old node, and misses a change of labels that makes the
+        # node match it. Checking it on both retries the pod in this case, too.
         is_in = new is not None and self._admits(pod, new)
         was_in = old is not None and self._admits(pod, old)
         return Hint.QUEUE if is_in and not was_in else Hint.SKIP
 
     def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
-        """The label changes that make true what the pod, or the profile, asks; of a term, each may be the last of all.
+        """Yield the label changes that can satisfy the required rules of pod or profile; in a term any may be the last.
 
-        A node that comes has to bring a wanted label, or the wanted name, unless nothing of the kind is demanded.
+        A new node must have a required label or name, unless the rules demand none.
         """
         spec = pod.pod.spec
         required = required_node_affinity(spec.affinity)
@@ -179,7 +182,7 @@ class NodeAffinityPlugin:
 
 
 def _pinned(term: NodeSelectorTerm) -> frozenset[str] | None:
-    """The node names a term allows; None when it pins none."""
+    """Return the node names that a term allows; None if it does not restrict names."""
     names: frozenset[str] | None = None
     for requirement in term.match_fields:
         if requirement.key == NODE_NAME_FIELD and requirement.operator == "In":
@@ -198,7 +201,7 @@ def _wanted(selector: NodeSelector | None) -> Iterator[Hashable]:
 
 
 def _demands(term: NodeSelectorTerm) -> bool:
-    """Whether a node must have some label, or the name, that the term speaks of."""
+    """Return whether only nodes with a certain label or name satisfy the term."""
     return bool(_pinned(term)) or any(r.operator in _DEMANDS_LABEL for r in term.match_expressions)
 
 

@@ -1,9 +1,9 @@
-"""NodeDeclaredFeatures: what a pod needs of the kubelet, the node must declare (docs/spec/core.md §5.11).
+"""NodeDeclaredFeatures: a node must declare the kubelet features that a pod needs (docs/spec/core.md §5.11).
 
-Which pods need what is kube-scheduler v1.36's own list. Effective on clusters whose API server keeps
-`status.declaredFeatures` and lets such pods in, that is from 1.36 with its gates at their defaults. There
-RestartAllContainersOnContainerExits is on; UserNamespacesHostNetworkSupport is alpha, and without that gate the server
-refuses the pods that need it. On older clusters no such pod exists and everything here is skipped.
+The list of features is kube-scheduler v1.36's. The plugin has an effect on clusters whose API server keeps
+`status.declaredFeatures` and admits such pods, that is from 1.36 with default gates. There
+RestartAllContainersOnContainerExits is on. UserNamespacesHostNetworkSupport is alpha, and without that gate the
+server rejects the pods that need it. On older clusters no such pod exists and the plugin is skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 Version: TypeAlias = tuple[int, int, int]
 
 VERSION: Final[Version] = (1, 36, 3)
-"""The kube-scheduler whose judgement this is."""
+"""The version of kube-scheduler whose rules apply."""
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
@@ -32,7 +32,7 @@ _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """`until`: the last version that looks at it; from then on every kubelet of a supported age has it."""
+    """A kubelet feature. `until`: the last version that checks it; later every kubelet of a supported age has it."""
 
     name: str
     is_needed: Callable[[PodSpec], bool]
@@ -55,7 +55,7 @@ FEATURES: Final = (
     Feature("RestartAllContainersOnContainerExits", _restarts_all_containers),
     Feature("UserNamespacesHostNetworkSupport", _maps_users_on_host_network),
 )
-"""Kubelets declare others too, which matter to changes of running pods only."""
+"""Kubelets declare more features, which matter only for changes of running pods."""
 
 
 class NodeDeclaredFeatures:
@@ -73,18 +73,18 @@ class NodeDeclaredFeatures:
         self._features = tuple(f for f in features if f.until is None or f.until >= VERSION)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Skip for pods that need nothing."""
+        """Skip pods that need no feature."""
         return None if self._needed(pod) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Nodes that lack any of what the pod needs are out."""
+        """Reject nodes that lack a feature that the pod needs."""
         out = EMPTY
         for name in self._needed(pod):
             out |= nodes & ~self._index.declaring(name)
         return {self._no: out} if out else {}
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A node came or declares something else; the pod itself needs something else."""
+        """Return the events of a new node, of changed features of a node, and of changed needs of the pod."""
         return (EventHint(_NODE, _after_node, all_alike), EventHint(_ITSELF, self._after_update))
 
     def _needed(self, pod: PodInfo) -> list[str]:

@@ -14,7 +14,7 @@ from scheduler.framework.status import Code, Groups, Rejection
 
 
 class NodeName:
-    """Filter. Queued pods never name a node; what-if questions may.
+    """Filter. Pods in the queue never name a node; pods in a simulation may.
 
     Upstream: pkg/scheduler/framework/plugins/nodename/node_name.go NodeName
     """
@@ -27,12 +27,12 @@ class NodeName:
         self._nodes = handle.cluster.nodes
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """All but the named node are out."""
+        """Reject all nodes except the named one."""
         if not pod.node_name:
             return {}
         out = nodes & ~self._nodes.by_name((pod.node_name,))
         return {self._no: out} if out else {}
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """The node may have come."""
+        """Return the event of a new node."""
         return (EventHint(NODE_ADD),)

@@ -30,24 +30,24 @@ class NodePorts:
         self._ports = self._nodes.ports
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Skip for pods without host ports."""
+        """Skip pods without host ports."""
         return None if pod.host_ports else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Nodes where any wanted port is taken are out."""
+        """Reject nodes where any requested port is in use."""
         out = nodes & self._ports.conflicts(pod.host_ports)
         return {self._no: out} if out else {}
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
-        """The host ports that pods on this node hold."""
+        """Count the pods on this node with conflicting host ports."""
         return _Held(self._nodes.pods(slot).values(), pod.host_ports, self._no)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
-        """The wanted ports."""
+        """Return the requested ports."""
         return pod.host_ports
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A node came, or a pod went that held (or was to hold) a wanted port."""
+        """Return the events of a new node, and of a deleted pod that used, or was to use, a requested port."""
         return (
             EventHint(_POD_GONE, _after_pod_gone, by_host_ports, Topics(_wanted, _given_back)),
             EventHint(NODE_ADD),
@@ -55,7 +55,7 @@ class NodePorts:
 
 
 class _Held:
-    """Wanted ports of one node → how many pods hold something that clashes."""
+    """The number of conflicts between a node's pods and the requested ports."""
 
     __slots__ = ("_conflicts", "_no", "_wanted")
 
@@ -67,17 +67,15 @@ class _Held:
             self.add(pod)
 
     def add(self, other: PodInfo) -> None:
-        """It holds its ports."""
         if other.host_ports:
             self._conflicts += self._clash(other)
 
     def remove(self, other: PodInfo) -> None:
-        """It gives them back."""
         if other.host_ports:
             self._conflicts -= self._clash(other)
 
     def verdict(self) -> Rejection | None:
-        """Refused while anybody holds a wanted port."""
+        """Return a rejection while any pod uses a requested port."""
         return self._no if self._conflicts else None
 
     def _clash(self, other: PodInfo) -> int:

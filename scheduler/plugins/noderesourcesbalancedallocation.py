@@ -1,7 +1,7 @@
-"""NodeResourcesBalancedAllocation: prefers nodes whose resources the pod uses more evenly (docs/spec/core.md §5.6).
+"""NodeResourcesBalancedAllocation: prefers nodes with even use of resources (docs/spec/core.md §5.6).
 
-The arithmetic is upstream v1.36's to the last bit: float64 throughout, truncated where it truncates. The score compares
-the balance with the pod to the balance without it, so 75 means no change.
+The arithmetic is upstream v1.36's to the last bit: float64, truncated where upstream truncates. The score compares
+the balance with the pod to the balance without it; 75 means no change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 class NodeResourcesBalancedAllocation:
-    """PreScore, Score. Scores need no normalisation.
+    """PreScore, Score. Scores need no normalization.
 
     Upstream: pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go BalancedAllocation
     """
@@ -41,15 +41,15 @@ class NodeResourcesBalancedAllocation:
         self._nodes = handle.cluster.nodes
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
         self._bare: BySlots[ScoreColumn] = BySlots(self._nodes)
-        """Balance of the nodes as they are, by the set of resources: the same for all pods that ask for these."""
+        """Balance of the nodes without the pod, by set of resources; shared by all pods that request these."""
         self._devices = ScoredDevices(handle, (name for name, _ in self._resources))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Skip for a pod that asks for none of the resources: else such pods would pile up on one node."""
+        """Skip a pod that requests none of the resources; otherwise such pods would all go to one node."""
         return None if any(pod.requests.get(name) for name, _ in self._resources) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """50..100; good until the next call for a pod with the same requests."""
+        """Return 50..100; valid until the next call for a pod with the same requests."""
         devices = self._devices.among(pod)
         if devices:
             return self._with_devices(pod, devices)
@@ -58,7 +58,7 @@ class NodeResourcesBalancedAllocation:
         return self._columns.get(shape, lambda: self._column(pod)).column
 
     def _with_devices(self, pod: PodInfo, served: frozenset[str]) -> Scores:
-        """Worked out anew: nodes do not tell when devices are taken."""
+        """Compute the scores without a cache, because nodes do not change when devices are allocated."""
         nodes = self._nodes
         wanted = self._devices.counted(demands(pod, self._resources, non_zero=False), served)
         nothing = tuple([replace(demand, amount=0) for demand in wanted])
@@ -115,7 +115,7 @@ def _spread_one(fractions: list[float]) -> float:
 
 
 def _in_order(values: list[float]) -> float:
-    """Added one by one: `sum` of Python 3.12 compensates, which Go does not."""
+    """Add the values one by one: `sum` of Python 3.12 compensates rounding, which Go does not."""
     total = 0.0
     for value in values:
         total += value
@@ -148,7 +148,7 @@ def _spread_two(fractions: list[_Floats], counted: list[Mask]) -> _Floats:
 
 
 def _spread_more(fractions: list[_Floats], counted: list[Mask]) -> _Floats:
-    # Left-out resources add 0, so the sums are those of the counted ones in their order.
+    # Resources that do not count add 0, so the sums are those of the counted ones in their order.
     count = np.zeros(fractions[0].shape)
     total, squares = np.zeros_like(count), np.zeros_like(count)
     for part, mask in zip(fractions, counted):

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon (docs/spec/core.md §5.1, §5.2)."""
+"""NodeUnschedulable: cordoned nodes accept only pods that tolerate the cordon (docs/spec/core.md §5.1, §5.2)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class NodeUnschedulable:
         self._nodes = handle.cluster.nodes
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Cordoned nodes are out unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
+        """Reject cordoned nodes unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
         out = nodes & self._nodes.unschedulable
         if not out or tolerated(pod.pod.spec.tolerations, UNSCHEDULABLE_TAINT):
             return {}
         return {self._no: out}
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A node came or was uncordoned; the pod itself tolerates the cordon now."""
+        """Return the events of a new or uncordoned node, and of a pod that now tolerates the cordon."""
         return (EventHint(_NODE, _after_node, all_alike), EventHint(_TOLERATION, _after_toleration))
 
 

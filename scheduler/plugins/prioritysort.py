@@ -1,4 +1,4 @@
-"""PrioritySort: higher priority first, then who has waited longer (docs/spec/core.md §5.12, §1.2)."""
+"""PrioritySort: higher priority first, then the pod that has waited longer (docs/spec/core.md §5.12, §1.2)."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class PrioritySort:
         pass
 
     def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
-        """Smaller is earlier."""
+        """Return the key by which pods are sorted, ascending."""
         return (-pod.priority, queued_at)

@@ -27,7 +27,7 @@ class SchedulingGates:
         pass
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
-        """Refused while any gate is there; the text lists them in the pod's order."""
+        """Reject the pod while it has gates; the text lists them in the pod's order."""
         gates = pod.pod.spec.scheduling_gates
         if not gates:
             return None
@@ -35,5 +35,5 @@ class SchedulingGates:
         return Rejection(self.name, Code.UNRESOLVABLE, (f"waiting for scheduling gates: [{names}]",))
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """The pod itself lost its last gate."""
+        """Return the event of a pod that lost its last gate."""
         return (EventHint(_GATES_GONE, queue_itself),)

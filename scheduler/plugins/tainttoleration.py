@@ -1,6 +1,6 @@
-"""TaintToleration: hard taints refuse, soft taints cost points (docs/spec/core.md §5.3, §A.6).
+"""TaintToleration: hard taints reject nodes, soft taints lower the score (docs/spec/core.md §5.3, §A.6).
 
-Nodes are looked at by their list of taints, not one by one; answers are kept per list of tolerations.
+Nodes are checked per list of taints, not one by one. Results are cached per list of tolerations.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ class TaintToleration:
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._nodes = handle.cluster.nodes
-        self._refused: ByObjects[NodeSet] = ByObjects(self._nodes)
-        self._disliked: ByObjects[tuple[NodeSet, Scores]] = ByObjects(self._nodes, size=64)
+        self._rejected: ByObjects[NodeSet] = ByObjects(self._nodes)
+        self._soft_counts: ByObjects[tuple[NodeSet, Scores]] = ByObjects(self._nodes, size=64)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Nodes with a NoSchedule or NoExecute taint that is not tolerated are out."""
+        """Reject nodes with a NoSchedule or NoExecute taint that is not tolerated."""
         if not self._nodes.taints:
             return {}
         tolerations = pod.pod.spec.tolerations
-        out = nodes & self._refused.get(tolerations, lambda: self._refusing(tolerations))
+        out = nodes & self._rejected.get(tolerations, lambda: self._refusing(tolerations))
         return {self._no: out} if out else {}
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip if no candidate has a soft taint that the pod does not tolerate.
 
-        Upstream scores such candidates all the same, 100 each; a constant for everybody changes no ranking.
+        Upstream scores such candidates with 100 each; an equal score for all nodes changes no ranking.
         """
         return None if self._nodes.taints and self._soft(pod)[0] & nodes else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """Number of soft taints that are not tolerated."""
+        """Return the number of soft taints that are not tolerated."""
         return self._soft(pod)[1]
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
-        """Fewest are best."""
+        """Give the best score to the smallest number."""
         return default_normalize(scores, slots, reverse=True)
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A node's taints let the pod in that did not before; the pod itself got a toleration."""
+        """Return the events of a node whose taints now admit the pod, and of a pod with a new toleration."""
         return (
             EventHint(_NODE, _after_node, by_tolerations, Topics(_waits_for, _opened)),
             EventHint(_TOLERATION, queue_itself),
@@ -83,7 +83,7 @@ class TaintToleration:
 
     def _soft(self, pod: PodInfo) -> tuple[NodeSet, Scores]:
         tolerations = pod.pod.spec.tolerations
-        return self._disliked.get(tolerations, lambda: self._counting(tolerations))
+        return self._soft_counts.get(tolerations, lambda: self._counting(tolerations))
 
     def _counting(self, tolerations: tuple[Toleration, ...]) -> tuple[NodeSet, Scores]:
         capacity = self._nodes.capacity
@@ -98,7 +98,7 @@ class TaintToleration:
 
 
 def _intolerable(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) -> int:
-    # A toleration with another effect does not match a soft taint anyway, so none need be sorted out first.
+    # A toleration with another effect does not match a soft taint, so tolerations need no filter by effect.
     return sum(taint.effect == _SOFT and not tolerated(tolerations, taint) for taint in taints)
 
 
@@ -110,13 +110,13 @@ def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
 
 
 def _waits_for(pod: PodInfo) -> Iterator[Hashable]:
-    """A node that takes anybody, and one with taints of which the pod may tolerate the first."""
+    """Yield the topic of nodes without hard taints, and one per toleration for a node's first hard taint."""
     yield _OPEN
     yield from (("tolerates", toleration.key) for toleration in pod.pod.spec.tolerations)
 
 
 def _opened(old: Node | None, new: Node | None) -> tuple[Hashable, ...]:
-    """Whom the hard taints that are left let in, if they are fewer: while nodes only get taints, nobody is asked."""
+    """Return the topics of a node's remaining hard taints if a hard taint was removed; () otherwise."""
     before = old.spec.taints if old is not None else ()
     after = new.spec.taints if new is not None else ()
     is_news = old is None or any(taint.effect in HARD_EFFECTS and taint not in after for taint in before)

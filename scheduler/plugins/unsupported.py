@@ -1,6 +1,6 @@
-"""UnsupportedFeatures: what this version cannot judge is refused in plain words, never bound (docs/spec/core.md §11).
+"""UnsupportedFeatures: pods with features that this version does not implement are rejected (docs/spec/core.md §11).
 
-Always on: no configuration switches it off. Each plugin that arrives takes its line away.
+No configuration turns it off. A plugin that implements a feature removes its line here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UnsupportedFeatures:
         pass
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip:
-        """Names everything in the pod that cannot be judged, one reason each."""
+        """Reject the pod with one reason per unsupported feature."""
         found = unsupported(pod.pod)
         if not found:
             return SKIP
@@ -36,18 +36,18 @@ class UnsupportedFeatures:
         return Rejection(self.name, Code.UNRESOLVABLE, reasons)
 
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Rejection:
-        """Nobody is evicted for such a pod, and nothing more is said of it. Others are let through."""
+        """Preempt no pods for an unsupported pod, and add no reason; pass all other pods on."""
         if unsupported(pod.pod):
             return Rejection(self.name, Code.UNRESOLVABLE, ())
         return Rejection(self.name, Code.UNSCHEDULABLE, ())
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """The pod itself no longer asks for it."""
+        """Return the event of a pod that no longer uses an unsupported feature."""
         return (EventHint(_ITSELF, _after_update),)
 
 
 def unsupported(pod: Pod) -> list[str]:
-    """What in this pod cannot be judged yet, in words; empty for a pod that can be placed."""
+    """Return the unsupported features of the pod as texts."""
     spec = pod.spec
     found = []
     if spec.scheduling_group is not None:
@@ -56,5 +56,5 @@ def unsupported(pod: Pod) -> list[str]:
 
 
 def _after_update(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:
-    # A pod that is still refused stays where it is, however often its labels change.
+    # A pod that would be rejected again is not queued, so frequent label changes cost nothing.
     return Hint.QUEUE if new is not None and new.uid == pod.uid and not unsupported(new.pod) else Hint.SKIP

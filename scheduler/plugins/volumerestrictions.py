@@ -1,7 +1,7 @@
-"""VolumeRestrictions: disks that one pod of a node can have, claims that one pod can (docs/spec/volumes.md §7.4, §9.3).
+"""VolumeRestrictions: disks for one pod per node, and claims for one pod (docs/spec/volumes.md §7.4, §9.3).
 
-Both are read from counts that follow pods as they come and leave, trials included, and so namespaces are never mixed up
-(B-13). Who is a user of a claim includes those that have it by an ephemeral volume.
+Both use counts that are updated as pods come and leave, also in dry runs. The counts are per namespace (B-13).
+Users of a claim include pods that have it by an ephemeral volume.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class VolumeRestrictions:
         self._users = self._nodes.claim_users
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
-        """Skip for pods that name no such disk and whose claims, if only one pod can have them, nobody has."""
+        """Skip pods without exclusive disks, if no other pod uses their ReadWriteOncePod claims."""
         found = self._exclusive(pod)
         if isinstance(found, Rejection):
             return found
@@ -56,7 +56,7 @@ class VolumeRestrictions:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Where a disk is taken; every node while a claim is: whoever has it may be evicted."""
+        """Reject nodes where a disk is in use, and all nodes while a claim is in use: its user may be preempted."""
         groups: Groups = {}
         taken = nodes & self._nodes.disk_conflicts.of(pod.exclusive_disks) if pod.exclusive_disks else EMPTY
         if taken:
@@ -70,19 +70,19 @@ class VolumeRestrictions:
         return groups
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
-        """What pods on this node have of the pod's disks and claims."""
+        """Count the pods on this node that use the pod's disks and claims."""
         claims = state.get(_EXCLUSIVE)
         is_taken_elsewhere = any(other != slot for key in claims for other in self._users_of(key))
         return _Held(self._nodes.pods(slot).values(), pod, claims, is_taken_elsewhere=is_taken_elsewhere)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
-        """The disks, and for each claim that only one pod can have who has it where: a node does not know of others."""
+        """Return the disks, and the users of each exclusive claim on all nodes, which one node's pods do not show."""
         found = self._exclusive(pod)
         claims = () if isinstance(found, Rejection) else sorted(found)
         return pod.exclusive_disks, tuple((key, frozenset(self._users_of(key).items())) for key in claims)
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A pod went that had a wanted disk or claim, a node came, the claim came."""
+        """Return the events of a deleted pod with a needed disk or claim, of a new node, and of a new claim."""
         return (
             EventHint(_POD_GONE, _after_pod_gone, _shape, Topics(_wanted, _given_back)),
             EventHint(NODE_ADD),
@@ -90,7 +90,7 @@ class VolumeRestrictions:
         )
 
     def _exclusive(self, pod: PodInfo) -> frozenset[str] | Rejection:
-        """The claims it names that only one pod can have; every claim must be there to tell."""
+        """Return the pod's ReadWriteOncePod claims, or a rejection if a claim does not exist."""
         found = []
         for use in pod.claims:
             if use.is_ephemeral:
@@ -106,13 +106,13 @@ class VolumeRestrictions:
         return any(self._users_of(key) for key in claims)
 
     def _users_of(self, key: str) -> dict[int, int]:
-        """Slot → pods there that use the claim. As upstream, who is on a node that is gone does not count."""
+        """Return slot → number of pods that use the claim; pods on deleted nodes do not count, as in upstream."""
         present = self._nodes.present
         return {slot: count for slot, count in self._users.slots(key).items() if present >> slot & 1}
 
 
 class _Held:
-    """How many of one node's pods have a wanted disk, or a wanted claim."""
+    """The number of pods on one node that use a needed disk or claim."""
 
     __slots__ = ("_claims", "_disks", "_is_taken_elsewhere", "_wanted", "_with_claims", "_with_disks")
 
@@ -127,17 +127,15 @@ class _Held:
             self.add(other)
 
     def add(self, other: PodInfo) -> None:
-        """It has its disks and claims."""
         self._with_disks += self._has_disk(other)
         self._with_claims += self._has_claim(other)
 
     def remove(self, other: PodInfo) -> None:
-        """It gives them back."""
         self._with_disks -= self._has_disk(other)
         self._with_claims -= self._has_claim(other)
 
     def verdict(self) -> Rejection | None:
-        """Refused while anybody has any of them; of claims that is anybody anywhere."""
+        """Return a rejection while a pod on the node uses a disk, or a pod anywhere uses a claim."""
         if self._with_disks:
             return _DISK_TAKEN
         return _CLAIM_TAKEN if self._with_claims or self._is_taken_elsewhere else None
@@ -149,7 +147,7 @@ class _Held:
         return bool(self._claims) and any(use.key in self._claims for use in other.claims)
 
 
-# -- who waits for what ------------------------------------------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def _claim_keys(pod: PodInfo) -> tuple[str, ...]:
@@ -161,7 +159,7 @@ def _shape(pod: PodInfo) -> Hashable:
 
 
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
-    # Upstream looks at pods of the same namespace only, but a disk has none.
+    # Upstream checks only pods of the same namespace, but a disk has no namespace.
     if old is None:
         return Hint.SKIP
     wanted = _claim_keys(pod)

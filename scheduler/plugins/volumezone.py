@@ -1,7 +1,8 @@
-"""VolumeZone: a pod goes where the zone and region labels of its volumes say (docs/spec/volumes.md §7.3, §9.2).
+"""VolumeZone: nodes must be in the zone and region that the volumes' labels name (docs/spec/volumes.md §7.3, §9.2).
 
-Claims of ephemeral volumes are looked at, too (B-14), unless `zoneEphemeral` says otherwise. Answers are sets from the
-label index. Upstream wakes for every new volume and class; here a pod is asked about only at those that it can wait for.
+Claims of ephemeral volumes are checked as well (B-14), unless `zoneEphemeral` is off. Results are sets from the
+label index. Upstream retries pods for every new volume and class; here an event concerns only pods whose claims
+name the object.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class VolumeZone:
     def __init__(self, args: object, handle: Handle) -> None:
         self._labels = handle.cluster.nodes.labels
         self._volumes = handle.cluster.volumes
-        self._heeds_ephemeral = handle.ours.zone_ephemeral == "on"
+        self._checks_ephemeral = handle.ours.zone_ephemeral == "on"
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
-        """Skip for pods whose volumes are at home everywhere."""
+        """Skip pods whose volumes have no zone or region."""
         found = self._confined(pod)
         if isinstance(found, Rejection):
             return found
@@ -60,7 +61,7 @@ class VolumeZone:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Nodes outside a volume's zone or region are out; those that know of neither are not, as upstream."""
+        """Reject nodes outside a volume's zone or region; nodes without such labels pass, as in upstream."""
         found = state.get(_CONFINED) if state.has(_CONFINED) else self._confined(pod)
         if isinstance(found, Rejection):
             return {found: nodes} if nodes else {}
@@ -76,7 +77,7 @@ class VolumeZone:
         return {self._no: out} if out else {}
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Nodes, whose labels changed or not; the pod's claims; the volumes and classes that these name."""
+        """Return the events of nodes, of the pod's claims, and of the volumes and classes that these name."""
         return (
             EventHint(_CLASS_ADDED, self._after_class_added, self._shape, Topics(self._topics, _class_added)),
             EventHint(_NODE),
@@ -87,10 +88,10 @@ class VolumeZone:
     # -- where the volumes are ---------------------------------------------------------------------------------------
 
     def _uses(self, pod: PodInfo) -> tuple[ClaimUse, ...]:
-        return pod.claims if self._heeds_ephemeral else tuple(use for use in pod.claims if not use.is_ephemeral)
+        return pod.claims if self._checks_ephemeral else tuple(use for use in pod.claims if not use.is_ephemeral)
 
     def _confined(self, pod: PodInfo) -> tuple[Confined, ...] | Rejection:
-        """All labels of all bound volumes; or why that cannot be told. Claims that wait for the pod say nothing."""
+        """Return all zone labels of all bound volumes, or a rejection. Claims that wait for the pod have none."""
         found: tuple[Confined, ...] = ()
         for use in self._uses(pod):
             if not use.name:
@@ -114,7 +115,7 @@ class VolumeZone:
         return found
 
     def _unbound(self, claim: PersistentVolumeClaim) -> str:
-        """What is wrong with a claim without a volume; "" if it waits for the pod."""
+        """Return why a claim without a volume cannot be used; "" if it waits for the pod."""
         name = claim.storage_class
         if not name:
             return "PersistentVolumeClaim had no pv name and storageClass name"
@@ -127,7 +128,7 @@ class VolumeZone:
         return "" if mode == WAIT_FOR_FIRST_CONSUMER else "PersistentVolume had no name"
 
     def _within(self, one: Confined) -> NodeSet:
-        """Nodes with one of the values under the label's key; under the key of today where they lack an old one."""
+        """Return nodes with one of the values under the label's key; without that label, under its current key."""
         out = self._any(one.key, one.values)
         if one.key_today != one.key:
             out |= self._any(one.key_today, one.values) & ~self._labels.having(one.key)
@@ -139,13 +140,16 @@ class VolumeZone:
             out |= self._labels.equal(key, value)
         return out
 
-    # -- who waits for what ------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _shape(self, pod: PodInfo) -> Hashable:
         return tuple(use.key for use in self._uses(pod))
 
     def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
-        """Its claims, and what these name: a claim that names something else from now on is an event itself."""
+        """Yield the pod's claims and the objects they name.
+
+        If a claim names another object, that is an event itself.
+        """
         for use in self._uses(pod):
             yield "claim", use.key
             claim = self._volumes.claims.get_api(use.key)
@@ -165,8 +169,8 @@ class VolumeZone:
     def _after_class_added(self, pod: PodInfo, old: Any, new: StorageClass | None) -> Hint:
         return self._meets(pod, _class_added(old, new))
 
-    def _meets(self, pod: PodInfo, told: Iterator[Hashable]) -> Hint:
-        topic = next(told, None)
+    def _meets(self, pod: PodInfo, topics: Iterator[Hashable]) -> Hint:
+        topic = next(topics, None)
         return Hint.QUEUE if topic is not None and topic in self._topics(pod) else Hint.SKIP
 
 
@@ -180,12 +184,12 @@ def _claim_changed(_old: object, new: PersistentVolumeClaim | None) -> Iterator[
 
 
 def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
-    """A new one, and one whose labels say something else now."""
+    """Yield the topic of a new volume, or of a volume whose zone labels changed."""
     if new is not None and (old is None or confined(old.metadata.labels) != confined(new.metadata.labels)):
         yield "volume", new.key
 
 
 def _class_added(_old: object, new: StorageClass | None) -> Iterator[Hashable]:
-    """Only claims of a class that waits for pods are let through here."""
+    """Yield the topic of a new class that waits for pods: claims of other classes fail here."""
     if new is not None and new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
         yield "class", new.key

@@ -37,7 +37,7 @@ _WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preempt
 
 
 class DefaultPreemption:
-    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions happen in the background.
+    """PreEnqueue, PostFilter. Chooses a node and its victims; the evictions run in the background.
 
     Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go DefaultPreemption, PostFilter
     """
@@ -62,17 +62,17 @@ class DefaultPreemption:
         self._dry_run = Evaluator(handle.cluster, self._rule)
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
-        """Refused while its own victims are being evicted."""
+        """Reject the pod while its own victims are being evicted."""
         return _WAITING if self._preempting.holds_back(pod.uid, self._cluster) else None
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """A victim that went lets PreEnqueue be asked again; whether the pod is worth trying, its rejecters say."""
+        """Return the event of a deleted victim: PreEnqueue runs again, and other plugins' hints decide the rest."""
         return (EventHint(_POD_GONE, _never, _uid, Topics(_itself, self._concerned)),)
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun
     ) -> Generator[None, None, PostFiltered]:
-        """The cheapest set of victims whose eviction makes the pod fit, over enough of the nodes where any could."""
+        """Return the cheapest victims whose eviction makes the pod fit, from enough of the possible nodes."""
         self._preempting.attempted()
         nominated = what_if.nominated_to
         why = self._ineligible(pod, refused, nominated)
@@ -89,20 +89,20 @@ class DefaultPreemption:
         if errors:
             text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
             return Rejection(PLUGIN, Code.ERROR, (f"preemption: {text}",))
-        if others := self._nodes.present & ~potential:
-            groups[_NOT_HELPFUL] = others
+        if not_helpful := self._nodes.present & ~potential:
+            groups[_NOT_HELPFUL] = not_helpful
         text = f"preemption: {Diagnosis(len(self._nodes), groups).message()}"
         return Nominate("", rejection=Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,)), tried=groups)
 
     def _concerned(self, old: PodInfo | None, _new: PodInfo | None) -> tuple[Hashable, ...]:
-        """Whom the pod that went was being evicted for."""
+        """Return the preemptor of a deleted pod."""
         uid = self._preempting.preemptor_of(old.uid) if old is not None else None
         return () if uid is None else (uid,)
 
-    # -- may it at all ---------------------------------------------------------------------------------------------------
+    # -- eligibility -----------------------------------------------------------------------------------------------------
 
     def _ineligible(self, pod: PodInfo, refused: Groups, nominated: str) -> str:
-        """Step 1. "" if the pod may preempt."""
+        """Return why the pod may not preempt; "" if it may (step 1)."""
         if pod.pod.spec.preemption_policy == "Never":
             return _NEVER
         slot = self._nodes.present_slot(nominated) if nominated else None
@@ -116,29 +116,29 @@ class DefaultPreemption:
                 return _TERMINATING
         return ""
 
-    # -- where -----------------------------------------------------------------------------------------------------------
+    # -- candidates ------------------------------------------------------------------------------------------------------
 
     def _candidates(
         self, pod: PodInfo, potential: NodeSet, what_if: DryRun
     ) -> Generator[None, None, tuple[list[Candidate], Groups]]:
-        """Step 2: enough nodes that would do, or why none does."""
+        """Return enough nodes where preemption helps, or why none does (step 2)."""
         found: list[Candidate] = []
         groups: Groups = {}
         left_out = self._left_out(pod, potential)
-        hopeful = potential & self._nodes.priorities.below(pod.priority) & ~left_out
-        if potential & ~hopeful:
-            groups[NO_VICTIMS] = potential & ~hopeful
-        what_if.about(hopeful)
+        possible = potential & self._nodes.priorities.below(pod.priority) & ~left_out
+        if potential & ~possible:
+            groups[NO_VICTIMS] = potential & ~possible
+        what_if.about(possible)
         known = self._dry_run.of(what_if, pod)
         wanted = self._enough(potential.bit_count())
-        has_peaceful = False
+        has_harmless = False
         turn = self._clock.now()
-        for slot in self._in_turn(hopeful):
+        for slot in self._in_turn(possible):
             answer = yield from self._dry_run.on(what_if, pod, slot, known)
             if isinstance(answer, Candidate):
                 found.append(answer)
-                has_peaceful = has_peaceful or not answer.violations
-                if has_peaceful and len(found) >= wanted:
+                has_harmless = has_harmless or not answer.violations
+                if has_harmless and len(found) >= wanted:
                     break
             else:
                 groups[answer] = groups.get(answer, EMPTY) | 1 << slot
@@ -148,7 +148,7 @@ class DefaultPreemption:
         return found, groups
 
     def _left_out(self, pod: PodInfo, potential: NodeSet) -> NodeSet:
-        """Nodes where room was made for this very pod and lost, too often (§10.1)."""
+        """Return nodes where pods were evicted for this pod too often without success (§10.1)."""
         if self._parity:
             return EMPTY
         names = self._preempting.left_out(pod.uid, self._clock.now())
@@ -160,7 +160,7 @@ class DefaultPreemption:
         return min(max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute), nodes)
 
     def _in_turn(self, nodes: NodeSet) -> list[int]:
-        """All of them, from a random one on."""
+        """Return all nodes, starting at a random one."""
         slots = nodeset.slots(nodes, self._nodes.capacity)
         if not len(slots):
             return []
@@ -170,13 +170,13 @@ class DefaultPreemption:
     # -- the choice ------------------------------------------------------------------------------------------------------
 
     def _chosen(self, found: list[Candidate], nominated: str, groups: Groups) -> Nominate:
-        """Step 4. Among equally dear nodes the one where room for this pod has been made already, if there is one."""
-        home = None if self._parity or not nominated else self._nodes.present_slot(nominated)
+        """Return the best candidate (step 4); of equal ones the node where pods were already evicted for this pod."""
+        nominated_slot = None if self._parity or not nominated else self._nodes.present_slot(nominated)
 
         def price(candidate: Candidate) -> Cost:
-            if home is None:
+            if nominated_slot is None:
                 return candidate.cost
-            return (*candidate.cost[:_HOME_AT], candidate.slot != home, *candidate.cost[_HOME_AT:])
+            return (*candidate.cost[:_NOMINATED_AT], candidate.slot != nominated_slot, *candidate.cost[_NOMINATED_AT:])
 
         best = min(found, key=price)
         name = self._nodes.name(best.slot)
@@ -186,8 +186,8 @@ class DefaultPreemption:
         return Nominate(name, "" if self._parity else message, victims, tried=groups)
 
 
-_HOME_AT: Final = 3
-"""Behind the worth of the most important victim, before the sum of all: half of the room may have been made there."""
+_NOMINATED_AT: Final = 3
+"""After the priority of the most important victim, before the sum of all: some evictions may be done already."""
 
 
 def _uid(pod: PodInfo) -> Hashable:

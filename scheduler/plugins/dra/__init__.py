@@ -1,4 +1,4 @@
-"""Dynamic resource allocation: what this version has of it."""
+"""The DynamicResources plugin: dynamic resource allocation (docs/spec/dra.md)."""
 
 from scheduler.plugins.dra.plugin import DynamicResources
 

@@ -1,4 +1,4 @@
-"""What was picked, as the API wants it: results, configuration and node selector of each claim (docs/spec/dra.md §4.12)."""
+"""The API form of picked devices: results, configuration and node selector per claim (docs/spec/dra.md §4.12)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, Re
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
 _TERMS_MAX: Final = 64
-"""Of a merged node selector."""
+"""The largest number of terms in a merged node selector."""
 
 
 def results(
@@ -38,7 +38,7 @@ def results(
     names: Sequence[str],
     chance: random.Random,
 ) -> tuple[AllocationResult, ...]:
-    """One allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
+    """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
     out = []
     for c, claim in enumerate(demand.claims):
         mine = [each for each in picked if each.claim == c]
@@ -57,12 +57,12 @@ def results(
 
 
 def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
-    published, spec = node_devices.devices[picked.number], picked.ask.spec
+    published, spec = node_devices.devices[picked.number], picked.request_data.spec
     device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
     share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(
-        request=picked.ask.full_name,
+        request=picked.request_data.full_name,
         driver=published.id.driver,
         pool=published.id.pool,
         device=published.id.device,
@@ -76,19 +76,19 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
 
 
 def configuration(claim: ClaimToAllocate, picked: Iterable[Picked]) -> tuple[AllocatedConfiguration, ...]:
-    """Of each class once, for all requests that chose it; then the claim's own that concern what was chosen.
+    """Return each class's configuration once, then the claim's own for the chosen requests.
 
-    A configuration that names several requests comes once for each of them, as upstream's (§4.12).
+    A configuration that names several requests comes once for each of them, as in upstream (§4.12).
     """
-    alternative = {each.request: each.ask for each in picked}
-    chosen = [alternative.get(r, request.asks[0]) for r, request in enumerate(claim.requests)]
+    alternative = {each.request: each.request_data for each in picked}
+    chosen = [alternative.get(r, request.alternatives[0]) for r, request in enumerate(claim.requests)]
     of_class: dict[str, list[RequestData]] = {}
-    for ask in chosen:
-        of_class.setdefault(ask.spec.device_class_name, []).append(ask)
+    for request_data in chosen:
+        of_class.setdefault(request_data.spec.device_class_name, []).append(request_data)
     from_classes = (
-        AllocatedConfiguration(FROM_CLASS, tuple(ask.full_name for ask in asks), config.opaque)
-        for asks in of_class.values()
-        for config in (asks[0].device_class.spec.config if asks[0].device_class is not None else ())
+        AllocatedConfiguration(FROM_CLASS, tuple(request_data.full_name for request_data in requests), config.opaque)
+        for requests in of_class.values()
+        for config in (requests[0].device_class.spec.config if requests[0].device_class is not None else ())
     )
     from_claim = (
         AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
@@ -102,7 +102,7 @@ def configuration(claim: ClaimToAllocate, picked: Iterable[Picked]) -> tuple[All
 def node_selector(
     devices: Sequence[PublishedDevice], node_name: str, *, merges_terms: bool = False
 ) -> NodeSelector | None:
-    """Where the allocation can be used; None is anywhere. Raises ValueError for selectors that cannot be merged.
+    """Return where the allocation can be used; None is anywhere. Raises ValueError for selectors that cannot be merged.
 
     Upstream merges selectors of one term. `merges_terms`: also selectors of several terms, which API servers admit for
     devices. The result has a term for each combination of their terms, at most `_TERMS_MAX`.
@@ -125,8 +125,8 @@ def node_selector(
 
 
 def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
-    """Matches where all of them match: each requirement comes once in a term."""
-    wanted = [_with_words(selector) for selector in selectors]
+    """Return a selector that matches where all of them match; each requirement comes once in a term."""
+    wanted = [_nonempty_terms(selector) for selector in selectors]
     if math.prod(map(len, wanted)) > _TERMS_MAX:
         raise _unsupported(next(selector for selector in selectors if len(selector.node_selector_terms) > 1))
     terms: dict[NodeSelectorTerm, None] = {}
@@ -138,8 +138,8 @@ def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     return NodeSelector(tuple(terms)) if terms else None
 
 
-def _with_words(selector: NodeSelector) -> Sequence[NodeSelectorTerm]:
-    """Of several terms those that match any node: an empty one matches none, and adds nothing to another."""
+def _nonempty_terms(selector: NodeSelector) -> Sequence[NodeSelectorTerm]:
+    """Return the terms without empty ones, which match no node; a single term stays."""
     terms = selector.node_selector_terms
     return terms if len(terms) == 1 else [term for term in terms if not is_empty(term)]
 

@@ -1,10 +1,10 @@
-"""Finds devices of one node for all claims of a pod: depth first, the first full solution (docs/spec/dra.md §4.5–§4.7, §10.4).
+"""Depth-first search for devices of one node for all claims of a pod (docs/spec/dra.md §4.5–§4.7, §10.4).
 
-The search returns what trying everything in order would return, except that after many integer programs it takes a solution
-that need not be the first. It does not try states that cannot lead anywhere: too few devices are left, too few share a
-value, an interchangeable device or an equal state has failed, or the integer program has no solution. States before an
-error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an error that lies very
-deep is given up, to bound the time.
+The search returns the first solution in its order. After many integer programs it takes a solution that need not be
+the first. It does not try states that cannot lead to a solution: too few devices are left, too few share a
+value, an interchangeable device or an equal state has failed, or the integer program has no solution. States before
+an error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an
+error that lies very deep is given up, to bound the time.
 
 Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go allocateOne
 """
@@ -38,21 +38,21 @@ from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
 __all__ = ["CAREFUL_STEPS", "AllocationError", "Allocator", "FailedOnNode", "Order", "Picked"]
 
 _CHOICES, _STEPS = 2, 32
-"""A search may rest after so many of one or the other, which is a millisecond at most."""
+"""A search yields after this number of choices or steps, which take a millisecond at most."""
 CAREFUL_STEPS: Final = 500
-"""So long nothing is cut off that may have an error in it."""
+"""The number of steps during which no state that may contain an error is skipped."""
 _HARD: Final = 4
-"""The number of failed states after which the search asks the integer program."""
+"""The number of failed states after which the search uses the integer program."""
 _SOLVES_MAX: Final = 16
-"""The number of solved programs after which the search takes a solution that need not be the first in upstream's order."""
+"""The number of solved programs after which a solution need not be the first in order."""
 
 
 class Picked(NamedTuple):
-    """One device for one request. `amounts` is what is taken of its capacities if it is shared, else None."""
+    """One device for one request. `amounts` are the capacities taken of a shared device, else None."""
 
     claim: int
     request: int
-    ask: RequestData
+    request_data: RequestData
     number: int
     amounts: Mapping[str, int] | None
 
@@ -61,7 +61,7 @@ class _Outcome(enum.Enum):
     DONE = enum.auto()
     FAIL = enum.auto()
     TOO_MANY = enum.auto()
-    """More results than a claim may have: an alternative that asks for fewer may do."""
+    """More results than a claim may have; an alternative with fewer devices may fit."""
 
 
 class _Undo(NamedTuple):
@@ -74,8 +74,8 @@ class _Undo(NamedTuple):
 class _Choice:
     position: Position
     order: Sequence[int]
-    """Device numbers, or numbers of alternatives."""
-    ask: RequestData | None
+    """Device numbers, or indexes of alternatives."""
+    request_data: RequestData | None
     needed: int = 0
     must: bool = False
     at: int = 0
@@ -84,17 +84,17 @@ class _Choice:
     tried: set[object] = field(default_factory=set)
     state: object = None
     viable: int = -1
-    """What a bound leaves of the devices."""
+    """The devices that the bounds leave."""
     witness: Witness | None = None
-    """Devices with which all open requests are satisfied, as far as the integer program can say."""
+    """Devices that satisfy all open requests according to the integer program."""
 
 
 Order: TypeAlias = Callable[[int, RequestData], Sequence[int]]
-"""(claim, ask) → the devices that it may have, in the order in which they are to be tried."""
+"""(claim, request) → the devices that it may have, in the order in which they are tried."""
 
 
 class Allocator:
-    """One node, once. `steps` counts how often a device was tried.
+    """The search on one node; used once. `steps` is the number of devices that were tried.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/allocator.go Allocator
     """
@@ -102,7 +102,7 @@ class Allocator:
     def __init__(
         self, demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[str], *, order: Order | None = None
     ) -> None:
-        """`names` are the claims' for messages."""
+        """Take the claims, the node's devices and the claims' names for messages."""
         self.steps = 0
         self._demand = demand
         self._node_devices = node_devices
@@ -119,9 +119,9 @@ class Allocator:
         self._counts = [0] * len(demand.claims)
         self._stack: list[_Choice] = []
         self._failed_claim = 0
-        self._hopeless: dict[object, _Outcome] = {}
+        self._failed_states: dict[object, _Outcome] = {}
         self._bounds = Bounds(demand, node_devices, self._lists)
-        self._rests: dict[tuple[int, int], list[int]] = {}
+        self._suffixes: dict[tuple[int, int], list[int]] = {}
         self._risk = NO_RISK
         self._may_reorder = True
         self._is_hard = False
@@ -131,14 +131,19 @@ class Allocator:
         self._solves_max = 0 if order is not None else _SOLVES_MAX
 
     def run(self) -> list[Picked] | None:
-        """In order of claims, requests and choice; None if the claims do not fit. Raises AllocationError, FailedOnNode, TimedOut."""
+        """Return the devices in order of claims and requests; None if the claims do not fit.
+
+        Raises AllocationError, FailedOnNode, TimedOut.
+        """
         return finish(self.running())
 
     def running(self) -> Work[list[Picked] | None]:
-        """The same, bit by bit, for some take long all the same: who drives it decides when it rests, and when it ends."""
-        for ask in {id(ask.selectors): ask for _, _, ask in self._demand.asks}.values():
-            if ask.selectors is not None:
-                yield from ask.selectors.evaluating(each.kind for each in self._node_devices.devices)
+        """Search in steps, because a search can take long; the caller decides when it yields and when it ends."""
+        for request_data in {
+            id(request_data.selectors): request_data for _, _, request_data in self._demand.request_data
+        }.values():
+            if request_data.selectors is not None:
+                yield from request_data.selectors.evaluating(each.kind for each in self._node_devices.devices)
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
@@ -152,20 +157,25 @@ class Allocator:
 
     def _search(self) -> Work[bool]:
         position: Position | None = Position()
-        is_deep, choices, rested = False, 0, self.steps
+        is_deep, choices, yielded_at = False, 0, self.steps
         while position is not None:
             choices += 1
-            if self._is_hard or choices % _CHOICES == 0 or self.steps - rested >= _STEPS:
-                rested = self.steps
+            if self._is_hard or choices % _CHOICES == 0 or self.steps - yielded_at >= _STEPS:
+                yielded_at = self.steps
                 yield
             if self.steps >= CAREFUL_STEPS and not is_deep:
                 is_deep, self._risk = True, NO_RISK
                 for c in range(len(self._demand.claims)):
                     if not (yield from self._can_alone(c)):
-                        self._give_all_back()
+                        self._undo_all()
                         return False
-            if not self._is_hard and len(self._hopeless) >= _HARD and self._is_solvable and self._bounds.is_solvable:
-                self._give_all_back()
+            if (
+                not self._is_hard
+                and len(self._failed_states) >= _HARD
+                and self._is_solvable
+                and self._bounds.is_solvable
+            ):
+                self._undo_all()
                 self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
@@ -184,12 +194,12 @@ class Allocator:
     def _solved_step(self, choice: _Choice) -> Work[_Choice | _Outcome]:
         """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole."""
         if not (yield from self._has_solution(choice)):
-            self._hopeless[choice.state] = _Outcome.FAIL
+            self._failed_states[choice.state] = _Outcome.FAIL
             return _Outcome.FAIL
         if choice.witness is not None and self._may_follow(choice.position):
             if self._can_follow(choice):
                 return _Outcome.DONE
-            self._solves_max = 1 << 30  # the exact rules know better: go on in order
+            self._solves_max = 1 << 30  # the exact rules refuse it: continue in order
             return self._next(choice.position)
         return choice
 
@@ -213,7 +223,7 @@ class Allocator:
         return found is not SolverAnswer.INFEASIBLE
 
     def _may_follow(self, position: Position) -> bool:
-        """Whether to take the whole solution of the integer program now; another solution may come first in the order."""
+        """Return whether to take the solution of the integer program now; another may come first in order."""
         return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
 
     def _can_follow(self, choice: _Choice) -> bool:
@@ -221,7 +231,7 @@ class Allocator:
         depth, witness = len(self._stack), choice.witness
         assert witness is not None
         step: _Choice | _Outcome = choice
-        while isinstance(step, _Choice) and step.ask is not None:
+        while isinstance(step, _Choice) and step.request_data is not None:
             if not step.must:
                 step.viable &= witness.get((step.position.claim, step.position.request), 0)
             self._stack.append(step)
@@ -242,7 +252,10 @@ class Allocator:
         return SearchState(used, own, self._known[c], self._taking, self._left_in)
 
     def _can_alone(self, c: int) -> Work[bool]:
-        """Whether one claim could be satisfied without the others, who only take from it: asked once, after a long search."""
+        """Return whether one claim fits alone.
+
+        Other claims only take devices from it. Runs once, after a long search.
+        """
         claims = self._demand.claims
         if len(claims) == 1:
             return True
@@ -250,19 +263,21 @@ class Allocator:
         alone = Allocator(demand, self._node_devices, (self._names[c],))
         alone._lists.update(self._lists)
         found = True
-        with contextlib.suppress(AllocationError):  # which says nothing: with the others it may never come to that
+        with contextlib.suppress(
+            AllocationError
+        ):  # an error alone proves nothing: with the other claims the search may not reach it
             found = yield from alone._search()
         self.steps += alone.steps
         return found
 
-    def _give_all_back(self) -> None:
+    def _undo_all(self) -> None:
         for choice in reversed(self._stack):
             if choice.undo is not None:
                 self._give_back(choice.undo)
         self._stack.clear()
 
     def _next(self, position: Position) -> _Choice | _Outcome:
-        """The next thing to choose from here on."""
+        """Return the next choice from this position."""
         c, r, alternative, taken, start = position
         claims = self._demand.claims
         while c < len(claims):
@@ -273,12 +288,12 @@ class Allocator:
                 continue
             request = requests[r]
             if request.is_list and alternative < 0:
-                return _Choice(Position(c, r), range(len(request.asks)), None)
-            ask = request.asks[max(alternative, 0)]
-            everything = self._lists.get(id(ask)) if ask.is_all else None
-            if ask.is_all and not everything:
+                return _Choice(Position(c, r), range(len(request.alternatives)), None)
+            request_data = request.alternatives[max(alternative, 0)]
+            everything = self._lists.get(id(request_data)) if request_data.is_all else None
+            if request_data.is_all and not everything:
                 return _Outcome.FAIL
-            needed = len(everything) if everything is not None else ask.spec.count
+            needed = len(everything) if everything is not None else request_data.spec.count
             if taken == needed:
                 r, alternative, taken, start = r + 1, -1, 0, 0
                 continue
@@ -286,48 +301,48 @@ class Allocator:
                 return _Outcome.TOO_MANY
             position = Position(c, r, alternative, taken, start)
             if everything is not None:
-                return _Choice(position, (everything[taken],), ask, needed, must=True)
-            return self._choice(position, ask, needed)
+                return _Choice(position, (everything[taken],), request_data, needed, must=True)
+            return self._choice(position, request_data, needed)
         return _Outcome.DONE
 
-    def _choice(self, position: Position, ask: RequestData, needed: int) -> _Choice | _Outcome:
+    def _choice(self, position: Position, request_data: RequestData, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
-        order = self._order_of(c, ask)
+        order = self._order_of(c, request_data)
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(position, self._rest_of(c, ask, start), self._now(c))
+            viable = self._bounds.viable(position, self._rest_of(c, request_data, start), self._now(c))
             if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
-        known = self._hopeless.get(state)
+        known = self._failed_states.get(state)
         if known is not None:
             return known
-        return _Choice(position, order, ask, needed, at=start, state=state, viable=viable)
+        return _Choice(position, order, request_data, needed, at=start, state=state, viable=viable)
 
-    def _order_of(self, c: int, ask: RequestData) -> Sequence[int]:
-        key = (c, id(ask))
+    def _order_of(self, c: int, request_data: RequestData) -> Sequence[int]:
+        key = (c, id(request_data))
         if key not in self._orders:
             if self._order is not None and self._may_reorder:
-                self._orders[key] = self._order(c, ask)
+                self._orders[key] = self._order(c, request_data)
             else:
-                mask = self._node_devices.selectable(ask).mask
+                mask = self._node_devices.selectable(request_data).mask
                 self._orders[key] = [n for n in range(len(self._node_devices.devices)) if mask >> n & 1]
         return self._orders[key]
 
-    def _rest_of(self, c: int, ask: RequestData, start: int) -> int:
-        """The devices of an order from a place on."""
-        rests = self._rests.get((c, id(ask)))
-        if rests is None:
-            rests, rest = [0], 0
-            for number in reversed(self._order_of(c, ask)):
+    def _rest_of(self, c: int, request_data: RequestData, start: int) -> int:
+        """Return the devices of an order from an index on."""
+        suffixes = self._suffixes.get((c, id(request_data)))
+        if suffixes is None:
+            suffixes, rest = [0], 0
+            for number in reversed(self._order_of(c, request_data)):
                 rest |= 1 << number
-                rests.append(rest)
-            rests.reverse()
-            self._rests[c, id(ask)] = rests
-        return rests[start]
+                suffixes.append(rest)
+            suffixes.reverse()
+            self._suffixes[c, id(request_data)] = suffixes
+        return suffixes[start]
 
     def _taken(self, *, alike: bool) -> object:
-        """What is taken of what; `alike`: so that states are equal that differ in nothing but which twin was taken."""
+        """Return a key of the devices taken; `alike`: interchangeable devices give equal keys."""
         placed: object = tuple(self._allocating) if self._demand.has_admin else self._placed
         parts = {number: tuple(sorted(amounts.items())) for number, amounts in self._taking.items()}
         if not alike or self._demand.has_admin:
@@ -336,9 +351,9 @@ class Allocator:
         return frozenset(Counter((twin(n), parts.get(n)) for n in (*bits(self._placed), *parts)).items())
 
     def _try(self, choice: _Choice) -> Position | None:
-        """The next alternative of a choice that can be had; where to go on then. None if there is none left."""
+        """Take the choice's next device or alternative that fits; return the next position, or None if none is left."""
         c, r, alternative, taken, _ = choice.position
-        if choice.ask is None:
+        if choice.request_data is None:
             if choice.at >= len(choice.order):
                 return None
             choice.at += 1
@@ -346,9 +361,9 @@ class Allocator:
         while choice.at < len(choice.order):
             number = choice.order[choice.at]
             choice.at += 1
-            if not choice.viable >> number & 1 or not self._is_free(choice.ask, c, number):
+            if not choice.viable >> number & 1 or not self._is_free(choice.request_data, c, number):
                 continue
-            undo = self._take(choice, choice.ask, number)
+            undo = self._take(choice, choice.request_data, number)
             if undo is not None:
                 choice.undo = undo
                 start = 0 if choice.must else choice.at
@@ -356,16 +371,16 @@ class Allocator:
         return None
 
     def _back_from(self, choice: _Choice) -> Position | None:
-        """Nothing of this choice could be had."""
+        """Drop a choice of which no device fits, and go back."""
         self._stack.pop()
         self._failed_claim = choice.position.claim
         failure = _Outcome.FAIL
         if choice.state is not None:
-            self._hopeless[choice.state] = failure
+            self._failed_states[choice.state] = failure
         return self._back(failure)
 
     def _back(self, failure: _Outcome) -> Position | None:
-        """Undo until something else can be chosen; None at the end."""
+        """Undo choices until another one is possible; return None at the end."""
         while self._stack:
             choice = self._stack[-1]
             if choice.position.claim < self._failed_claim:
@@ -374,7 +389,7 @@ class Allocator:
             if choice.undo is not None:
                 self._give_back(choice.undo)
                 choice.undo = None
-            if choice.ask is None:
+            if choice.request_data is None:
                 choice.all_too_many = choice.all_too_many and failure is _Outcome.TOO_MANY
                 position = self._try(choice)
                 if position is not None:
@@ -385,19 +400,19 @@ class Allocator:
                 if position is not None:
                     return position
             if choice.state is not None:
-                self._hopeless[choice.state] = failure
+                self._failed_states[choice.state] = failure
             self._stack.pop()
         return None
 
     # -- one device ----------------------------------------------------------------------------------------------------
 
-    def _take(self, choice: _Choice, ask: RequestData, number: int) -> _Undo | None:
-        """Everything that §4.6 and §4.7 ask of one free device; booked only when all of it has passed."""
+    def _take(self, choice: _Choice, request_data: RequestData, number: int) -> _Undo | None:
+        """Apply all checks of §4.6 and §4.7 to one free device; book it only if all pass."""
         self.steps += 1
         node_devices, c = self._node_devices, choice.position.claim
         shared = bool(node_devices.shared >> number & 1)
-        if number in node_devices.selectable(ask).faults:
-            raise fault_error(node_devices.selectable(ask).faults[number], self._names[c], ask)
+        if number in node_devices.selectable(request_data).faults:
+            raise fault_error(node_devices.selectable(request_data).faults[number], self._names[c], request_data)
         taking = self._taking.get(number, {})
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
@@ -405,29 +420,29 @@ class Allocator:
             if twin in choice.tried:
                 return None
             choice.tried.add(twin)
-        if node_devices.rules.consumable and not choice.must and not node_devices.fits(ask, number, taking):
+        if node_devices.rules.consumable and not choice.must and not node_devices.fits(request_data, number, taking):
             return None
         if not node_devices.may_draw(number):
             return None
         draws = not (shared and (number in self._taking or node_devices.has_shares(number)))
         if draws and not self._check_available_counters(number):
             return None
-        if not node_devices.is_tolerated(ask, number):
+        if not node_devices.is_tolerated(request_data, number):
             return None
         known = self._constrained(choice, number)
         if known is None or (
-            node_devices.rules.consumable and choice.must and not node_devices.fits(ask, number, taking)
+            node_devices.rules.consumable and choice.must and not node_devices.fits(request_data, number, taking)
         ):
             return None
         return self._book(choice, number, known, shared=shared, draws=draws)
 
-    def _is_free(self, ask: RequestData, c: int, number: int) -> bool:
-        if ask.is_admin:
+    def _is_free(self, request_data: RequestData, c: int, number: int) -> bool:
+        if request_data.is_admin:
             return not self._allocating[c] >> number & 1
         return not (self._placed | self._node_devices.used) >> number & 1
 
     def _check_available_counters(self, number: int) -> bool:
-        """After adding it every counter of the pool must be in the clear (§4.8)."""
+        """Return whether no counter of the pool would be negative with this device (§4.8)."""
         device = self._node_devices.devices[number].device
         if not device.consumes_counters:
             return True
@@ -446,17 +461,17 @@ class Allocator:
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
         c = choice.position.claim
-        claim, ask = self._demand.claims[c], choice.ask
-        assert ask is not None
+        claim, request_data = self._demand.claims[c], choice.request_data
+        assert request_data is not None
         known = self._known[c]
         for at, constraint in enumerate(claim.constraints):
-            if not constraint.concerns(ask.request, ask.full_name):
+            if not constraint.concerns(request_data.request, request_data.full_name):
                 continue
             now = constraint.add(known[at], self._node_devices.kind(number))
             if now is None:
                 if choice.must:
                     raise AllocationError(
-                        f"claim {self._names[c]}, request {ask.own_name}: cannot add device "
+                        f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
                         f"{self._node_devices.devices[number].id} because a claim constraint would not be satisfied"
                     )
                 return None
@@ -465,11 +480,11 @@ class Allocator:
 
     def _book(self, choice: _Choice, number: int, known: tuple[Known, ...], *, shared: bool, draws: bool) -> _Undo:
         c, r = choice.position.claim, choice.position.request
-        ask = choice.ask
-        assert ask is not None
+        request_data = choice.request_data
+        assert request_data is not None
         amounts = None
         if shared:
-            amounts = self._node_devices.amounts(ask, number) or {}
+            amounts = self._node_devices.amounts(request_data, number) or {}
             taking = self._taking.setdefault(number, {})
             for name, amount in amounts.items():
                 taking[name] = taking.get(name, 0) + amount
@@ -479,7 +494,7 @@ class Allocator:
         drawn_in = self._node_devices.pool_of[number] if draws else -1
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
-        picked = Picked(c, r, ask, number, amounts)
+        picked = Picked(c, r, request_data, number, amounts)
         undo = _Undo(picked, self._known[c], drawn_in)
         self._known[c] = known
         self._picked.append(picked)

@@ -1,10 +1,7 @@
-"""Claims of a pod are bound, and given back (docs/spec/dra.md §3.8, §3.10).
+"""Writes, and takes back, the claims of a pod: PreBind, Unreserve, PostFilter (docs/spec/dra.md §3.5–§3.11, §10.3).
 
-What a pod does not need, or cannot get to run with, is given back (docs/spec/dra.md §3.5, §3.8, §10.3).
-
-What is in flight goes at once (the cache tells who waits for it); what is written is taken back in the background.
-
-What is decided of a pod's claims is written, and taken back: PreBind, Unreserve, PostFilter (docs/spec/dra.md §3.5–§3.11).
+Allocations in flight are released at once, and the cache retries the pods that wait for them. Written allocations
+and reservations are taken back in the background.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.binding_conditions import ConditionWaiter
 from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, WrittenAllocation
-from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, names_others, not_owned
+from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, names_other_claims, not_owned
 from scheduler.plugins.dra.device_conflicts import DeviceConflicts, Precedence
 from scheduler.plugins.dra.double_check import DeviceDoubleCheck
 from scheduler.plugins.dra.extended_resource_claim import ExtendedResourceClaimWriter
@@ -36,7 +33,10 @@ NOT_HELPED: Final = "still not schedulable"
 
 
 class ClaimReleaser:
-    """Those of one profile. `is_thorough`: upstream frees one claim in each attempt, and leaves reservations as they are."""
+    """Releases claims, for one profile.
+
+    Without `is_thorough`, as upstream: one claim per attempt, and reservations stay.
+    """
 
     def __init__(
         self, cluster: Cluster, writer: ClaimWriter, maker: ExtendedResourceClaimWriter, *, is_thorough: bool
@@ -50,11 +50,11 @@ class ClaimReleaser:
     def free(
         self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim], background: BackgroundWrites
     ) -> str:
-        """Devices of claims that keep the pod from running anywhere. Returns what upstream says of it.
+        """Deallocate claims that keep the pod from running on any node. Returns upstream's text for it.
 
-        Several claims at once only if nobody else uses any of those that are in the way: the others would still be. What
-        else is reserved for the pod a daemon that died has left so: given back, or pods that share a useless claim would
-        each wait for the others to leave it.
+        Several claims are deallocated only if the pod is the only user of each of them; otherwise the pod still
+        could not run. Other reservations for the pod were left by a daemon that died. They are released too: pods
+        that share a useless claim would wait for each other.
         """
         if not known.claims:
             return NOTHING_TO_FREE
@@ -77,9 +77,9 @@ class ClaimReleaser:
         return NOT_HELPED
 
     def take_back(self, known: DeviceState, pod: PodInfo, background: BackgroundWrites) -> None:
-        """Everything that the attempt has taken. Safe to repeat."""
+        """Release everything that the attempt has taken. Safe to repeat."""
         self.land(known)
-        is_bound = self._is_bound(pod)  # by somebody else, meanwhile: it runs with what its claims have
+        is_bound = self._is_bound(pod)  # another scheduler bound it: it runs with its claims' devices
         self._maker.unmake(pod.pod, known, background, kept=self._named_made(pod) if is_bound else "")
         if is_bound:
             return
@@ -92,13 +92,13 @@ class ClaimReleaser:
         self._release(known.claims, pod, background)
 
     def _named_made(self, pod: PodInfo) -> str:
-        """The claim for extended resources that the pod's status names."""
+        """Return the name of the claim for extended resources in the pod's status."""
         newest = self._cluster.get(pod.uid)
         named = newest.pod.status.extended_resource_claim_status if newest is not None else None
         return named.resource_claim_name if named is not None else ""
 
     def _useless(self, known: DeviceState, pod: PodInfo) -> Iterator[ResourceClaim]:
-        """Claims that were made for the pod, and which its status does not name any more: nobody else will ever use them."""
+        """Yield claims that were created for the pod and that its status no longer names: no other pod can use them."""
         newest = self._cluster.get(pod.uid)
         named = claim_keys(newest.pod) if newest is not None else ()
         for claim in own_claims(known) if newest is not None else ():
@@ -117,7 +117,7 @@ class ClaimReleaser:
             background.run(partial(self._writer.release, latest, pod.uid), what, about=claim.key, uid=claim.uid)
 
     def land(self, known: DeviceState) -> None:
-        """Nothing of the attempt is in flight any more: it is written, or it will never be."""
+        """Drop the attempt's allocations in flight: each is written, or will never be."""
         signalled, known.signalled = known.signalled, ()
         for uid in signalled:
             self._devices.claims.drop_pending(uid)
@@ -127,7 +127,7 @@ class ClaimReleaser:
 
 
 class ClaimBinder:
-    """Of one profile; any number of pods beside each other."""
+    """Binds claims, for one profile and any number of pods concurrently."""
 
     def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
         devices, ours, metrics = handle.cluster.devices, handle.ours, handle.device_metrics
@@ -138,7 +138,7 @@ class ClaimBinder:
             conflicts = DeviceConflicts(
                 devices, runs=lambda uid: cluster.get(uid) is not None and not cluster.is_assumed(uid)
             )
-        self._heeds_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
+        self._has_binding_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._recorder = handle.recorder
         self._profile = handle.scheduler_name
         self._cluster = cluster
@@ -148,7 +148,7 @@ class ClaimBinder:
             clock=handle.clock,
             chance=handle.chance,
             metrics=metrics,
-            stamps=self._heeds_conditions,
+            stamps=self._has_binding_conditions,
             conflicts=conflicts,
         )
         if looks_twice:
@@ -169,7 +169,7 @@ class ClaimBinder:
             timeout_s=args.binding_timeout_s,
             follows_events=ours.bind_poll == "events",
         )
-        self._confirmer = DeviceDoubleCheck(
+        self._double_check = DeviceDoubleCheck(
             devices,
             self._writer,
             Precedence(handle.writer.device_claims, handle.clock),
@@ -181,10 +181,10 @@ class ClaimBinder:
             "DynamicResources.background",
             lambda: BackgroundWrites(handle.clock, given_up=devices.claims.retry_waiting, errors=handle.errors),
         )
-        self._giver = ClaimReleaser(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
+        self._releaser = ClaimReleaser(handle.cluster, self._writer, self._maker, is_thorough=not ours.parity)
 
     async def bind(self, known: DeviceState, pod: PodInfo, node_name: str) -> None:
-        """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11).
+        """Write the allocations, check that no other claim had the devices first, and wait for them (§3.10, §3.11).
 
         Raises ClaimError, ApiError. May be cancelled between two writes.
         """
@@ -202,35 +202,35 @@ class ClaimBinder:
         if known.special is not None:
             written.append(await self._maker.write(pod.pod, known))
         known.claims = tuple(written)
-        self._giver.land(known)
-        await self._confirmer.confirm_all(written, pod.uid)
+        self._releaser.land(known)
+        await self._double_check.confirm_all(written, pod.uid)
         self._check_names(known, pod)
         if known.special is not None:
-            await self._maker.tell(pod.pod, written[-1].metadata.name, known.mappings)
-        if self._heeds_conditions:
-            await self._waiter.wait(written, self._profile, begins=lambda: self._say_that_we_wait(pod, node_name))
+            await self._maker.set_pod_status(pod.pod, written[-1].metadata.name, known.mappings)
+        if self._has_binding_conditions:
+            await self._waiter.wait(written, self._profile, begins=lambda: self._record_wait(pod, node_name))
 
     def take_back(self, known: DeviceState, pod: PodInfo) -> None:
-        """What is in flight at once, reservations that are written in the background (§3.8)."""
-        self._giver.take_back(known, pod, self._background)
+        """Release allocations in flight at once, and written reservations in the background (§3.8)."""
+        self._releaser.take_back(known, pod, self._background)
 
     def free(self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim]) -> str:
-        """Give devices back, in the background, that keep the pod from running anywhere; how upstream says it (§3.5)."""
-        return self._giver.free(known, pod, useless, self._background)
+        """Deallocate useless claims in the background; return upstream's text for it (§3.5)."""
+        return self._releaser.free(known, pod, useless, self._background)
 
     def is_misled(self, known: DeviceState, pod: PodInfo) -> bool:
-        """Whether the pod's status has come to name other claims than those of the attempt: a kubelet goes by what it names.
+        """Return whether the pod's status now names other claims than the attempt's; the kubelet uses the named ones.
 
-        A claim controller whose cache lags makes a second one, and names that.
+        A claim controller with an old cache may create a second claim and name it in the status.
         """
         newest = self._cluster.get(pod.uid)
-        return newest is not None and names_others(newest.pod, own_claims(known))
+        return newest is not None and names_other_claims(newest.pod, own_claims(known))
 
     def _check_names(self, known: DeviceState, pod: PodInfo) -> None:
         if self.is_misled(known, pod):
             raise ClaimError(NAMED_ANEW)
 
-    def _say_that_we_wait(self, pod: PodInfo, node_name: str) -> None:
+    def _record_wait(self, pod: PodInfo, node_name: str) -> None:
         self._recorder.event(
             pod.pod,
             controller=self._profile,

@@ -1,4 +1,4 @@
-"""Devices that must become ready before the pod is bound: their drivers say so in the claim (docs/spec/dra.md §3.11).
+"""Devices that must be ready before the pod is bound: drivers set conditions in the claim (docs/spec/dra.md §3.11).
 
 Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go isClaimReadyForBinding, isClaimTimeout
 """
@@ -22,7 +22,7 @@ _TRUE: Final = "True"
 
 
 class ConditionError(ClaimError):
-    """The devices did not become ready. `status` is how metrics call it."""
+    """The devices did not become ready. `status` is the label in metrics."""
 
     def __init__(self, message: str, status: str) -> None:
         super().__init__(message)
@@ -30,14 +30,17 @@ class ConditionError(ClaimError):
 
 
 class Readiness(NamedTuple):
-    """Of one claim. `failure` is the condition that says that a device will not come."""
+    """The state of one claim. `failure` is the condition of a device that will not become ready."""
 
     is_ready: bool
     failure: Condition | None = None
 
 
 def readiness(claim: ResourceClaim) -> Readiness:
-    """All devices are looked at, so that none that is late hides one that has failed."""
+    """Return whether the claim's devices are ready.
+
+    All devices are checked, so that a late one does not hide a failed one.
+    """
     is_ready = True
     for result in waited_for(claim):
         status = _status_of(claim, result)
@@ -53,20 +56,20 @@ def readiness(claim: ResourceClaim) -> Readiness:
 
 
 def waited_for(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
-    """Devices with binding conditions; failure conditions alone are not waited for."""
+    """Return the devices with binding conditions; devices with only failure conditions are not waited for."""
     allocation = claim.status.allocation
     return (result for result in (allocation.devices.results if allocation else ()) if result.binding_conditions)
 
 
 def is_overdue(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
-    """Whether the devices were allocated longer ago than they may take. `now_s` is wall time."""
+    """Return whether the devices were allocated more than `timeout_s` ago. `now_s` is wall time."""
     allocation = claim.status.allocation
-    told = allocation.allocation_timestamp if allocation is not None else None
-    return bool(told) and started_at(told) + timeout_s < now_s
+    allocated_at = allocation.allocation_timestamp if allocation is not None else None
+    return bool(allocated_at) and started_at(allocated_at) + timeout_s < now_s
 
 
 def is_worn_out(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
-    """Whether the next attempt had better do without these devices (§3.4 step 3)."""
+    """Return whether the next attempt should avoid these devices (§3.4 step 3)."""
     ready = readiness(claim)
     if ready.failure is not None:
         return True
@@ -74,12 +77,12 @@ def is_worn_out(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
 
 
 class ConditionWaiter:
-    """Waits for the devices of one pod at a time, for any number of pods beside each other."""
+    """Waits for the devices of pods, one call per pod, any number of pods concurrently."""
 
     def __init__(
         self, devices: SharedDRAManager, *, clock: Clock, metrics: DeviceMetrics, timeout_s: float, follows_events: bool
     ) -> None:
-        """Without `follows_events` it looks as upstream does: at once, then every five seconds."""
+        """Take the timeout. Without `follows_events` it polls like upstream: at once, then every five seconds."""
         self._devices = devices
         self._clock = clock
         self._metrics = metrics
@@ -87,9 +90,9 @@ class ConditionWaiter:
         self._follows_events = follows_events
 
     async def wait(self, claims: Sequence[ResourceClaim], profile: str, *, begins: Callable[[], None]) -> None:
-        """Return when all devices are ready; at once if none is waited for. Raises ConditionError, ClaimError.
+        """Return when all devices are ready, at once if none has conditions. Raises ConditionError, ClaimError.
 
-        `begins` is called if there is something to wait for.
+        `begins` is called if there are devices to wait for.
         """
         waited = [claim for claim in claims if any(waited_for(claim))]
         if not waited:
@@ -106,7 +109,7 @@ class ConditionWaiter:
             self._count(claims, profile, status, self._clock.now() - began)
 
     def _count(self, claims: Sequence[ResourceClaim], profile: str, status: str, seconds: float) -> None:
-        """The wait once per device of all claims, the allocation once per device that was waited for, as upstream."""
+        """Count the wait per device of all claims, and the allocation per device with conditions, as upstream."""
         for claim in claims:
             for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
                 self._metrics.conditions_wait(profile, result.driver, status, seconds)
@@ -119,7 +122,7 @@ class ConditionWaiter:
         is_ready = await wait_until(
             lambda: (
                 sum(self._is_ready(claim, deadline) for claim in claims) == len(claims)
-            ),  # a ready one hides no failed one
+            ),  # checks every claim, so that a late one does not hide a failed one
             self._clock,
             deadline,
             subscribe=partial(self._devices.subscribe, keys) if self._follows_events else None,
@@ -129,9 +132,9 @@ class ConditionWaiter:
             raise ConditionError("device binding timeout: context deadline exceeded", "timeout")
 
     def _is_ready(self, decided: ResourceClaim, deadline: float) -> bool:
-        """As the claim says now. Raises ClaimError when its devices will not come, or not in time.
+        """Return whether the claim's devices are ready now. Raises ClaimError if they fail or are too late.
 
-        At the end of the wait that end is what is told, not that the claim is as old by then.
+        At the end of the wait the error is the deadline of the wait, not the age of the claim.
         """
         name = decided.metadata.name
         claim = self._devices.claims.get(decided.key)
@@ -141,8 +144,8 @@ class ConditionWaiter:
             raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         ready = readiness(claim)
         if ready.failure is not None:
-            told = f'claim={name}, reason={ready.failure.reason}, message="{ready.failure.message}"'
-            raise ConditionError(f"device binding failed: {told}", "failure")
+            detail = f'claim={name}, reason={ready.failure.reason}, message="{ready.failure.message}"'
+            raise ConditionError(f"device binding failed: {detail}", "failure")
         has_time = self._clock.now() < deadline
         if has_time and not ready.is_ready and is_overdue(claim, self._clock.wall(), self._timeout_s):
             raise ConditionError(f"device binding timeout: claim={name}", "timeout")

@@ -1,13 +1,10 @@
-"""Necessary conditions that end a search early: counts of devices, of constraint values and of counters.
+"""Necessary conditions that end a search early: counts of devices, of values and of counters (docs/spec/dra.md §10.4).
 
-How many of the free devices of one node a constraint lets a claim have together, for `/debug/pod`.
+A state that a bound rejects has no solution. The module also finds interchangeable devices.
 
-Each constraint is counted alone. The counts are upper bounds: a claim may still fail because no set of devices satisfies
-all its constraints and requests at once. Fewer than are wanted means that this constraint cannot be satisfied there.
-
-Bounds a search by counting and matching, and finds interchangeable devices (docs/spec/dra.md §10.4).
-
-Every bound is a necessary condition: a state that a bound rejects has no solution.
+`counted` counts each constraint alone, for `/debug/pod`. The counts are upper bounds: a claim may fail because no
+set of devices satisfies all constraints and requests at once. Fewer devices than wanted means that the constraint
+cannot be satisfied on the node.
 """
 
 from __future__ import annotations
@@ -37,18 +34,18 @@ from scheduler.plugins.dra.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives, RequestData
 
 Free = Mapping[str, Collection[int]]
-"""By full name of an ask: the numbers of the devices that are free for it."""
+"""Full name of a request or alternative → the numbers of the devices that are free for it."""
 
 
 class ConstraintCount(NamedTuple):
-    """One constraint on one node: how many devices are wanted together, and how many there can be."""
+    """One constraint on one node: how many devices are wanted together, and how many are possible."""
 
     wanted: int
     most: int
 
 
 class _Option(NamedTuple):
-    """One alternative of a request: how many devices it wants, and the values of those that are free."""
+    """One alternative of a request: the number of devices it wants, and the values of the free ones."""
 
     wanted: int
     values: Mapping[int, Values]
@@ -57,7 +54,7 @@ class _Option(NamedTuple):
 def counted(
     constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
 ) -> ConstraintCount:
-    """Count the devices of all requests that the constraint concerns, whatever alternative they take."""
+    """Count the devices of all requests that the constraint concerns, for any choice of alternatives."""
     requests = list(_options(constraint, claim, node_devices, free))
     wanted = sum(min(option.wanted for option in options) for options in requests)
     if not constraint.is_match:
@@ -69,30 +66,32 @@ def counted(
 def _options(
     constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
 ) -> Iterator[Sequence[_Option]]:
-    """The alternatives of each request. A request with an alternative that is not concerned can always evade."""
+    """Yield the alternatives of each request that cannot avoid the constraint by its choice of alternative."""
     for request in claim.requests:
-        if not all(constraint.concerns(ask.request, ask.full_name) for ask in request.asks):
+        if not all(
+            constraint.concerns(request_data.request, request_data.full_name) for request_data in request.alternatives
+        ):
             continue
         options = []
-        for ask in request.asks:
-            numbers = free[ask.full_name]
+        for request_data in request.alternatives:
+            numbers = free[request_data.full_name]
             values = {number: constraint.values(node_devices.kind(number)) or frozenset() for number in numbers}
-            options.append(_Option(max(1, len(numbers)) if ask.is_all else ask.spec.count, values))
+            options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
         yield options
 
 
 def _alike(requests: Sequence[Sequence[_Option]], value: tuple[str, object]) -> int:
-    """How many devices with this value the requests can take."""
+    """Return how many devices with this value the requests can take."""
     taken, there = 0, set[int]()
     for options in requests:
         with_value = [{number for number, seen in option.values.items() if value in seen} for option in options]
-        taken += max(min(option.wanted, len(those)) for option, those in zip(options, with_value, strict=True))
+        taken += max(min(option.wanted, len(numbers)) for option, numbers in zip(options, with_value, strict=True))
         there.update(*with_value)
     return min(taken, len(there))
 
 
 def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
-    """How many devices can differ: each needs a value of its own."""
+    """Return how many devices with different values the requests can take."""
     taken, there = 0, set[tuple[str, object]]()
     for options in requests:
         values = [{value for seen in option.values.values() for value in seen} for option in options]
@@ -105,13 +104,13 @@ def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
 
 
 class _Want(NamedTuple):
-    ask: RequestData
+    request_data: RequestData
     mask: Mask
     needed: int
 
 
 class Bounds:
-    """For one search. `lists` has the devices of each ask for all there are, by its id."""
+    """The bounds of one search. `lists` maps the id of a request for all devices to these devices."""
 
     def __init__(self, demand: ClaimsToAllocate, node_devices: NodeDevices, lists: dict[int, list[int]]) -> None:
         self._demand = demand
@@ -127,7 +126,10 @@ class Bounds:
         self._needed: list[Need] = []
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.draws)
         self._first_alike: dict[Hashable, int] = {}
-        self._alike = {id(ask): self._first_alike.setdefault(_likeness_of(ask), id(ask)) for _, _, ask in demand.asks}
+        self._alike = {
+            id(request_data): self._first_alike.setdefault(_likeness_of(request_data), id(request_data))
+            for _, _, request_data in demand.request_data
+        }
         self._group_of = {
             (c, r): self._group(c, request)
             for c, claim in enumerate(demand.claims)
@@ -135,41 +137,41 @@ class Bounds:
         }
 
     def _group(self, c: int, request: RequestAlternatives) -> Hashable:
-        """Equal for requests of a claim that ask alike and are under the same constraints."""
+        """Return a key that is equal for identical requests of a claim under the same constraints."""
         constraints = self._demand.claims[c].constraints
         return c, tuple(
             (
-                self._alike[id(ask)],
-                ask.is_all,
-                ask.spec.count,
-                ask.is_admin,
-                tuple(each.concerns(ask.request, ask.full_name) for each in constraints),
+                self._alike[id(request_data)],
+                request_data.is_all,
+                request_data.spec.count,
+                request_data.is_admin,
+                tuple(each.concerns(request_data.request, request_data.full_name) for each in constraints),
             )
-            for ask in request.asks
+            for request_data in request.alternatives
         )
 
-    def mask(self, ask: RequestData) -> Mask:
-        """Devices that the ask may have while nobody uses them."""
-        alike = self._alike[id(ask)]
+    def mask(self, request_data: RequestData) -> Mask:
+        """Return the devices that the request can have while no device is in use."""
+        alike = self._alike[id(request_data)]
         known = self._masks.get(alike)
         if known is None:
             known = 0
-            for number in bits(self._node_devices.selectable(ask).mask):
-                if self._is_possible(ask, number):
+            for number in bits(self._node_devices.selectable(request_data).mask):
+                if self._is_possible(request_data, number):
                     known |= 1 << number
             self._masks[alike] = known
         return known
 
-    def _is_possible(self, ask: RequestData, number: int) -> bool:
+    def _is_possible(self, request_data: RequestData, number: int) -> bool:
         node_devices = self._node_devices
-        if not node_devices.is_tolerated(ask, number) or not node_devices.may_draw(number):
+        if not node_devices.is_tolerated(request_data, number) or not node_devices.may_draw(number):
             return False
-        return not node_devices.rules.consumable or node_devices.fits(ask, number, {})
+        return not node_devices.rules.consumable or node_devices.fits(request_data, number, {})
 
     # -- what is alike -------------------------------------------------------------------------------------------------
 
     def twin(self, number: int) -> int:
-        """Equal for devices that are interchangeable in this search while equally much of both is taken."""
+        """Return a number that is equal for devices that are interchangeable while equally much of both is taken."""
         known = self._twins.get(number)
         if known is None:
             numbers = self._twin_numbers
@@ -178,24 +180,24 @@ class Bounds:
 
     def _likeness(self, number: int) -> Hashable:
         node_devices, demand = self._node_devices, self._demand
-        asks = tuple(
-            (self.mask(ask) >> number & 1, number in node_devices.selectable(ask).faults)
-            for _, _, ask in demand.asks
-            if self._alike[id(ask)] == id(ask)
+        selected = tuple(
+            (self.mask(request_data) >> number & 1, number in node_devices.selectable(request_data).faults)
+            for _, _, request_data in demand.request_data
+            if self._alike[id(request_data)] == id(request_data)
         )
         kind = node_devices.kind(number)
         values: tuple[Hashable, ...] = tuple(
             self._values_of(each, kind) for claim in demand.claims for each in claim.constraints
         )
         if frozenset() in values:
-            values = (*values, number)  # counts only if it comes first: like no other
+            values = (*values, number)  # it counts only if it comes first: not interchangeable
         draws: Hashable = None
         if node_devices.devices[number].device.consumes_counters:
             draws = (node_devices.pool_of[number], tuple(sorted(self.draws(number).items())))
         shared: Hashable = None
         if node_devices.shared >> number & 1:
             shared = (kind, node_devices.has_shares(number), tuple(sorted(node_devices.consumed(number).items())))
-        return asks, values, draws, shared, node_devices.used >> number & 1
+        return selected, values, draws, shared, node_devices.used >> number & 1
 
     def draws(self, number: int) -> dict[tuple[str, str], int]:
         """Return what a device takes of its pool's counters."""
@@ -211,7 +213,7 @@ class Bounds:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def buckets(self, constraint: AllocationConstraint) -> dict[Values | None, Mask]:
-        """All devices by their values of the constraint's attribute."""
+        """Return all devices by their values of the constraint's attribute."""
         known = self._buckets.get(id(constraint))
         if known is None:
             known = self._buckets[id(constraint)] = {}
@@ -228,14 +230,14 @@ class Bounds:
 
     @property
     def has_odd_values(self) -> bool:
-        """Whether a constraint meets values that it does not understand: those count if they come first (§4.10)."""
+        """Whether a device has values of an unknown form: they count if the device comes first (§4.10)."""
         claims = self._demand.claims
         return any(frozenset() in self.buckets(constraint) for claim in claims for constraint in claim.constraints)
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
     def viable(self, position: Position, rest: Mask, now: SearchState) -> Mask:
-        """Return the devices of `rest` that may come next for the current request; none if the state is hopeless."""
+        """Return the devices of `rest` that the current request may take next; none if the state has no solution."""
         agreed = self._still_needed(position, rest, now)
         if agreed is None:
             return 0
@@ -248,7 +250,7 @@ class Bounds:
 
     @cached_property
     def is_solvable(self) -> bool:
-        """Whether an integer program says more than counting and matching."""
+        """Whether an integer program can prove more than counting and matching."""
         devices = [each.device for each in self._node_devices.devices]
         draws = [amount for number in range(len(devices)) for amount in self.draws(number).values()]
         if self.has_odd_values or any(amount < 0 for amount in draws):
@@ -274,7 +276,7 @@ class Bounds:
 
     def is_definite(self) -> bool:
         """Whether no request of the state for which `viable` was called last has alternatives left."""
-        return all(len(need.asks) == 1 for need in self._needed)
+        return all(len(need.alternatives) == 1 for need in self._needed)
 
     def without(self, witness: Witness, request: tuple[int, int], number: int) -> Witness | None:
         """Return the rest of a witness in which the request gets the device or one like it; None if it gets none."""
@@ -287,7 +289,7 @@ class Bounds:
         return {**witness, request: mask ^ 1 << like} if like >= 0 else None
 
     def _still_needed(self, position: Position, rest: Mask, now: SearchState) -> list[Need] | None:
-        """What all requests from here on must have, the one under way first; None if that cannot be."""
+        """Return the needs of all requests from here on, the current one first; None if they cannot be satisfied."""
         needs: list[Need] = []
         allowed = ~now.used | self._node_devices.shared
         for c, requests, is_current in self._open(position):
@@ -304,14 +306,14 @@ class Bounds:
         return self._agreed(needs, position.claim, now.known)
 
     def _is_whole(self, need: Need) -> bool:
-        """Whether it takes devices that nobody else can have then."""
+        """Return whether no other request can have the need's devices."""
         return not need.is_admin and not need.free & self._node_devices.shared
 
     def _is_short(self, need: Need) -> bool:
         return need.free.bit_count() < (need.total if self._is_whole(need) else need.needed)
 
     def _open(self, position: Position) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-        """(claim, identical requests, whether it is the current request) from here on, the current request first."""
+        """Yield (claim, identical requests, whether current) from here on, the current request first."""
         claims = self._demand.claims
         yield position.claim, (position.request,), True
         groups: dict[Hashable, tuple[int, list[int]]] = {}
@@ -326,26 +328,33 @@ class Bounds:
         known = self._wants.get((c, r))
         if known is None:
             known = self._wants[c, r] = tuple(
-                _Want(ask, self.mask(ask), len(self._lists[id(ask)]) if ask.is_all else ask.spec.count)
-                for ask in self._demand.claims[c].requests[r].asks
+                _Want(
+                    request_data,
+                    self.mask(request_data),
+                    len(self._lists[id(request_data)]) if request_data.is_all else request_data.spec.count,
+                )
+                for request_data in self._demand.claims[c].requests[r].alternatives
             )
         return known
 
     def _need(
         self, c: int, requests: tuple[int, ...], wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking
     ) -> Need:
-        """What a request cannot do without, whichever alternative is chosen. `allowed` others, and administrators."""
+        """Return what a request needs with any alternative.
+
+        `allowed`: masks for requests without and with admin access.
+        """
         possible, union, least = [], 0, 1 << 30
-        for ask, mask, needed in wants:
-            free = mask & allowed[ask.is_admin]
+        for request_data, mask, needed in wants:
+            free = mask & allowed[request_data.is_admin]
             if taking:
                 free &= ~sum(
                     1 << n
                     for n, taken in taking.items()
-                    if free >> n & 1 and not self._node_devices.fits(ask, n, taken)
+                    if free >> n & 1 and not self._node_devices.fits(request_data, n, taken)
                 )
-            if free.bit_count() >= needed and (needed or not ask.is_all):
-                possible.append(ask)
+            if free.bit_count() >= needed and (needed or not request_data.is_all):
+                possible.append(request_data)
                 union |= free
                 least = min(least, needed)
         return Need(c, tuple(possible), union, least, requests)
@@ -353,7 +362,7 @@ class Bounds:
     # -- constraints ---------------------------------------------------------------------------------------------------
 
     def _agreed(self, needs: list[Need], c: int, known: tuple[Known, ...]) -> list[Need] | None:
-        """The needs with what constraints leave of their devices; None if it is too little."""
+        """Return the needs with the devices that the constraints allow; None if these are too few."""
         for number in {need.claim for need in needs}:
             for at, constraint in enumerate(self._demand.claims[number].constraints):
                 seen = known[at] if number == c else ()
@@ -369,7 +378,7 @@ class Bounds:
         return needs
 
     def _matching(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
-        """Devices with the value that is there already, or with one that enough devices have."""
+        """Return the devices with the value seen so far, or with a value that enough devices have."""
         buckets = self.buckets(constraint)
         if seen:
             return sum(mask for values, mask in buckets.items() if values is not None and values & seen[0])
@@ -390,7 +399,7 @@ class Bounds:
         return can_match([(need.free & mask, need.total) for need in whole])
 
     def _distinct(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
-        """Devices whose values are still to be had, if there are enough different ones."""
+        """Return the devices whose values are not used yet, if there are enough different values."""
         left, kinds = 0, []
         for values, mask in self.buckets(constraint).items():
             if values is not None and not any(values & each for each in seen):
@@ -400,8 +409,8 @@ class Bounds:
         return left if can_match(by_value) else 0
 
 
-def _likeness_of(ask: RequestData) -> Hashable:
-    """Equal for asks that may have the same devices."""
-    capacity = ask.spec.capacity
+def _likeness_of(request_data: RequestData) -> Hashable:
+    """Return a key that is equal for requests that can have the same devices."""
+    capacity = request_data.spec.capacity
     amounts = frozenset(capacity.requests.items()) if capacity is not None else None
-    return ask.selectors, ask.spec.tolerations, amounts
+    return request_data.selectors, request_data.spec.tolerations, amounts

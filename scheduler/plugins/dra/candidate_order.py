@@ -1,8 +1,9 @@
-"""Which of the devices that would do is taken: the one that is missed least (docs/spec/dra.md §10.3, switch deviceScoring).
+"""The order in which devices are tried: the one that other pods need least comes first (docs/spec/dra.md §10.3).
 
-First what must be taken together: of equal values that a constraint asks for, the ones with the fewest devices left that
-still suffice. Then the smallest: what draws least on shared counters, on counters that are drawn on already; the part of a
-shared device with the least to spare; the device with the least capacity. What is equal in all that keeps its order.
+The switch `deviceScoring` selects it. Devices that must be taken together come first: for a match constraint, the
+smallest group of equal values that suffices. Then come the smallest devices: those that use the least of shared
+counters, preferably of counters in use; the part of a shared device with the least to spare; the device with the
+least capacity. Devices that are equal in all of this keep their order.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ _Rank: TypeAlias = tuple[float | int, ...]
 
 
 def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
-    """The order in which a search tries the devices of a node."""
+    """Return the order in which a search tries the devices of a node."""
 
-    def order(c: int, ask: RequestData) -> Sequence[int]:
-        mask = node_devices.selectable(ask).mask
+    def order(c: int, request_data: RequestData) -> Sequence[int]:
+        mask = node_devices.selectable(request_data).mask
         numbers = [n for n in range(len(node_devices.devices)) if mask >> n & 1]
         if len(numbers) < 2:
             return numbers
-        groups = _group_sizes(demand, node_devices, c, ask, numbers)
+        groups = _group_sizes(demand, node_devices, c, request_data, numbers)
         left: dict[int, dict[tuple[str, str], int]] = {}
         return sorted(
             numbers,
             key=lambda n: (
                 *groups.get(n, ()),
                 *_draw(node_devices, n, left),
-                *_room(node_devices, ask, n),
+                *_spare(node_devices, request_data, n),
                 _size(node_devices, n),
                 n,
             ),
@@ -43,18 +44,18 @@ def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
 
 
 def _group_sizes(
-    demand: ClaimsToAllocate, node_devices: NodeDevices, c: int, ask: RequestData, numbers: Sequence[int]
+    demand: ClaimsToAllocate, node_devices: NodeDevices, c: int, request_data: RequestData, numbers: Sequence[int]
 ) -> dict[int, _Rank]:
-    """Per device: whether its group is too small, and how large it is, for each constraint that wants equal values."""
+    """Return per device and match constraint whether its group is too small, and the group's size."""
     claim = demand.claims[c]
     out: dict[int, _Rank] = {}
     for constraint in claim.constraints:
-        if not constraint.is_match or not constraint.concerns(ask.request, ask.full_name):
+        if not constraint.is_match or not constraint.concerns(request_data.request, request_data.full_name):
             continue
         needed = sum(
-            min(each.spec.count for each in request.asks)
+            min(each.spec.count for each in request.alternatives)
             for request in claim.requests
-            if any(constraint.concerns(each.request, each.full_name) for each in request.asks)
+            if any(constraint.concerns(each.request, each.full_name) for each in request.alternatives)
         )
         sizes: dict[Values | None, int] = {}
         values = {n: constraint.values(node_devices.kind(n)) for n in numbers}
@@ -68,7 +69,7 @@ def _group_sizes(
 
 
 def _draw(node_devices: NodeDevices, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
-    """The largest share of a counter that the device takes, and the least that is left of any it draws on."""
+    """Return the largest share of a counter that the device uses, and the smallest share left of these counters."""
     consumes = node_devices.devices[number].device.consumes_counters
     if not consumes:
         return 0.0, 0.0
@@ -86,12 +87,12 @@ def _draw(node_devices: NodeDevices, number: int, left: dict[int, dict[tuple[str
     return share, spare
 
 
-def _room(node_devices: NodeDevices, ask: RequestData, number: int) -> _Rank:
-    """What would be left of a shared device, the tightest of its capacities."""
+def _spare(node_devices: NodeDevices, request_data: RequestData, number: int) -> _Rank:
+    """Return the smallest share that would be left of a shared device's capacities."""
     if not node_devices.shared >> number & 1:
         return (0.0,)
     capacity, gone = node_devices.devices[number].device.capacity, node_devices.consumed(number)
-    amounts = node_devices.amounts(ask, number) or {}
+    amounts = node_devices.amounts(request_data, number) or {}
     spare = (
         (capacity[name].value.nano - gone.get(name, 0) - amount) / capacity[name].value.nano
         for name, amount in amounts.items()
@@ -101,5 +102,5 @@ def _room(node_devices: NodeDevices, ask: RequestData, number: int) -> _Rank:
 
 
 def _size(node_devices: NodeDevices, number: int) -> tuple[int, ...]:
-    """All capacities, by name."""
+    """Return all capacities, ordered by name."""
     return tuple(amount.value.nano for _, amount in sorted(node_devices.devices[number].device.capacity.items()))

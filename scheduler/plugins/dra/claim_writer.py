@@ -1,9 +1,8 @@
-"""The claims of a pod are written: protected, allocated, reserved (docs/spec/dra.md §3.10, §10.5).
+"""Writes the claims of a pod: finalizer, allocation, reservation (docs/spec/dra.md §3.10, §10.5).
 
-A write that was sent is awaited and taken into the cache before anything else happens, cancelled or not: what the server
-has committed is in use, and no moment lies between "in flight" and "allocated" in which it is neither. A lost answer is
-read, and until it has been read the write counts as carried out. Nothing is forced: what a claim says now must still
-allow what was decided.
+A request that was sent is awaited and taken into the cache before anything else, also after a cancellation. So a
+claim goes from "in flight" to "allocated" without a gap. After a lost answer the claim is read; until then the
+write counts as done. Each write checks that the current claim still allows the decision.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ from scheduler.plugins.dra.claims import consumer
 from scheduler.plugins.dra.device_conflicts import UNKNOWN, DeviceConflicts
 
 WRITES_IN_FLIGHT: Final = 128
-"""Claims that are written at once. With fewer the API server works more for each: its storage and its watches take many
-changes together."""
+"""Claims that are written at once.
+
+With fewer, the API server works more per claim: its storage and watches batch changes.
+"""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.01
 _BUSY_PAUSE_S: Final = 0.1
@@ -46,14 +47,14 @@ class ClaimError(Exception):
 
 
 class WrittenAllocation(NamedTuple):
-    """Devices, and the version of the write that gave them; `precedence.UNKNOWN` if its answer was lost."""
+    """An allocation, and the version of its write; `device_conflicts.UNKNOWN` if the answer was lost."""
 
     allocation: AllocationResult | None
     version: int
 
 
 class ClaimWriter:
-    """Writes claims, one at a time per pod, any number of pods beside each other.
+    """Writes claims, one at a time per pod and any number of pods concurrently.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go bindClaim
     """
@@ -69,7 +70,7 @@ class ClaimWriter:
         stamps: bool,
         conflicts: DeviceConflicts | None,
     ) -> None:
-        """`stamps`: allocations carry their time. `conflicts`: nothing is given away that others have by now."""
+        """Take the writers. `stamps`: allocations have a time. `conflicts`: refuse devices that other claims have."""
         self._devices = devices
         self._writer = writer
         self._clock = clock
@@ -78,16 +79,16 @@ class ClaimWriter:
         self._stamps = stamps
         self._conflicts = conflicts
         self.unconfirmed: dict[str, WrittenAllocation] = {}
-        """Uids of claims that got devices, and of which it is not known yet that nobody else had those first."""
-        self._room = asyncio.Semaphore(WRITES_IN_FLIGHT)
+        """Uids of allocated claims for which the double check is not done."""
+        self._write_slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
 
     async def bind(
         self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, *, is_new: bool = False
     ) -> ResourceClaim:
-        """Give the claim its devices, if any were decided on, and the pod its place among the users.
+        """Write the allocation, if there is one, and the pod's reservation; return the claim as written.
 
-        `is_new`: it was just made, and the cache may not know it yet. Answers the claim as it is written. Raises
-        ClaimError, ApiError. May be cancelled between two writes.
+        `is_new`: the claim was just created, and the cache may not have it. Raises ClaimError, ApiError. May be
+        cancelled between two writes.
         """
         current = self._newest(claim, is_new=is_new)
         retry = Retry(self._clock, first_s=_BUSY_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
@@ -98,7 +99,7 @@ class ClaimWriter:
                 if self._is_done(current, pod, allocation):
                     return self._taken(current, allocation, UNKNOWN)
                 current = await self._protected(current, allocation)
-                await asyncio.sleep(0)  # a cancellation that came while the first was on the wire acts here
+                await asyncio.sleep(0)  # a cancellation during the first request takes effect here
                 return self._taken(*await settle(self._write(current, pod, allocation)))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
@@ -112,17 +113,17 @@ class ClaimWriter:
             current = await self.reread(claim)
 
     def newest(self, claim: ResourceClaim) -> ResourceClaim:
-        """As decisions see it by now. Raises ClaimError if it is gone."""
+        """Return the claim as the cache has it, with allocations in flight. Raises ClaimError if it is gone."""
         return self._newest(claim, is_new=False)
 
     async def release(self, claim: ResourceClaim, pod_uid: str) -> None:
-        """Take the pod's reservation away; the devices stay with the claim (§3.8). Raises ApiError."""
+        """Remove the pod's reservation; the claim keeps its devices (§3.8). Raises ApiError."""
         written = await self._writer.unreserve_claim(claim, pod_uid)
         if isinstance(written, ResourceClaim):
             self._assume(written)
 
     async def deallocate(self, claim: ResourceClaim) -> None:
-        """Take reservations and devices away (§3.5). Raises ApiError."""
+        """Remove reservations and devices (§3.5). Raises ApiError."""
         written = await self._writer.deallocate_claim(claim)
         if isinstance(written, ResourceClaim):
             self._assume(written)
@@ -130,11 +131,11 @@ class ClaimWriter:
     # -- one write -----------------------------------------------------------------------------------------------------
 
     async def _protected(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
-        """With the finalizer, which has to be there before devices are."""
+        """Return the claim with the finalizer, which must be written before an allocation."""
         if allocation is None or FINALIZER in claim.metadata.finalizers or claim.is_allocated:
             return claim
         try:
-            async with self._room:
+            async with self._write_slots:
                 return _readable(await settle(self._writer.protect_claim(claim)), claim)
         except (Conflict, Ambiguous, Unavailable):
             raise
@@ -144,11 +145,11 @@ class ClaimWriter:
     async def _write(
         self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None
     ) -> tuple[ResourceClaim, AllocationResult | None, int]:
-        """One status write, and what it answered taken into the cache; with the version at which devices were given."""
+        """Write the status once and cache the answer; also return the version at which devices were allocated."""
         user = consumer(pod)
         gives = allocation is not None and not claim.is_allocated
         try:
-            async with self._room:
+            async with self._write_slots:
                 if allocation is not None and not claim.is_allocated:
                     written = await self._writer.allocate_claim(claim, self._stamped(allocation), user)
                 else:
@@ -158,7 +159,7 @@ class ClaimWriter:
             if now.uid != claim.uid or not self._is_done(now, pod, allocation):
                 raise
             self._metrics.claim_conflict()
-            written, gives = now, False  # others may have written since
+            written, gives = now, False  # other clients may have written since
         except (Conflict, Unavailable):
             raise
         except ApiError as error:
@@ -168,10 +169,10 @@ class ClaimWriter:
         return claim, allocation, claim.version if gives else UNKNOWN
 
     async def _outcome(self, claim: ResourceClaim) -> ResourceClaim | Broken | None:
-        """What has become of a write without an answer, however long the server takes: its devices are in use until then.
+        """Read the claim after a lost answer, for as long as the server takes: until then its devices are in use.
 
-        A server that has just begun may know nobody, and nobody's permissions, for some seconds. Raises ApiError when that
-        goes on.
+        A server that has just started may reject every client for some seconds. Raises ApiError when that
+        continues.
         """
         retry, refusals_left = Retry(self._clock, first_s=_READ_AGAIN_S, longest_s=_LONGEST_PAUSE_S), _REFUSALS_MAX
         while True:
@@ -184,7 +185,7 @@ class ClaimWriter:
                 await retry.pause(error)
 
     def _taken(self, claim: ResourceClaim, allocation: AllocationResult | None, version: int) -> ResourceClaim:
-        """Written, or found to be: what got devices, at this version, has yet to be confirmed."""
+        """Cache a claim that is written; mark it as unconfirmed if it got devices at this version."""
         self._assume(claim)
         if self._conflicts is not None and allocation is not None:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
@@ -202,9 +203,9 @@ class ClaimWriter:
         try:
             self._devices.claims.assume(claim)
         except (NotKnown, OutOfSync):
-            return  # the watch knows better
+            return  # the watch has a newer version
 
-    # -- what a claim must be like -------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
 
     def _newest(self, claim: ResourceClaim, *, is_new: bool) -> ResourceClaim:
         known = self._devices.claims.get(claim.key)
@@ -215,7 +216,7 @@ class ClaimWriter:
         return known
 
     async def reread(self, claim: ResourceClaim) -> ResourceClaim:
-        """As the server has it. Raises ClaimError, also if it is gone."""
+        """Return the claim as the server has it. Raises ClaimError, also if it is gone."""
         try:
             found = await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
         except ApiError as error:
@@ -242,7 +243,7 @@ class ClaimWriter:
                 raise ClaimError(problem)
 
     def _is_done(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> bool:
-        """A write of ours whose answer was lost: it has come to pass."""
+        """Return whether the claim has allocation and reservation, because a write with a lost answer succeeded."""
         if not claim.is_reserved_for(pod.metadata.uid):
             return False
         return allocation is None or same_devices(claim.status.allocation, allocation)
@@ -253,7 +254,7 @@ class ClaimWriter:
 
 
 def same_devices(left: AllocationResult | None, right: AllocationResult | None) -> bool:
-    """Whether both are the same decision: times do not count, nor what a server adds to tolerations."""
+    """Return whether both are the same decision: times and tolerations added by a server do not count."""
     return _decided(left) == _decided(right)
 
 

@@ -1,4 +1,4 @@
-"""Which resource claims a pod uses, and whether it may (docs/spec/dra.md §2)."""
+"""The resource claims that a pod uses, and whether it may use them (docs/spec/dra.md §2)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ Need: TypeAlias = Callable[[str], ResourceClaim]
 
 
 class Unresolved(Exception):
-    """The pod cannot run yet. The message is upstream's."""
+    """A claim of the pod cannot be used yet. The message is upstream's."""
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> tuple[str | None, bool]:
-    """The name, and whether the pod must own the claim; None for one that is not needed. Raises Unresolved (§2.1).
+    """Return the claim's name, and whether the pod must own the claim. The name is None if no claim is needed (§2.1).
+
+    Raises Unresolved.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go Name
     """
@@ -34,7 +36,7 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> tuple[str | None, bool]:
 
 
 def claim_keys(pod: Pod) -> tuple[str, ...]:
-    """Those whose names are known by now, as `namespace/name`: whose changes concern the pod."""
+    """Return `namespace/name` of each claim whose name is known; changes of these claims concern the pod."""
     keys = []
     for entry in pod.spec.resource_claims:
         try:
@@ -46,13 +48,13 @@ def claim_keys(pod: Pod) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def names_others(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
-    """Whether the pod's entries have come to name others than these, which were decided on."""
+def names_other_claims(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
+    """Return whether the pod's entries now name claims that differ from the given ones."""
     return set(claim_keys(pod)) != {claim.key for claim in claims}
 
 
 def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:
-    """Each claim once, in the order of the entries. Raises Unresolved with the first problem (§2.2).
+    """Return each claim once, in the order of the entries. Raises Unresolved with the first problem (§2.2).
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go podResourceClaims
     """
@@ -75,7 +77,7 @@ def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:
 
 
 def not_owned(pod: Pod, claim: ResourceClaim) -> str:
-    """Why the claim was not made for this pod; "" if it was."""
+    """Return why the claim was not created for this pod; "" if it was."""
     if claim.metadata.namespace != pod.metadata.namespace:
         return f"ResourceClaim {claim.key} is not in the same namespace as Pod {pod.key}"
     if any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
@@ -84,10 +86,10 @@ def not_owned(pod: Pod, claim: ResourceClaim) -> str:
 
 
 def is_full(claim: ResourceClaim, pod_uid: str) -> bool:
-    """Whether the claim has as many users as it may have, and this pod is none of them (§10.3)."""
+    """Return whether the claim has the most users that are allowed, and this pod is not one of them (§10.3)."""
     return len(claim.status.reserved_for) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod_uid)
 
 
 def consumer(pod: Pod) -> ConsumerReference:
-    """The pod as a claim names its users."""
+    """Return the pod as an entry of the claim's `reservedFor`."""
     return ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)

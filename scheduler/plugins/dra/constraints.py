@@ -1,7 +1,7 @@
-"""What the devices of a claim must have in common, or must not (docs/spec/dra.md §4.10).
+"""Attribute values that the devices of a claim must, or must not, have in common (docs/spec/dra.md §4.10).
 
-A constraint is asked with what it knows so far and answers with what it knows then: nothing is changed in place, so to
-undo is to go back to the value before. List attributes are sets; a plain value is a set of one.
+`add` takes the values seen so far and returns the new ones. Nothing is changed in place, so the search undoes a
+step with the old value. List attributes are sets; a plain value is a set of one.
 
 Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go constraint
 """
@@ -14,9 +14,9 @@ from scheduler.api.resource_v1 import Device, DeviceAttribute, DeviceConstraint
 from scheduler.cache.devices.pools import DeviceKind
 
 Values: TypeAlias = frozenset[tuple[str, object]]
-"""(type, value) each: values of different types are never equal. None at all: they have a form that is not understood."""
+"""(type, value) pairs: values of different types are never equal. Empty if the values' form is unknown."""
 Known: TypeAlias = tuple[Values, ...]
-"""What a constraint has seen: one entry for match (what is common to all), one per device for distinct."""
+"""The values that a constraint has seen: for match one entry with the common values, for distinct one per device."""
 
 NOTHING_SEEN: Final[Known] = ()
 _SCALARS: Final = (("bool", "bool_"), ("int", "int_"), ("string", "string"), ("version", "version"))
@@ -29,18 +29,18 @@ class AllocationConstraint:
     __slots__ = ("_lists", "_requests", "attribute", "is_match")
 
     def __init__(self, constraint: DeviceConstraint, *, lists: bool) -> None:
-        """The constraint names one attribute of either kind; `lists` is whether list attributes are understood."""
+        """Take the one attribute of the constraint; `lists` is whether list attributes are understood."""
         self.is_match = constraint.match_attribute is not None
         self.attribute = constraint.match_attribute or constraint.distinct_attribute or ""
         self._requests = frozenset(constraint.requests)
         self._lists = lists
 
     def concerns(self, request: str, full_name: str) -> bool:
-        """Whether devices of this request must satisfy it; `full_name` is `R/S` for an alternative."""
+        """Return whether the constraint is for devices of this request; `full_name` is `R/S` for an alternative."""
         return not self._requests or request in self._requests or full_name in self._requests
 
     def add(self, known: Known, kind: DeviceKind) -> Known | None:
-        """What is known with one more such device; None if it must not be added."""
+        """Return the values seen with one more device of this kind; None if the device violates the constraint."""
         values = self.values(kind)
         if values is None or (not values and (known or (self.is_match and self._lists))):
             return None
@@ -52,12 +52,12 @@ class AllocationConstraint:
         return None if any(values & seen for seen in known) else (*known, values)
 
     def values(self, kind: DeviceKind) -> Values | None:
-        """The attribute's values; None if the device lacks it."""
+        """Return the attribute's values; None if the device lacks the attribute."""
         return attribute_values(kind.driver, kind.device, self.attribute, lists=self._lists)
 
 
 def attribute_values(driver: str, device: Device, name: str, *, lists: bool) -> Values | None:
-    """A bare name counts for the device's own driver only."""
+    """Return the attribute's values; a name without a domain belongs to the device's own driver."""
     found = device.attributes.get(name)
     if found is None:
         domain, _, bare = name.partition("/")

@@ -1,17 +1,14 @@
-"""Devices that two claims have, and which of the two was first (docs/spec/dra.md §10.5).
+"""Conflicts between claims over devices, and which claim had its devices first (docs/spec/dra.md §4.8, §4.9, §10.5).
 
-Whether more has been given away than there is: a device to two claims, or too much of one that is shared (§4.8, §4.9, §10.5).
+`DeviceConflicts` finds a device that two claims have, and shared capacities and counters that are exceeded. It runs
+twice: before the first write with everything that is known, and when the watch shows the written claim, with what
+the watch has shown until then. Devices that are not published, or not completely, cause no conflict. The cost grows
+with the claim's devices and the claims that share them or use the same counters.
 
-No API server keeps two schedulers from that. Looked at twice: before anything is written, by all that is known, and when the
-watch shows what was written, by what it has shown until then. What is not published, or not completely, is not held
-against anybody. Costs the claim's devices, with those who share them or draw on the same counters.
-
-Which of two claims got its devices first, by the API server's own history (docs/spec/dra.md §10.5).
-
-All schedulers must come to the same answer, or two of them give way to each other, or neither does. What a watch has shown does
-not suffice: after a new list a claim has the version of its last write, and a daemon that was restarted has seen no write at
-all. Versions of one cluster can be compared, and the server tells what a claim was at a version. So a claim that had no
-devices at a version at which the other one had them got them later.
+`Precedence` reads the API server's history, so that all schedulers come to the same answer; otherwise two of them
+yield to each other, or neither does. The watch does not suffice: after a new list a claim has the version of its
+last write, and a restarted daemon has seen no write. Versions of one cluster can be compared, and the server
+returns a claim at a version. A claim without devices at a version at which the other one had them got them later.
 """
 
 from __future__ import annotations
@@ -30,49 +27,49 @@ from scheduler.framework.handle import ClaimWrites
 
 _Results: TypeAlias = Sequence[DeviceRequestAllocationResult]
 _Counts: TypeAlias = Callable[[str], bool]
-"""Whether what the claim with this uid has is held against others."""
+"""Whether the devices of the claim with this uid count."""
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = {}
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
 
 
 class DeviceConflict(NamedTuple):
-    """What speaks against an allocation, and the uids of the claims that it is due to."""
+    """A conflict of an allocation, and the uids of the other claims."""
 
     problem: str
     others: frozenset[str]
 
 
 class DeviceConflicts:
-    """Single owner: the writer of claims, and who confirms what it has written."""
+    """Single owner: the claim writer and the double check."""
 
     def __init__(self, devices: SharedDRAManager, *, runs: Callable[[str], bool]) -> None:
-        """`runs`: whether the pod with this uid is bound."""
+        """Take the devices; `runs` returns whether the pod with this uid is bound."""
         self._devices = devices
         self._runs = runs
 
     def ahead(self, claim: ResourceClaim, allocation: AllocationResult) -> str:
-        """What speaks against giving this to the claim, by all that others have and all that is in flight; "" if nothing."""
-        clash = self._clash(claim, allocation, is_there=_anybody, counts=_anybody)
-        return clash.problem if clash is not None else ""
+        """Return the conflict of a new allocation with all other claims, also those in flight; "" if there is none."""
+        conflict = self._conflict(claim, allocation, is_there=_always, counts=_always)
+        return conflict.problem if conflict is not None else ""
 
     def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> DeviceConflict | None:
-        """What speaks against what the claim has, by what is known of others than `but`.
+        """Return the conflict of the claim's devices with other claims, except `but`.
 
-        Of shared capacity and counters that which the watch has shown: what we have written since comes later, and its own
-        look is still to come.
+        Shared capacity and counters count only for claims that the watch has shown. Later writes of this scheduler
+        have their own check.
         """
-        return self._clash(
+        return self._conflict(
             claim,
             claim.status.allocation,
             is_there=lambda uid: uid not in but,
             counts=lambda uid: uid not in but and self._is_shown(uid),
         )
 
-    def somebody_runs(self, claim: ResourceClaim) -> bool:
-        """Whether the claim has a user who will not give it back. Of who is no pod nothing is known."""
+    def has_running_user(self, claim: ResourceClaim) -> bool:
+        """Return whether the claim has a user that keeps it: a bound pod, or a user that is not a pod."""
         return any(user.resource != "pods" or self._runs(user.uid) for user in claim.status.reserved_for)
 
-    def _clash(
+    def _conflict(
         self, claim: ResourceClaim, allocation: AllocationResult | None, *, is_there: _Counts, counts: _Counts
     ) -> DeviceConflict | None:
         given = allocation.devices.results if allocation is not None else ()
@@ -90,7 +87,7 @@ class DeviceConflicts:
         return None
 
     def _elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> set[str]:
-        """Who else has it: a part of a device is had beside other parts, a whole one by nobody else."""
+        """Return the other claims that have the device; shares conflict only with claims for the whole device."""
         use = self._devices.use
         others = set(use.holders(result.id))
         if result.share_id is None:
@@ -98,7 +95,7 @@ class DeviceConflicts:
         return others - {uid}
 
     def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> DeviceConflict | None:
-        """The first capacity that our shares are too much for; ours of nothing never are."""
+        """Return the first capacity that the claim's shares exceed; shares with amount 0 never do."""
         taken: dict[DeviceId, dict[str, int]] = {}
         for result in results:
             own = taken.setdefault(result.id, {}) if result.share_id is not None else {}
@@ -118,7 +115,7 @@ class DeviceConflicts:
         return None
 
     def _overdrawn_counter(self, uid: str, results: _Results, counts: _Counts) -> DeviceConflict | None:
-        """The first counter that our devices draw too much of."""
+        """Return the first counter that the claim's devices exceed."""
         own = {result.id for result in results if not self._is_drawn_anyway(result, uid)}
         for (pool, of), names in self._drawn(own).items():
             draws = self._devices.on_nodes.draws(pool)
@@ -132,7 +129,7 @@ class DeviceConflicts:
         return None
 
     def _drawn(self, devices: Iterable[DeviceId]) -> dict[tuple[PoolKey, str], dict[str, None]]:
-        """Pool and counter set → the counters of it that any of these draws on."""
+        """Return (pool, counter set) → its counters that any of these devices uses."""
         out: dict[tuple[PoolKey, str], dict[str, None]] = {}
         for device in sorted(devices):
             pool = PoolKey(device.driver, device.pool)
@@ -143,21 +140,21 @@ class DeviceConflicts:
         return out
 
     def _is_drawn_anyway(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
-        """Whoever shares it with us runs: it draws no more for us, and a search would give it away (§4.7)."""
+        """Return whether a pod runs with another share of the device: then our share uses no more counters (§4.7)."""
         if result.share_id is None:
             return False
         sharers = {share.claim_uid for share in self._devices.use.shares(result.id)} - {uid}
         claims = (self._devices.claims.by_uid(sharer) for sharer in sharers)
-        return any(claim is not None and self.somebody_runs(claim) for claim in claims)
+        return any(claim is not None and self.has_running_user(claim) for claim in claims)
 
     def _users(self, device: DeviceId, uid: str, counts: _Counts) -> set[str]:
-        """Who else has it, be it a part."""
+        """Return the other claims that have the device or a part of it."""
         use = self._devices.use
         users = {*use.holders(device), *(share.claim_uid for share in use.shares(device))}
         return {user for user in users if user != uid and counts(user)}
 
     def _is_shown(self, uid: str) -> bool:
-        """A claim that cannot be read any more keeps what it was shown to have."""
+        """Return whether the watch has shown the claim with devices; an unreadable claim keeps what it had."""
         claims = self._devices.claims
         known = claims.by_uid(uid)
         if known is None:
@@ -166,27 +163,27 @@ class DeviceConflicts:
         return seen is not None and seen.uid == uid and seen.is_allocated
 
 
-def _anybody(_: str) -> bool:
+def _always(_: str) -> bool:
     return True
 
 
 UNKNOWN = 0
-"""A version that nobody has noted."""
+"""A version that was not recorded."""
 _READS_MAX = 16
 
 
 class Precedence:
-    """Asks the server; changes nothing."""
+    """Reads the API server; changes nothing."""
 
     def __init__(self, writer: ClaimWrites, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
 
     async def was_first(self, other: ResourceClaim, ours: ResourceClaim, *, allocated_at: int) -> bool:
-        """Whether `other` has had its devices for longer than `ours`. Costs no request if its last write was before `allocated_at`.
+        """Return whether `other` had its devices before `ours`; True if that is unknown, because yielding is safe.
 
-        `allocated_at`: the version of the write that gave `ours` its devices; UNKNOWN if that is not known. True if it
-        cannot be found out: then giving way is safe.
+        `allocated_at`: the version of the write that gave `ours` its devices, or UNKNOWN. Costs no request if the
+        last write of `other` was before it.
         """
         if not other.is_allocated:
             return False
@@ -208,11 +205,14 @@ class Precedence:
                         return True
                     mine = then
         except ApiError:
-            pass  # the history is forgotten, or the server says nothing
+            pass  # the server has compacted its history, or does not answer
         return True
 
     async def _version_at(self, claim: ResourceClaim, version: int) -> int | None:
-        """Of its last write until then, if it had these very devices by then; else None. Raises ApiError."""
+        """Return the version of the claim's last write until then if it had the same devices; else None.
+
+        Raises ApiError.
+        """
         then = await self._read(claim, version)
         if then is None or isinstance(then, Broken) or then.uid != claim.uid or not _is_same(then, claim):
             return None
@@ -229,7 +229,7 @@ class Precedence:
 
 
 def _is_same(left: ResourceClaim, right: ResourceClaim) -> bool:
-    """The same allocation, not another one of the same devices: its time tells them apart where it has one."""
+    """Return whether both are the same allocation. The time distinguishes two allocations of equal devices."""
     one, two = left.status.allocation, right.status.allocation
     if one is None or two is None:
         return False

@@ -1,10 +1,12 @@
-"""Nobody else had the devices first: looked at once more when our own watch shows what we wrote (docs/spec/dra.md §10.5).
+"""Checks that no other claim had the devices first, once the watch shows the written claim (docs/spec/dra.md §10.5).
 
-No API server keeps two schedulers from giving one device to two claims, or too much of a shared one. Whoever was allocated
-first keeps it (`precedence`), and whoever comes later and is too much yields: its devices are given back before its pod is
-bound. By the time when our own watch shows what we wrote, it has shown every allocation that came before. A claim is unconfirmed from its allocation on until that look is over, and every pod that comes to use it meanwhile
-has to look as well: so it makes no difference which of them is cancelled, or can give the devices back. What was allocated
-before we began counts as unconfirmed if something speaks against it (`conflicts`) and no pod runs with it.
+No API server prevents two schedulers from giving one device to two claims, or too much of a shared device. The
+claim that was allocated first keeps its devices (`Precedence`); the later one frees them before its pod is bound.
+When the watch shows the written claim, it has shown every earlier allocation.
+
+A claim is unconfirmed from its allocation until this check is done, and every pod that uses it checks as well. So
+the result does not depend on which pod is cancelled. A claim that was allocated before this process began counts as
+unconfirmed if it conflicts with another one (`DeviceConflicts`) and no pod runs with it.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from scheduler.plugins.dra.device_conflicts import UNKNOWN, DeviceConflicts, Pre
 
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 120.0
-"""How long our own watch may take to show what we wrote: what it shows waits for an attempt that searches (`LONGEST_ATTEMPT_S`)."""
+"""Longest time in which the watch may show a written claim; an attempt's search (`LONGEST_ATTEMPT_S`) delays it."""
 
 
 class DeviceDoubleCheck:
-    """Looks at what a `ClaimWriter` has allocated."""
+    """Checks the claims that a `ClaimWriter` has allocated."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class DeviceDoubleCheck:
         clock: Clock,
         metrics: DeviceMetrics,
     ) -> None:
-        """`conflicts`: None if nothing is looked at."""
+        """Take the caches and writers; `conflicts` is None if nothing is checked."""
         self._devices = devices
         self._writer = writer
         self._precedence = precedence
@@ -52,7 +54,7 @@ class DeviceDoubleCheck:
         self._metrics = metrics
 
     async def confirm_all(self, claims: Sequence[ResourceClaim], pod_uid: str) -> None:
-        """Each of them, also behind one that fails: the pod does not run, and what others had first is given back.
+        """Confirm each claim, also after one fails: the pod does not run, and its other claims may have to be freed.
 
         Raises the first ClaimError.
         """
@@ -66,10 +68,10 @@ class DeviceDoubleCheck:
             raise failed
 
     async def confirm(self, claim: ResourceClaim, pod_uid: str) -> None:
-        """Wait until our own watch shows the claim as it was written. At once if there is nothing to look for.
+        """Wait until the watch shows the claim as written, and check it; return at once if no check is needed.
 
-        Raises ClaimError if somebody else had a device first (then the devices are given back, unless other pods use
-        them too), if the claim is gone, and if the watch does not show it in time. Cancelled, the claim stays
+        Raises ClaimError if the claim is gone, and if the watch does not show it in time. Also if another claim had a
+        device first; then the devices are freed, unless other pods use the claim. If cancelled, the claim stays
         unconfirmed.
         """
         conflicts = self._conflicts
@@ -84,14 +86,14 @@ class DeviceDoubleCheck:
             self._forget(claim)
             return
         self._metrics.collision()
-        await settle(self._give_devices_back(claim, pod_uid))
+        await settle(self._free_devices(claim, pod_uid))
         raise ClaimError(problem)
 
     def _forget(self, claim: ResourceClaim) -> None:
         self._writer.unconfirmed.pop(claim.uid, None)
 
     async def _shown(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """The claim as the watch shows it, once that is as it was written, or newer; None if the claim is gone.
+        """Return the claim once the watch shows it as written, or newer; None if it is gone.
 
         Raises ClaimError when it takes too long.
         """
@@ -111,27 +113,27 @@ class DeviceDoubleCheck:
         return seen
 
     async def _problem(self, seen: ResourceClaim, conflicts: DeviceConflicts) -> str:
-        """What others have been given before, of what the claim has; "" if nothing. Who came later counts for nothing."""
+        """Return what other claims got before this one of its devices; "" if nothing. Later claims do not count."""
         given = self._writer.unconfirmed.get(seen.uid)
         is_it = given is not None and given.allocation == seen.status.allocation
         allocated_at = given.version if given is not None and is_it else UNKNOWN
         later: set[str] = set()
         earlier: dict[str, AllocationResult | None] = {}
-        while (clash := conflicts.shown(seen, but=later)) is not None:
-            others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(clash.others)}
+        while (conflict := conflicts.shown(seen, but=later)) is not None:
+            others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(conflict.others)}
             new = {uid: each for uid, each in others.items() if uid not in earlier or earlier[uid] != _devices_of(each)}
             if not new:
-                return clash.problem
+                return conflict.problem
             for uid, other in new.items():
-                # One that cannot be read has what it was last seen to have: nothing tells since when.
+                # An unreadable claim has the devices that it had when last seen. Since when is unknown.
                 if other is None or await self._precedence.was_first(other, seen, allocated_at=allocated_at):
                     earlier[uid] = _devices_of(other)
                 else:
                     later.add(uid)
         return ""
 
-    async def _give_devices_back(self, claim: ResourceClaim, pod_uid: str) -> None:
-        """Unless another pod uses them too: it looks as well, and the last of them gives them back."""
+    async def _free_devices(self, claim: ResourceClaim, pod_uid: str) -> None:
+        """Deallocate the claim, unless another pod uses it: that pod checks as well, and the last one deallocates."""
         now, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
         try:
             while same_devices(now.status.allocation, claim.status.allocation):
@@ -144,10 +146,10 @@ class DeviceDoubleCheck:
                     await retry.pause(error)
                 now = await self._writer.reread(claim)
         except ApiError as error:
-            _log.warning("devices of somebody else are not given back", claim=claim.key, error=str(error))
+            _log.warning("devices of another claim are not freed", claim=claim.key, error=str(error))
             return
         except ClaimError:
-            pass  # it is gone
+            pass  # the claim is gone
         self._forget(claim)
 
 
@@ -156,8 +158,9 @@ def _devices_of(claim: ResourceClaim | None) -> AllocationResult | None:
 
 
 def _is_doubtful(claim: ResourceClaim, conflicts: DeviceConflicts) -> bool:
-    """Nobody has looked, as far as we know: a daemon that died may have been second, or its write may have come late.
+    """Return whether an allocated claim conflicts with another one, and no pod runs with its devices.
 
-    As long as nobody runs with the devices it costs little to yield to whoever was first.
+    The check may be missing because a daemon died, or its write came late. Without a running pod, yielding costs
+    little.
     """
-    return not conflicts.somebody_runs(claim) and conflicts.shown(claim) is not None
+    return not conflicts.has_running_user(claim) and conflicts.shown(claim) is not None

@@ -1,7 +1,7 @@
-"""Errors of an allocation: what ends it before the search, and the nodes on which it may end in an error.
+"""Errors of an allocation: the checks before the search, and the nodes on which it may end in an error.
 
 An error on any candidate node ends the attempt, also where other nodes fit (docs/spec/dra.md §3.4, §4.4, §5.5). The
-nodes on which the allocation may end in one are followed, and only these are searched before a node is chosen.
+nodes on which an allocation may end in an error are tracked, and only these are searched before a node is chosen.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from scheduler.plugins.dra.selectors import SelectorFault, Selectors
 
 NO_RISK: Final = (-1, -1)
 Lists = dict[int, list[int]]
-"""Id of an ask for all devices there are → these."""
+"""Id of a request for all devices → these devices."""
 
 
 class AllocationError(Exception):
-    """The claims, their classes or a selector are wrong: the attempt ends, whatever other nodes there are."""
+    """The claims, their classes or a selector are invalid: the attempt ends, although other nodes may fit."""
 
 
 class FailedOnNode(Exception):
-    """Only this node is out."""
+    """Only this node is rejected."""
 
 
 class TimedOut(Exception):
@@ -40,68 +40,77 @@ class TimedOut(Exception):
 
 
 def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[str]) -> Lists:
-    """What asks for everything get. Raises AllocationError; `names` are the claims' for its text."""
+    """Return the devices of each request for all devices.
+
+    Raises AllocationError; `names` are the claims' for its text.
+    """
     lists: Lists = {}
     for claim, name in zip(demand.claims, names, strict=True):
         least = 0
         for request in claim.requests:
             if request.problem:
                 raise AllocationError(request.problem.format(claim=name))
-            least += min([_needed(ask, node_devices, name, lists) for ask in request.asks])
+            least += min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
         text = too_many(name, least)
         if text or claim.constraint_problem:
             raise AllocationError(text or f"claim {name}, {claim.constraint_problem}")
     return lists
 
 
-def _needed(ask: RequestData, node_devices: NodeDevices, claim: str, lists: Lists) -> int:
-    about = f"claim {claim}, request {ask.own_name}"
-    if ask.problem:
-        raise AllocationError(about + ask.problem)
-    if not ask.is_all:
-        return ask.spec.count
+def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, lists: Lists) -> int:
+    about = f"claim {claim}, request {request_data.own_name}"
+    if request_data.problem:
+        raise AllocationError(about + request_data.problem)
+    if not request_data.is_all:
+        return request_data.spec.count
     bad = node_devices.first_incomplete
-    candidates = node_devices.selectable(ask)
+    candidates = node_devices.selectable(request_data)
     limit = len(node_devices.devices)
     if bad is not None:
         limit = sum(len(view.devices) for view in node_devices.pools[: node_devices.pools.index(bad)])
     fault = next((n for n in sorted(candidates.faults) if n < limit), None)
     if fault is not None:
-        raise fault_error(candidates.faults[fault], claim, ask)
+        raise fault_error(candidates.faults[fault], claim, request_data)
     if bad is not None:
         what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
         pool = f"{bad.key.driver}/{bad.key.name}"
         raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
     found = [n for n in range(len(node_devices.devices)) if candidates.mask >> n & 1]
     if node_devices.rules.consumable:
-        found = [n for n in found if node_devices.fits(ask, n, {})]
-    lists[id(ask)] = found
+        found = [n for n in found if node_devices.fits(request_data, n, {})]
+    lists[id(request_data)] = found
     return len(found)
 
 
-def fault_error(fault: SelectorFault, claim: str, ask: RequestData) -> AllocationError:
-    """What to raise when the search comes to a device whose selector fails."""
-    owner = f"class {ask.spec.device_class_name}" if fault.of_class else f"claim {claim}"
+def fault_error(fault: SelectorFault, claim: str, request_data: RequestData) -> AllocationError:
+    """Return the error to raise when the search reaches a device whose selector fails."""
+    owner = f"class {request_data.spec.device_class_name}" if fault.of_class else f"claim {claim}"
     return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
 
 
 def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[int, Sequence[int]]) -> tuple[int, int]:
-    """The last request (claim, request) at which an error may be waiting: up to there nothing must be cut off."""
+    """Return the last (claim, request) at which an error is possible: up to there no state may be skipped."""
     risk, most = NO_RISK, [0] * len(demand.claims)
     for c, claim in enumerate(demand.claims):
         for r, request in enumerate(claim.requests):
-            if any(_may_raise(demand, c, ask, node_devices) for ask in request.asks):
+            if any(_may_raise(demand, c, request_data, node_devices) for request_data in request.alternatives):
                 risk = (c, r)
-            most[c] += max(len(lists[id(ask)]) if ask.is_all else ask.spec.count for ask in request.asks)
+            most[c] += max(
+                len(lists[id(request_data)]) if request_data.is_all else request_data.spec.count
+                for request_data in request.alternatives
+            )
     if risk != NO_RISK and max(most, default=0) > RESULTS_MAX:
-        return len(most), 0  # "too many" must not be taken for an ordinary failure either
+        return len(most), 0  # "too many" must not become an ordinary failure either
     return risk
 
 
-def _may_raise(demand: ClaimsToAllocate, c: int, ask: RequestData, node_devices: NodeDevices) -> bool:
-    if ask.is_all:
-        return any(each.concerns(ask.request, ask.full_name) for each in demand.claims[c].constraints)
-    return any(ask.is_admin or not node_devices.used >> number & 1 for number in node_devices.selectable(ask).faults)
+def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
+    if request_data.is_all:
+        return any(each.concerns(request_data.request, request_data.full_name) for each in demand.claims[c].constraints)
+    return any(
+        request_data.is_admin or not node_devices.used >> number & 1
+        for number in node_devices.selectable(request_data).faults
+    )
 
 
 _TRACKED_MAX: Final = 4096
@@ -112,7 +121,7 @@ _Count: TypeAlias = Callable[[Iterable[PoolView]], Work[int]]
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """The nodes whose pools count for more than `above`, as of `position` in the log of what nodes see."""
+    """The nodes whose pools count for more than `above`, at `position` in the log of visible pools."""
 
     count: _Count
     above: int
@@ -121,7 +130,7 @@ class _Tracked:
 
 
 class ErrorNodes:
-    """Those of one profile. Single owner: the scheduling loop."""
+    """The nodes with possible errors of one profile. Single owner: the scheduling loop."""
 
     def __init__(self, on_nodes: DeviceNodes) -> None:
         self._on_nodes = on_nodes
@@ -129,7 +138,7 @@ class ErrorNodes:
         self._of_demand: BoundedCache[ClaimsToAllocate, tuple[_Tracked, ...]] = BoundedCache(_DEMANDS_MAX)
 
     def of(self, demand: ClaimsToAllocate) -> Work[NodeSet]:
-        """Nodes that must be searched before one is chosen."""
+        """Return the nodes that must be searched before one is chosen."""
         self._on_nodes.catch_up()
         tracked = self._tracked_for(demand)
         if tracked is None:
@@ -142,7 +151,7 @@ class ErrorNodes:
         return out
 
     def _following(self, tracked: _Tracked) -> Work[None]:
-        """Costs the nodes that see something else than before; all kinds of nodes the first time."""
+        """Update the tracked nodes. O(nodes whose visible pools changed); all kinds of nodes the first time."""
         on_nodes = self._on_nodes
         position = on_nodes.visibility.position
         changed = on_nodes.visibility.changed_since(tracked.position) if tracked.position is not None else None
@@ -161,7 +170,7 @@ class ErrorNodes:
         tracked.nodes, tracked.position = nodes, position
 
     def _counts(self, tracked: _Tracked, slot: int, counts: dict[object, int]) -> Work[bool]:
-        """Whether this node is one of them. `counts` has what was counted of equal pools."""
+        """Return whether the node's count exceeds `above`. `counts` caches the counts of equal pools."""
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return False
@@ -173,21 +182,23 @@ class ErrorNodes:
         return counts[content] + counts[visible_pools] > tracked.above
 
     def _tracked_for(self, demand: ClaimsToAllocate) -> tuple[_Tracked, ...] | None:
-        """None if something is wrong with the demand itself: then each node is in error."""
+        """Return the tracked nodes for these claims; None if a claim is invalid: then each node has an error."""
         if not demand.form:
             return None
         return self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
 
     def _conditions(self, demand: ClaimsToAllocate) -> Iterator[_Tracked]:
-        for _, _, ask in demand.asks:
-            if ask.selectors is not None:
-                yield self._where(("faults", ask.selectors), partial(_with_a_fault, ask.selectors), above=0)
+        for _, _, request_data in demand.request_data:
+            if request_data.selectors is not None:
+                yield self._where(
+                    ("faults", request_data.selectors), partial(_with_a_fault, request_data.selectors), above=0
+                )
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
-            if any(ask.is_all for request in claim.requests for ask in request.asks):
+            if any(request_data.is_all for request in claim.requests for request_data in request.alternatives):
                 yield self._where("bad pools", _bad_pools, above=0)
             if _has_constrained_lists(claim):
                 yield self._where(("devices", 0), _devices, above=0)
@@ -197,19 +208,23 @@ class ErrorNodes:
 
 
 def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
-    """How many devices a claim wants at least, and how many of its requests want all there are beside that (§4.4)."""
+    """Return the smallest number of devices of a claim, and the number of its requests for all devices (§4.4)."""
     least = lists = 0
     for request in requests:
-        counts = [ask.spec.count for ask in request.asks if not ask.is_all]
+        counts = [request_data.spec.count for request_data in request.alternatives if not request_data.is_all]
         least += min(counts, default=0)
         lists += not counts
     return least, lists
 
 
 def _has_constrained_lists(claim: ClaimToAllocate) -> bool:
-    """Whether a device of a request for all devices may break a constraint, which is an error (§4.7)."""
-    lists = [ask for request in claim.requests for ask in request.asks if ask.is_all]
-    return any(each.concerns(ask.request, ask.full_name) for ask in lists for each in claim.constraints)
+    """Return whether a device of a request for all devices may break a constraint, which is an error (§4.7)."""
+    lists = [request_data for request in claim.requests for request_data in request.alternatives if request_data.is_all]
+    return any(
+        each.concerns(request_data.request, request_data.full_name)
+        for request_data in lists
+        for each in claim.constraints
+    )
 
 
 def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:

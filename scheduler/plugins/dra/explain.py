@@ -1,7 +1,7 @@
-"""Why requests find no devices, in numbers, and whose selector breaks on which device (docs/spec/dra.md §10.3).
+"""Explains why requests find no devices: counts per reason, and broken selectors (docs/spec/dra.md §10.3).
 
-Messages stay upstream's. Numbers are worked out when somebody asks, from what is known then; a broken selector is told to
-the pod's user as an event, once.
+Messages of rejections stay upstream's. Counts are computed on request from the current state. A broken selector
+becomes one event for the pod.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _FREE: Final = "free"
 
 @dataclass(slots=True)
 class _Tally:
-    """Of one request. `most` is how many are free on the node where most are."""
+    """The counts of one request. `most` is the largest number of free devices on one node."""
 
     out: Counter[str] = field(default_factory=Counter)
     most: int = 0
     shared: set[DeviceId] = field(default_factory=set)
-    """Devices that many nodes see, and that are counted already."""
+    """Devices that several nodes see and that are already counted."""
 
 
 class DeviceExplanations:
-    """Those of one profile."""
+    """The explanations of one profile."""
 
     def __init__(
         self, devices: SharedDRAManager, recorder: Recorder, rules: AllocatorFeatures, *, scheduler_name: str
@@ -58,14 +58,14 @@ class DeviceExplanations:
     # -- numbers -------------------------------------------------------------------------------------------------------
 
     def log(self, pod: PodInfo, variants: Sequence[Variant]) -> None:
-        """To the debug log, if that is kept."""
+        """Write the counts to the debug log, if it is enabled."""
         if any(variant.demand is not None for variant in variants) and _log.is_enabled_for(logging.DEBUG):
             _log.debug("no node has devices for all claims of a pod", pod=pod.key, **self.of(variants))
 
     def of(self, variants: Sequence[Variant]) -> dict[str, Any]:
-        """For each request how many devices there are, and for what reason how many of them will not do.
+        """Count for each request the devices, and how many are excluded for which reason.
 
-        O(devices of one node per kind of nodes). A device is counted under the first thing that is wrong with it.
+        O(devices of one node per kind of nodes). A device counts under its first reason.
         """
         self._devices.on_nodes.catch_up()
         out: dict[str, Any] = {"requests": [row for variant in variants for row in self._rows(variant)]}
@@ -84,11 +84,11 @@ class DeviceExplanations:
             return
         for claim, name in zip(variant.demand.claims, variant.names, strict=True):
             for request in claim.requests:
-                for ask in request.asks:
-                    yield self._row(claim, name, ask, variant.nodes)
+                for request_data in request.alternatives:
+                    yield self._row(claim, name, request_data, variant.nodes)
 
     def _constraint_rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
-        """For each constraint how many free devices satisfy it together on one node, and on how many nodes enough do."""
+        """Yield for each constraint the most free devices that satisfy it on one node, and the nodes with enough."""
         if variant.demand is None:
             return
         for claim, name in zip(variant.demand.claims, variant.names, strict=True):
@@ -108,7 +108,7 @@ class DeviceExplanations:
                 }
 
     def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
-        """Per kind of nodes: how many nodes, and the count of each constraint on one of them."""
+        """Return per kind of nodes the number of nodes, and the count of each constraint on one of them."""
         out = []
         for kind in self._devices.on_nodes.kinds():
             alike = kind.nodes & nodes
@@ -118,19 +118,19 @@ class DeviceExplanations:
                     slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules
                 )
                 free = {
-                    ask.full_name: [
+                    request_data.full_name: [
                         n
                         for n in range(len(node_devices.devices))
-                        if self._why_not(claim, ask, node_devices, n) == _FREE
+                        if self._why_not(claim, request_data, node_devices, n) == _FREE
                     ]
                     for request in claim.requests
-                    for ask in request.asks
+                    for request_data in request.alternatives
                 }
                 counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
                 out.append((alike.bit_count(), counts))
         return out
 
-    def _row(self, claim: ClaimToAllocate, name: str, ask: RequestData, nodes: NodeSet) -> dict[str, Any]:
+    def _row(self, claim: ClaimToAllocate, name: str, request_data: RequestData, nodes: NodeSet) -> dict[str, Any]:
         tally = _Tally()
         for kind in self._devices.on_nodes.kinds():
             alike = kind.nodes & nodes
@@ -140,15 +140,17 @@ class DeviceExplanations:
                     slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules
                 )
                 shared = {id(view) for view in kind.visible_pools.views}
-                self._count(tally, claim, ask, node_devices=node_devices, shared=shared, nodes=alike.bit_count())
+                self._count(
+                    tally, claim, request_data, node_devices=node_devices, shared=shared, nodes=alike.bit_count()
+                )
         seen = tally.out.total()
         free = tally.out.pop(_FREE, 0)
         return {
             "claim": name,
-            "request": ask.full_name,
-            "class": ask.spec.device_class_name,
-            "selectors": [each.cel.expression for each in ask.spec.selectors if each.cel is not None],
-            "wanted": "all" if ask.is_all else ask.spec.count,
+            "request": request_data.full_name,
+            "class": request_data.spec.device_class_name,
+            "selectors": [each.cel.expression for each in request_data.spec.selectors if each.cel is not None],
+            "wanted": "all" if request_data.is_all else request_data.spec.count,
             "nodes": nodes.bit_count(),
             "devices": seen,
             "out": dict(sorted(tally.out.items())),
@@ -160,16 +162,16 @@ class DeviceExplanations:
         self,
         tally: _Tally,
         claim: ClaimToAllocate,
-        ask: RequestData,
+        request_data: RequestData,
         *,
         node_devices: NodeDevices,
         shared: set[int],
         nodes: int,
     ) -> None:
-        """`nodes` nodes have devices like this one's; those of the pools `shared` are the same ones everywhere."""
+        """Add one node's devices to the tally, for `nodes` equal nodes; devices of the pools `shared` count once."""
         free = 0
         for number, each in enumerate(node_devices.devices):
-            why = self._why_not(claim, ask, node_devices, number)
+            why = self._why_not(claim, request_data, node_devices, number)
             free += why == _FREE
             if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
                 tally.out[why] += nodes
@@ -182,42 +184,44 @@ class DeviceExplanations:
                 tally.out[what] += nodes if id(view) not in shared else 1
         tally.most = max(tally.most, free)
 
-    def _why_not(self, claim: ClaimToAllocate, ask: RequestData, node_devices: NodeDevices, number: int) -> str:
+    def _why_not(
+        self, claim: ClaimToAllocate, request_data: RequestData, node_devices: NodeDevices, number: int
+    ) -> str:
         each = node_devices.devices[number]
         if not node_devices.rules.binding and each.device.binding_conditions:
             return "binding conditions"
-        selected = ask.selectors.of(each.kind) if ask.selectors is not None else False
+        selected = request_data.selectors.of(each.kind) if request_data.selectors is not None else False
         if isinstance(selected, SelectorFault):
             return "broken selector"
         if not selected:
-            return self._selector(ask, node_devices, number)
+            return self._selector(request_data, node_devices, number)
         if not usable(each, node_devices.slot):
             return "for other nodes"
-        if node_devices.used >> number & 1 and not ask.is_admin:
+        if node_devices.used >> number & 1 and not request_data.is_admin:
             return "in use"
-        if not node_devices.is_tolerated(ask, number):
+        if not node_devices.is_tolerated(request_data, number):
             return "taint"
         if not self._is_drawable(node_devices, number):
             return "counters"
-        if node_devices.rules.consumable and not node_devices.fits(ask, number, {}):
+        if node_devices.rules.consumable and not node_devices.fits(request_data, number, {}):
             return "capacity"
         lacking = next(
             (
                 con.attribute
                 for con in claim.constraints
-                if con.concerns(ask.request, ask.full_name) and con.values(each.kind) is None
+                if con.concerns(request_data.request, request_data.full_name) and con.values(each.kind) is None
             ),
             None,
         )
         return _FREE if lacking is None else f"constraint on {lacking}"
 
-    def _selector(self, ask: RequestData, node_devices: NodeDevices, number: int) -> str:
+    def _selector(self, request_data: RequestData, node_devices: NodeDevices, number: int) -> str:
         kind = node_devices.kind(number)
-        if ask.device_class is not None:
-            for at, each in enumerate(ask.device_class.spec.selectors):
+        if request_data.device_class is not None:
+            for at, each in enumerate(request_data.device_class.spec.selectors):
                 if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
                     return f"class selector #{at}"
-        for at, each in enumerate(ask.spec.selectors):
+        for at, each in enumerate(request_data.spec.selectors):
             if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
                 return f"selector #{at}"
         return "selector"
@@ -238,8 +242,8 @@ class DeviceExplanations:
     # -- broken selectors ----------------------------------------------------------------------------------------------
 
     def warn(self, pod: PodInfo, variant: Variant, nodes: NodeSet) -> None:
-        """Tell the pod's user on which device a selector breaks, if that is what is wrong on these nodes."""
-        note = self._breakage(variant, nodes.bit_length() - 1)
+        """Record an event that names the device on which a selector fails, if that is the reason on these nodes."""
+        note = self._selector_failure(variant, nodes.bit_length() - 1)
         if not note or not self._warned.is_new((pod.uid, note)):
             return
         self._recorder.event(
@@ -251,16 +255,20 @@ class DeviceExplanations:
             note=note,
         )
 
-    def _breakage(self, variant: Variant, slot: int) -> str:
+    def _selector_failure(self, variant: Variant, slot: int) -> str:
         if variant.demand is None or slot < 0:
             return ""
         node_devices = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
-        for c, _, ask in variant.demand.asks:
-            if ask.selectors is None:
+        for c, _, request_data in variant.demand.request_data:
+            if request_data.selectors is None:
                 continue
-            for number, fault in sorted(node_devices.selectable(ask).faults.items()):
+            for number, fault in sorted(node_devices.selectable(request_data).faults.items()):
                 if fault.is_of_device:
-                    whose = f"class {ask.spec.device_class_name}" if fault.of_class else f"request {ask.full_name}"
+                    whose = (
+                        f"class {request_data.spec.device_class_name}"
+                        if fault.of_class
+                        else f"request {request_data.full_name}"
+                    )
                     about = f"claim {variant.names[c]}: selector #{fault.at} of {whose}"
                     hint = ", guard it with has() or an optional" if fault.is_missing else ""
                     return f"{about} breaks on device {node_devices.devices[number].id}: {fault.text}{hint}"

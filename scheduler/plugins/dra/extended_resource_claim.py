@@ -1,8 +1,8 @@
-"""The claim for a pod's extended resources is made, and unmade (docs/spec/dra.md §3.8, §3.10, §3.12).
+"""Creates and deletes the claim for a pod's extended resources (docs/spec/dra.md §3.8, §3.10, §3.12).
 
-Its devices are in use from Reserve on: under a uid of its own, then as the claim that was made, then as what the watch
-shows, with no moment in between. It is named before it is made, as a server would have done: so it can be asked for once
-more after a lost answer, there is never a second one, and who has made what there is can be read.
+Its devices are in use without a gap from Reserve on: under a temporary uid, then as the created claim, then as the
+watch shows it. The claim's name is chosen before the request, so that a request with a lost answer is repeated
+without creating a second claim.
 
 Upstream: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go createExtendedResourceClaimInAPI
 """
@@ -34,17 +34,17 @@ from scheduler.plugins.dra.state import DeviceState
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 KNOWN_WITHIN_S: Final = 120.0
-"""How long our own watch may take to show a claim that we have made."""
+"""Longest time in which the watch may show a created claim."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.1
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LETTERS_COUNT: Final = 5
 _BASE_MAX: Final = 58
-"""As API servers make names up."""
+"""API servers cut generated names at the same length."""
 
 
 class ExtendedResourceClaimWriter:
-    """One claim at a time per pod, any number of pods beside each other."""
+    """Writes one claim at a time per pod, and any number of pods concurrently."""
 
     def __init__(  # noqa: PLR0913 (what it acts through)
         self,
@@ -57,7 +57,10 @@ class ExtendedResourceClaimWriter:
         metrics: DeviceMetrics,
         must_be_seen: bool,
     ) -> None:
-        """`must_be_seen`: a claim that the watch does not show in time is given up; upstream goes on without."""
+        """Take the caches and writers.
+
+        `must_be_seen`: fail if the watch does not show the claim; upstream continues.
+        """
         self._devices = devices
         self._writer = writer
         self._claims = claims
@@ -67,13 +70,13 @@ class ExtendedResourceClaimWriter:
         self._must_be_seen = must_be_seen
 
     async def write(self, pod: Pod, known: DeviceState) -> ResourceClaim:
-        """From what Reserve has decided on to a claim that has its devices and that the cache knows.
+        """Create the claim that Reserve has decided, with its devices, and wait until the cache has it.
 
-        What is made stands in `known` from the moment on that it is there. Raises ClaimError, ApiError.
+        The created claim is in `known` as soon as it exists. Raises ClaimError, ApiError.
         """
         special = known.special
         assert special is not None
-        if not known.mappings:  # nobody but the pod's overhead asks for it
+        if not known.mappings:  # only the pod's overhead requests the resource
             raise ClaimError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
 
         def note(made: ResourceClaim) -> None:
@@ -90,11 +93,11 @@ class ExtendedResourceClaimWriter:
                 raise ClaimError(f"claim {written.key}: the watch is behind")
         finally:
             sighting.end()
-        await self._remove_others(pod, written)
+        await self._remove_duplicates(pod, written)
         return written
 
     def unmake(self, pod: Pod, known: DeviceState, background: BackgroundWrites, *, kept: str = "") -> None:
-        """Remove in the background what `write` has made, or has found to be made after all. Safe to repeat.
+        """Delete in the background the claims that `write` has created, or whose creation was unknown. Safe to repeat.
 
         `kept` is the name of a claim that stays.
         """
@@ -109,7 +112,7 @@ class ExtendedResourceClaimWriter:
             background.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key, uid=made.uid)
 
     async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
-        """Make the claim. `made` is told at once what there is to be removed if the pod does not get there.
+        """Create the claim. `made` is called at once with the claim to delete if the pod is not bound.
 
         Raises ClaimError.
         """
@@ -124,11 +127,11 @@ class ExtendedResourceClaimWriter:
                     names.append(self._name_for(pod))
                     raise Unavailable(taken.message, status=taken.status, reason=taken.reason) from taken
                 answer = found
-            made(_to_remove(answer))  # before a cancellation can come in between
+            made(_to_remove(answer))  # before the next point of cancellation
             return answer
 
         try:
-            answer = await self._patiently(lambda: settle(create()))
+            answer = await self._with_retries(lambda: settle(create()))
         except ApiError as error:
             self._metrics.claim_created("failure")
             raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
@@ -137,32 +140,37 @@ class ExtendedResourceClaimWriter:
             raise ClaimError(f"{answer.kind} {answer.key} cannot be read: {answer.why}")
         return answer
 
-    async def tell(self, pod: Pod, claim: str, mappings: tuple[ContainerExtendedResourceRequest, ...]) -> None:
-        """Say in the pod's status what its containers get of the claim of this name. Raises ClaimError."""
+    async def set_pod_status(
+        self, pod: Pod, claim: str, mappings: tuple[ContainerExtendedResourceRequest, ...]
+    ) -> None:
+        """Write into the pod's status what its containers get of the claim of this name. Raises ClaimError."""
         status = ExtendedResourceClaimStatus(claim, mappings)
         try:
-            await self._patiently(lambda: settle(self._writer.set_extended_resource_status(pod, status)))
+            await self._with_retries(lambda: settle(self._writer.set_extended_resource_status(pod, status)))
         except ApiError as error:
             raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
 
     async def remove(self, claim: ResourceClaim) -> None:
-        """For good. Nothing if it is gone. Raises ApiError."""
+        """Delete the claim; do nothing if it is gone. Raises ApiError."""
         await self._writer.delete_claim(claim)
 
-    async def _remove_others(self, pod: Pod, kept: ResourceClaim) -> None:
-        """What a server has made that said it could not. It was there before `kept`, so the watch has shown it by now."""
+    async def _remove_duplicates(self, pod: Pod, kept: ResourceClaim) -> None:
+        """Delete claims that a server created although it answered with an error.
+
+        They were created before `kept`, so the watch has shown them.
+        """
         for other in self._devices.claims.all_made_for(pod):
             if other.uid == kept.uid:
                 continue
             try:
                 await settle(self.remove(other))
-            except ApiError as error:  # it has no devices, and goes when its pod goes
+            except ApiError as error:  # it has no devices, and is deleted with its pod
                 _log.info("not done", what=f"delete claim {other.key}", error=str(error))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _patiently(self, write: Callable[[], Awaitable[_T]]) -> _T:
-        """Again while the server is busy, and after a lost answer: a second time does no harm."""
+    async def _with_retries(self, write: Callable[[], Awaitable[_T]]) -> _T:
+        """Repeat the write while the server is busy, and after a lost answer: repeating it does no harm."""
         retry = Retry(self._clock, first_s=_PAUSE_S, tries=_TRIES)
         while True:
             try:
@@ -171,21 +179,21 @@ class ExtendedResourceClaimWriter:
                 await retry.pause(error)
 
     def _name_for(self, pod: Pod) -> str:
-        """As a server makes it up from upstream's prefix."""
+        """Generate a name like an API server, from upstream's prefix."""
         base = f"{pod.metadata.name}-extended-resources-"[:_BASE_MAX]
         return base + "".join(self._chance.choices(_LETTERS, k=_LETTERS_COUNT))
 
     async def _made_before(self, pod: Pod, name: str) -> ResourceClaim | Broken | None:
-        """The claim of that name if it is one for this pod: then the answer was lost when it was made. Raises ApiError."""
+        """Return the claim of that name if it is this pod's: the answer to its creation was lost. Raises ApiError."""
         found = await self._writer.read_resource_claim(pod.metadata.namespace, name)
         if isinstance(found, Broken):
             return found if any(owner.uid == pod.metadata.uid for owner in found.metadata.owner_references) else None
         return found if found is not None and is_made_for(found, pod) else None
 
     async def _become_known(self, claim: ResourceClaim, sighting: _Sighting) -> bool:
-        """Wait until the cache has the claim as it is written, or something newer; False if that takes too long.
+        """Wait until the cache has the claim as written, or newer; return False if that takes too long.
 
-        Raises ClaimError when it is gone already.
+        Raises ClaimError if it is already gone.
         """
 
         def is_known() -> bool:
@@ -207,12 +215,12 @@ class ExtendedResourceClaimWriter:
         except NotKnown:
             return False
         except OutOfSync:
-            return True  # the watch knows better
+            return True  # the watch has a newer version
         return True
 
 
 class _Sighting:
-    """Whether the watch has ever shown a claim: one that was shown and is not there any more is gone."""
+    """Whether the watch has ever shown a claim: one that was shown and is missing was deleted."""
 
     def __init__(self, devices: SharedDRAManager, key: str) -> None:
         self.was_shown = False
@@ -226,7 +234,7 @@ class _Sighting:
 
 
 def _to_remove(answer: ResourceClaim | Broken) -> ResourceClaim:
-    """Of a claim that cannot be read enough is known to remove it."""
+    """Return a claim that can be deleted; of an unreadable claim name and uid are known."""
     if isinstance(answer, ResourceClaim):
         return answer
     seen = answer.metadata

@@ -1,15 +1,11 @@
-"""Extended resources that device classes serve (docs/spec/dra.md §3.12).
+"""Extended resources that device classes serve: the nodes, and the claim on each of them (docs/spec/dra.md §3.12).
 
-What the claim for a pod's extended resources asks for, and which container gets what of it (docs/spec/dra.md §3.12).
+Containers have consecutive numbers, init containers first. Each sidecar and regular container has its own request.
+Init containers that end first borrow from the containers after them. One more request covers the largest amount
+that one of them still lacks.
 
-Containers are numbered through, init containers first. Those that run as long as the pod does (sidecars and regular ones)
-each have a request of their own; those that only run first borrow from containers behind them, and what is then still
-missing the most is asked for once, for all of them.
-
-Extended resources that devices stand behind, decided: which nodes, and what the claim would ask for there (docs/spec/dra.md §3.12).
-
-Nodes are told apart only by which of the pod's resources they have themselves: a few groups, however many nodes there are.
-The claim lives in memory until PreBind makes it.
+Nodes differ only in which of the pod's resources they have themselves, so there are few groups of nodes. The claim
+exists only in memory until PreBind creates it.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ _ONE: Final = 10**9
 
 
 class MappedRequests(NamedTuple):
-    """Both are empty if no container wants anything."""
+    """The requests of the claim, and the containers that use them. Both are empty if no container requests anything."""
 
     requests: tuple[DeviceRequest, ...] = ()
     mappings: tuple[Mapped, ...] = ()
@@ -62,14 +58,14 @@ class _Request(NamedTuple):
 
 @dataclass(slots=True)
 class _Share:
-    """What one container gets: whose requests it may use, and what it has to ask for itself."""
+    """The requests that one container uses, and its own request."""
 
     own: _Request | None = None
     mappings: list[Mapped] = field(default_factory=list)
 
 
-def asked(pod: Pod, classes: Mapping[str, str]) -> MappedRequests:
-    """`classes` has the names of the classes by the resources that they are to serve."""
+def mapped_requests(pod: Pod, classes: Mapping[str, str]) -> MappedRequests:
+    """Return the requests for the pod's extended resources. `classes` maps resources to the classes that serve them."""
     requests: list[DeviceRequest] = []
     mappings: list[Mapped] = []
     for resource in sorted(classes):
@@ -102,7 +98,7 @@ def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]
 
 
 def _share(at: int, container: Container, resource: str, *, reusable: Sequence[_Request] = ()) -> _Share:
-    """What is there is used in order until it is enough; the rest is asked for."""
+    """Use the reusable requests in order until they suffice, and request the rest."""
     wanted = _whole(container, resource)
     share = _Share()
     if not wanted:
@@ -119,7 +115,7 @@ def _share(at: int, container: Container, resource: str, *, reusable: Sequence[_
 
 
 def _whole(container: Container, resource: str) -> int:
-    """How many devices; none for what is no whole number, which a server refuses."""
+    """Return the number of devices; 0 for a fraction, which an API server refuses."""
     amount = container.resources.requests.get(resource)
     if amount is None or amount.nano % _ONE:
         return 0
@@ -127,12 +123,12 @@ def _whole(container: Container, resource: str) -> int:
 
 
 def _largest(requests: Iterable[_Request | None]) -> _Request | None:
-    """The first of those that count most."""
+    """Return the first of the requests with the largest amount."""
     return max((each for each in requests if each is not None), key=lambda request: request.amount, default=None)
 
 
 def _renamed(shares: Iterable[_Share], extra: _Request | None) -> Iterator[Mapped]:
-    """Whoever asked for something more uses the one request that is made for all of them."""
+    """Yield the mappings, with the containers' own requests replaced by the one request for all of them."""
     for share in shares:
         for mapped in share.mappings:
             if extra is not None and share.own is not None and mapped.request_name == share.own.name:
@@ -142,25 +138,25 @@ def _renamed(shares: Iterable[_Share], extra: _Request | None) -> Iterator[Mappe
 
 
 IN_MEMORY: Final = "<extended-resources>"
-"""The name of the claim before it is made. No server takes it, so no other claim is called that."""
+"""The name of the claim before it is created. API servers refuse this name, so no other claim has it."""
 _numbers: Final = itertools.count()
 STALE: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("cannot schedule extended resource claim",))
 NO_SUCH_RESOURCE: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("cannot fit resource",))
 
 
 def is_in_memory(claim: ResourceClaim) -> bool:
-    """Whether it is the claim for extended resources before it is made."""
+    """Return whether this is the claim for extended resources before it is created."""
     return claim.metadata.name == IN_MEMORY
 
 
 def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
-    """Those of an attempt that the pod's entries name: all but the one for extended resources."""
+    """Return the claims of an attempt that the pod's entries name: all but the one for extended resources."""
     made = known.made.uid if known.made is not None else ""
     return tuple(claim for claim in known.claims if not is_in_memory(claim) and claim.uid != made)
 
 
 class ExtendedResources:
-    """The deciding half, of one profile.
+    """Decides the nodes and the claim for extended resources; one per profile.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go filterExtendedResources
     """
@@ -168,12 +164,12 @@ class ExtendedResources:
     def __init__(self, nodes: Nodes, devices: SharedDRAManager, demands: ClaimParser, *, gates: frozenset[str]) -> None:
         self._nodes = nodes
         self._devices = devices
-        self._demands = demands
+        self._parser = demands
         self._served = ServedResources(devices.classes, gates)
         self._named: BySlots[_Named] = BySlots(nodes)
 
     def served(self, pod: PodInfo) -> frozenset[str]:
-        """The pod's resources that classes serve where a node has none of them itself; mostly none."""
+        """Return the pod's resources that classes serve on nodes without these resources; mostly none."""
         return self._served.among(pod.requests)
 
     def lay_out(
@@ -185,9 +181,9 @@ class ExtendedResources:
         claims: Sequence[ResourceClaim],
         nodes: NodeSet,
     ) -> None:
-        """Say of each group of nodes what the pod is allocated there. `claims` are the pod's own."""
+        """Set the variant of each group of nodes. `claims` are the pod's own."""
         stale = self._devices.claims.made_for(pod.pod)
-        if stale is not None:  # of an attempt that failed: what it has may be out of date, so it goes first
+        if stale is not None:  # left by a failed attempt: it may be outdated, so it is deleted first
             known.stale = stale
             known.unfit = {STALE: nodes}
             known.claims = (*claims, stale)
@@ -204,7 +200,7 @@ class ExtendedResources:
         known.claims = (*claims, special)
 
     def _groups(self, served: frozenset[str], nodes: NodeSet) -> Iterator[tuple[frozenset[str], NodeSet]]:
-        """What devices must stand in for, and on which nodes."""
+        """Yield the resources that devices must serve, and the nodes where they must."""
         groups: dict[frozenset[str], NodeSet] = {frozenset(): nodes}
         for resource in sorted(served):
             own = self._offering(resource)
@@ -225,20 +221,20 @@ class ExtendedResources:
         to_allocate: tuple[ResourceClaim, ...],
         nodes: NodeSet,
     ) -> Variant:
-        """A node that has everything itself needs no claim, whatever other claims the pod has."""
+        """Return the variant of these nodes. Nodes that have all resources themselves need no claim for them."""
         if not by_devices:
-            return Variant(nodes, to_allocate, self._demands.of(to_allocate) if to_allocate else None)
+            return Variant(nodes, to_allocate, self._parser.of(to_allocate) if to_allocate else None)
         classes = {
             name: found.metadata.name for name in by_devices if (found := self._devices.classes.for_resource(name))
         }
-        wanted = asked(pod, classes)
+        wanted = mapped_requests(pod, classes)
         spec = ResourceClaimSpec(DeviceClaim(requests=wanted.requests))
         here = msgspec.structs.replace(special, spec=spec)
         claims = (*to_allocate, here)
-        return Variant(nodes, claims, self._demands.of(claims), here, wanted.mappings)
+        return Variant(nodes, claims, self._parser.of(claims), here, wanted.mappings)
 
     def _lacking(self, pod: PodInfo, served: frozenset[str], nodes: NodeSet) -> NodeSet:
-        """Nodes that know nothing of a resource which no class serves either."""
+        """Return the nodes that do not list a resource that no class serves."""
         out = EMPTY
         for resource, amount in pod.requests.items():
             if amount > 0 and resource not in served and may_be_devices(resource):
@@ -247,13 +243,13 @@ class ExtendedResources:
         return out
 
     def _offering(self, resource: str) -> NodeSet:
-        """Nodes that have some of it themselves."""
+        """Return the nodes that have some of the resource themselves."""
         row = self._nodes.resources().get(resource)
         return EMPTY if row is None else nodeset.from_mask(self._nodes.allocatable[row] > 0)
 
 
 class _Named:
-    """Nodes that name a resource among theirs, be it none of it: no column tells."""
+    """Nodes that list a resource, also with amount 0; the cache's columns do not distinguish 0 from missing."""
 
     __slots__ = ("_resource", "_seen", "nodes")
 
@@ -264,7 +260,7 @@ class _Named:
         self.refresh(set(nodeset.each(nodes.present)))
 
     def refresh(self, slots: set[int]) -> None:
-        """These nodes changed."""
+        """Update the nodes that changed."""
         there = []
         for slot in slots:
             node = self._seen.node(slot)
@@ -274,7 +270,7 @@ class _Named:
 
 
 def _in_memory(pod: Pod) -> ResourceClaim:
-    """Under a uid that no other claim of this process has, and no server gives."""
+    """Return a claim with a uid that is unique in this process and that no API server gives."""
     owner = OwnerReference("v1", "Pod", pod.metadata.name, pod.metadata.uid, controller=True)
     return ResourceClaim(
         ClaimMetadata(

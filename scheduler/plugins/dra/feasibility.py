@@ -1,8 +1,7 @@
-"""Decides whether what remains to be allocated can still be satisfied, by matching or with an integer program.
+"""Decides whether open requests can be satisfied, by matching or an integer program (docs/spec/dra.md §10.4).
 
-Sets of devices are masks: bit *i* is device *i*. Matching asks whether many requests can have what they want of the
-same devices, each device once. The program is a relaxation: it has no solution only if no allocation exists
-(docs/spec/dra.md §10.4).
+Sets of devices are masks: bit *i* is device *i*. Matching gives each request its number of devices, each device
+once. The program is a relaxation: it has no solution only if no allocation exists.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Witness: TypeAlias = Mapping[tuple[int, int], Mask]
 
 
 class Position(NamedTuple):
-    """The next device to choose: of which claim, request and alternative, after how many, from which place in the order."""
+    """The next device to choose: claim, request, alternative, number of devices before it, and start in the order."""
 
     claim: int = 0
     request: int = 0
@@ -44,7 +43,7 @@ class SearchState(NamedTuple):
     used: Mask
     """Devices that no other request can have."""
     own: Mask
-    """The devices among them that the current claim has; a request of this claim with admin access cannot have these."""
+    """The devices of `used` that the current claim has; a request of this claim with admin access cannot have these."""
     known: tuple[Known, ...]
     """For each constraint of the current claim, the values that it has seen."""
     taking: Taking
@@ -56,8 +55,8 @@ class Need(NamedTuple):
     """`needed` devices from `free` are missing, for each of the identical requests `requests` of a claim."""
 
     claim: int
-    asks: tuple[RequestData, ...]
-    """The request, or its alternatives that are left."""
+    alternatives: tuple[RequestData, ...]
+    """The request, or the alternatives of it that are still possible."""
     free: Mask
     needed: int
     requests: tuple[int, ...]
@@ -74,16 +73,18 @@ class Need(NamedTuple):
 
     @property
     def is_admin(self) -> bool:
-        """Whether devices that other requests have can be used, too."""
-        return any(ask.is_admin for ask in self.asks)
+        """Whether the need may have devices that other requests have."""
+        return any(request_data.is_admin for request_data in self.alternatives)
 
     def concerns(self, constraint: AllocationConstraint) -> bool:
-        """Whether the constraint holds for every alternative."""
-        return all(constraint.concerns(ask.request, ask.full_name) for ask in self.asks)
+        """Return whether the constraint holds for every alternative."""
+        return all(
+            constraint.concerns(request_data.request, request_data.full_name) for request_data in self.alternatives
+        )
 
 
 def bits(mask: Mask) -> Iterator[int]:
-    """The numbers in a mask, ascending."""
+    """Yield the numbers in a mask, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -91,12 +92,12 @@ def bits(mask: Mask) -> Iterator[int]:
 
 
 def can_match(needs: Iterable[tuple[Mask, int]]) -> bool:
-    """Whether all these counts can be had at once, each of its own set, and nothing twice."""
+    """Return whether each set can have its count of devices, and no device is in two of them."""
     return _match(_merged(needs)) is not None
 
 
 def first_of_match(own: tuple[Mask, int], others: Iterable[tuple[Mask, int]]) -> Mask:
-    """What the first of these may have if all are to have enough; nothing if they cannot."""
+    """Return the devices that the first set may have if all sets get their count; none if they cannot."""
     needs = [own, *_merged(others)]
     held = _match(needs)
     if held is None:
@@ -121,7 +122,10 @@ def _merged(needs: Iterable[tuple[Mask, int]]) -> list[tuple[Mask, int]]:
 
 
 def _match(needs: Sequence[tuple[Mask, int]]) -> list[Mask] | None:
-    """What each gets; None if it cannot be done. The smallest sets choose first. O(sets² × counts)."""
+    """Return the devices that each set gets; None if no matching exists. The smallest sets choose first.
+
+    O(sets² × counts).
+    """
     held, taken = [0] * len(needs), 0
     for at in sorted(range(len(needs)), key=lambda at: needs[at][0].bit_count()):
         mask, count = needs[at]
@@ -131,15 +135,15 @@ def _match(needs: Sequence[tuple[Mask, int]]) -> list[Mask] | None:
                 held[at] |= free & -free
                 taken |= free & -free
                 continue
-            more = _make_room(needs, held, taken, at)
+            more = _augment(needs, held, taken, at)
             if not more:
                 return None
             taken |= more
     return held
 
 
-def _make_room(needs: Sequence[tuple[Mask, int]], held: list[Mask], taken: Mask, at: int) -> Mask:
-    """Let others move on until something is free for this one; what is taken then, 0 if nobody can."""
+def _augment(needs: Sequence[tuple[Mask, int]], held: list[Mask], taken: Mask, at: int) -> Mask:
+    """Find an augmenting path for the set `at`; return the device that becomes taken, or 0 if there is no path."""
     came_from: dict[int, tuple[int, Mask]] = {at: (-1, 0)}
     queue = [at]
     for each in queue:
@@ -156,7 +160,7 @@ def _make_room(needs: Sequence[tuple[Mask, int]], held: list[Mask], taken: Mask,
 
 
 def _move(held: list[Mask], came_from: dict[int, tuple[int, Mask]], each: int, gained: Mask) -> Mask:
-    """Along the way back: each gets one, and passes one on."""
+    """Apply an augmenting path: each set on it gets one device and passes one on."""
     low = gained
     while each >= 0:
         held[each] |= low
@@ -170,7 +174,7 @@ Solution: TypeAlias = Sequence[Mapping[int, int]]
 """For each need: device number → how many of the need's requests get the device."""
 
 SOLVER_LIMIT_S: Final = 5.0
-"""The solver stops after this time. Programs that it cannot solve by then are as hard as bin packing without any room."""
+"""The solver stops after this time. Programs that take longer are as hard as bin packing without free space."""
 _LARGEST: Final = 10**9
 """Larger coefficients do not fit the tolerances of a solver that computes with floating-point numbers."""
 _TOLERANCE: Final = 1e-6
@@ -194,7 +198,7 @@ class _TooLarge(Exception):
 
 @cache
 def _solver_class() -> Callable[[], Any]:
-    """Return the class of solvers; importing the library takes 25 ms and 10 MB, so it waits until a search needs it."""
+    """Return the class of solvers; import the library (25 ms, 10 MB) only when a search needs it."""
     import highspy
 
     class Solver(highspy.Highs):
@@ -323,7 +327,7 @@ class Feasibility:
     def _share_exclusive_devices(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]
     ) -> None:
-        """One request gets a device. Requests with admin access share it, but not with their own or later claims."""
+        """Give a device to one request; requests with admin access share it, but not with their own or later claims."""
         by_device: dict[int, list[tuple[Need, int]]] = {}
         for need, own in zip(needs, columns, strict=True):
             for d, x in own.items():
@@ -380,7 +384,11 @@ class Feasibility:
 
     def _least(self, need: Need, d: int) -> dict[str, int]:
         """Return the smallest amounts that an alternative of the need takes of a shared device."""
-        amounts = [each for ask in need.asks if (each := self._node_devices.amounts(ask, d)) is not None]
+        amounts = [
+            each
+            for request_data in need.alternatives
+            if (each := self._node_devices.amounts(request_data, d)) is not None
+        ]
         if not amounts:
             return {}
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]}
@@ -408,7 +416,7 @@ class Feasibility:
                 judge(program, constraint, [columns[i] for i in scope])
 
     def _match(self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]) -> None:
-        """All devices have one value in common."""
+        """Require that all devices have one value in common."""
         chosen: dict[tuple[str, object], int] = {}
         for values, mask in self._buckets(constraint).items():
             for own in scope:
@@ -426,7 +434,7 @@ class Feasibility:
     def _distinguish(
         self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]
     ) -> None:
-        """No two devices have a value in common."""
+        """Require that no two devices have a value in common."""
         having: dict[tuple[str, object], dict[int, int]] = {}
         for values, mask in self._buckets(constraint).items():
             for value in values or ():

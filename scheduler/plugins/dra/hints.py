@@ -1,9 +1,10 @@
-"""Which events can help a pod that DynamicResources refused, by what its claims wait for (docs/spec/dra.md §7).
+"""Events that can help a pod that DynamicResources rejected, by what its claims wait for (docs/spec/dra.md §7).
 
-Upstream wakes for every slice, class and node, and whenever any claim loses its devices; here a pod is asked about only at
-those that its claims have to do with, and one whose claims are not all there only at these claims. Woken besides, where
-upstream's pods wait for the flush: at the end of a claim or a slice, at what was in flight and is given back, and when a
-claim gets another owner.
+Upstream retries pods for every slice, class and node, and whenever any claim loses its devices.
+Here an event concerns only pods whose claims depend on the changed object. A pod with missing claims depends only
+on these claims.
+Further events retry a pod that waits for the flush in upstream: a deleted claim or slice, an allocation in flight
+that is released, and a new owner of a claim.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, cla
 _ANY: Final = Action.ADD | UPDATE | Action.DELETE
 _NODE: Final = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
 _GENERATED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
-_WHERE: Final = "where nodes are"
-_OWN: Final = "what nodes have themselves"
-FREED: Final = "devices that are given back"
-"""The topic of all that may let a pod have devices that another had, or was to have."""
+_WHERE: Final = "labels of nodes"
+_OWN: Final = "resources of nodes"
+FREED: Final = "freed devices"
+"""The topic of all events after which a pod may get devices that another pod had, or was to have."""
 Frees: TypeAlias = tuple[ClusterEvent, Callable[[Any, Any], Iterator[Hashable]]]
-"""An event, and what tells whether it frees devices: by FREED, or nothing."""
-_OFFERED: Final = "devices that can be had for the first time"
-_SLICES: Final = "all that becomes of slices"
+"""An event, and a function that yields FREED if the event frees devices."""
+_OFFERED: Final = "new devices"
+_SLICES: Final = "changes of slices"
 
 
 class DynamicResourcesHints:
-    """Those of one profile: topics of waiting pods and of events; but for claims, a hint says that they meet.
+    """Topics of waiting pods and of events, for one profile. Except for claims, a hint only compares topics.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go EventsToRegister
     """
@@ -60,7 +61,7 @@ class DynamicResourcesHints:
         self._pools = handle.cluster.devices.on_nodes
 
     def events(self, frees: Sequence[Frees] = ()) -> Sequence[EventHint]:
-        """All registrations; of whoever has devices in mind for others, too."""
+        """Return all registrations, with the events `frees` that free devices kept for nominated pods."""
         if not self._is_on:
             return ()
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
@@ -77,21 +78,24 @@ class DynamicResourcesHints:
         seen: tuple[Any, Any, frozenset[Hashable]] = (None, None, frozenset())
 
         def about(old: Any, new: Any) -> frozenset[Hashable]:
-            """Worked out once per event, whoever waits: a slice has many devices."""
+            """Compute the topics of an event once for all waiting pods, because a slice has many devices."""
             nonlocal seen
             seen = old, new, frozenset(of_event(old, new))
             return seen[2]
 
         def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
-            told = seen[2] if old is seen[0] and new is seen[1] else about(old, new)
-            return Hint.QUEUE if any(topic in told for topic in self._topics(pod)) else Hint.SKIP
+            topics = seen[2] if old is seen[0] and new is seen[1] else about(old, new)
+            return Hint.QUEUE if any(topic in topics for topic in self._topics(pod)) else Hint.SKIP
 
         return EventHint(event, meets, self._shape, Topics(self._topics, about))
 
     # -- claims, and the pod itself ------------------------------------------------------------------------------------
 
     def _claim(self, pod: PodInfo, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """§7.2, and a claim that an attempt of the pod has left (§3.12): it goes, or could not be deleted."""
+        """Return QUEUE as in §7.2, and for a claim that an earlier attempt of the pod has left (§3.12).
+
+        That claim was deleted, or could not be deleted.
+        """
         try:
             claims = claims_of(pod.pod, self._claims.need)
         except Unresolved:
@@ -107,7 +111,7 @@ class DynamicResourcesHints:
         return Hint.QUEUE if _is_news(old, new) else Hint.SKIP
 
     def _pod(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
-        """§7.3."""
+        """Return QUEUE if the pod's claims exist now (§7.3)."""
         if new is None or new.uid != pod.uid:
             return Hint.SKIP
         try:
@@ -132,15 +136,15 @@ class DynamicResourcesHints:
             yield "made for", pod.uid
             for name in extended:
                 yield "resource", name
-        asked = [ask for claim in claims if not claim.is_allocated for ask in _asks(claim)]
+        requests = [request for claim in claims if not claim.is_allocated for request in _exact_requests(claim)]
         if extended or any(not claim.is_allocated for claim in claims):
             yield FREED
-            yield _SLICES if any(ask.allocation_mode == ALL for ask in asked) else _OFFERED
-        for ask in asked:
-            yield "class", ask.device_class_name
+            yield _SLICES if any(request.allocation_mode == ALL for request in requests) else _OFFERED
+        for request in requests:
+            yield "class", request.device_class_name
 
     def _shape(self, pod: PodInfo) -> Hashable:
-        """What claims are called; and whose they must be, where that matters."""
+        """Return the claims' names, and the pod's uid if the pod must own a claim."""
         names, is_personal = [], False
         for entry in pod.pod.spec.resource_claims:
             try:
@@ -154,7 +158,7 @@ class DynamicResourcesHints:
         return pod.pod.metadata.namespace, tuple(names), extended, uid
 
     def _extended(self, pod: PodInfo) -> tuple[str, ...]:
-        """The resources that it asks for and classes may serve."""
+        """Return the pod's resources that classes may serve."""
         if not self._serves_resources:
             return ()
         return tuple(name for name, amount in pod.requests.items() if amount > 0 and may_be_devices(name))
@@ -162,7 +166,7 @@ class DynamicResourcesHints:
     # -- what events are about -----------------------------------------------------------------------------------------
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
-        """Whoever asks for all devices may be helped by fewer of them, too."""
+        """Yield the topics of a slice. Fewer devices may also help a request for all devices."""
         if old is not None and new is not None and old.spec == new.spec:
             return
         yield _SLICES
@@ -170,7 +174,11 @@ class DynamicResourcesHints:
             yield _OFFERED
 
     def _may_offer(self, old: ResourceSlice | None, new: ResourceSlice | None) -> bool:
-        """Not if the slice only has more taints, was the last of its pool, or is part of what is still incomplete (§4.3)."""
+        """Return whether the slice may offer new devices.
+
+        It does not if it only has more taints, was the last of its pool, or belongs to a pool that is still
+        incomplete (§4.3).
+        """
         if new is None:
             return old is not None and any(self._pool(old))
         if old is not None:
@@ -186,7 +194,7 @@ class DynamicResourcesHints:
         return iter(self._pools.published(PoolKey(of.spec.driver, of.spec.pool.name)))
 
 
-def _asks(claim: ResourceClaim) -> Iterator[ExactDeviceRequest]:
+def _exact_requests(claim: ResourceClaim) -> Iterator[ExactDeviceRequest]:
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
             yield request.exactly
@@ -194,7 +202,7 @@ def _asks(claim: ResourceClaim) -> Iterator[ExactDeviceRequest]:
 
 
 def _is_news(old: ResourceClaim | None, new: ResourceClaim) -> bool:
-    """Another claim by the name is, and so is an owner that it did not have."""
+    """Return whether the claim is another one of the same name, or has changed its status or owners."""
     return (
         old is None
         or old.uid != new.uid
@@ -204,7 +212,7 @@ def _is_news(old: ResourceClaim | None, new: ResourceClaim) -> bool:
 
 
 def _differs_in_place(old: ResourceSlice, new: ResourceSlice) -> bool:
-    """Another pool or other nodes, or it went back: what it hid there may come to light."""
+    """Return whether pool or nodes differ, or the generation is older, so that hidden devices may appear."""
     before, now = old.spec, new.spec
     return (
         (before.driver, before.pool.name) != (now.driver, now.pool.name)
@@ -245,7 +253,7 @@ def _claim_changed(old: ResourceClaim | None, new: ResourceClaim | None) -> Iter
 
 
 def _class_changed(old: DeviceClass | None, new: DeviceClass | None) -> Iterator[Hashable]:
-    """One that goes may leave its resource to another."""
+    """Yield the topics of a class. After its deletion another class may serve its resource."""
     if old is not None and new is not None and old.spec == new.spec:
         return
     for each in (old, new):

@@ -1,8 +1,6 @@
-"""The devices of one node, numbered in the order in which they are tried, for the search to count with bits.
+"""The devices of one node for the search, in the order in which they are tried (docs/spec/dra.md §4.3, §4.6, §4.9).
 
-How much of a device's capacities a request takes (docs/spec/dra.md §4.9). Amounts are exact, in nano units.
-
-Bit *i* of every mask here is device *i*. Source: docs/spec/dra.md §4.3, §4.6.
+Sets of devices are masks: bit *i* is device *i*. Amounts of capacity are exact, in nano units.
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ _NOTHING: Final[Mapping[str, Quantity]] = {}
 
 
 def consumption(request: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
-    """Capacity name → amount, for every capacity of the device; None if the device does not offer what is asked."""
-    asked = request.capacity.requests if request.capacity is not None else _NOTHING
-    if any(name not in device.capacity for name in asked):
+    """Return capacity name → amount for every capacity of the device; None if the device cannot serve the request."""
+    requested = request.capacity.requests if request.capacity is not None else _NOTHING
+    if any(name not in device.capacity for name in requested):
         return None
     out: dict[str, int] = {}
     for name, capacity in device.capacity.items():
-        wanted = asked.get(name)
+        wanted = requested.get(name)
         amount = _amount(wanted, capacity)
         if _violates(amount, capacity.request_policy):
             return None
@@ -92,20 +90,23 @@ _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class AllocatorFeatures:
-    """Which of the allocator's rules are in force: kube-scheduler's feature gates, and two of ours."""
+    """The allocator's rules that are in force: kube-scheduler's feature gates, and two rules of ours."""
 
     partitionable: bool = True
     taints: bool = True
     binding: bool = True
     consumable: bool = True
     old_shares: bool = False
-    """Whether shares of a device that is shared no more keep it from others, as they do in the second look."""
+    """Whether a device with shares counts as used after it stops allowing several users.
+
+    The double check has the same rule.
+    """
     merges_terms: bool = False
-    """Whether node selectors of several terms are merged; upstream ends with an error."""
+    """Whether node selectors of several terms are merged; upstream returns an error."""
 
     @classmethod
     def of(cls, gates: frozenset[str], *, old_shares: bool = False, merges_terms: bool = False) -> AllocatorFeatures:
-        """Binding conditions need the device status as well."""
+        """Return the rules for these feature gates. Binding conditions also need the device status."""
         return cls(
             old_shares=old_shares,
             merges_terms=merges_terms,
@@ -118,14 +119,17 @@ class AllocatorFeatures:
 
 @dataclass(slots=True)
 class CandidateDevices:
-    """What of a node's devices one ask may have. `mask` holds those with a fault, too: the search must come to them."""
+    """The devices of a node that a request can select.
+
+    `mask` includes devices in `faults`: the search must reach them.
+    """
 
     mask: Mask = 0
     faults: dict[int, SelectorFault] = field(default_factory=dict)
 
 
 class NodeDevices:
-    """One node for one search."""
+    """One node's devices for one search."""
 
     def __init__(self, slot: int, pools: Sequence[PoolView], use: DeviceUse, *, rules: AllocatorFeatures) -> None:
         self.slot = slot
@@ -142,17 +146,17 @@ class NodeDevices:
 
     @property
     def first_incomplete(self) -> PoolView | None:
-        """In the order of the pools, as texts name it: the first that is not good (§4.4)."""
+        """The first pool that is incomplete or invalid, in the order of the pools (§4.4)."""
         return next((view for view in self.pools if view.state is not PoolState.GOOD), None)
 
     @property
     def has_invalid(self) -> bool:
-        """Whether some pool contradicts itself."""
+        """Whether any pool contradicts itself."""
         return any(view.state is PoolState.INVALID for view in self.pools)
 
     @cached_property
     def used(self) -> Mask:
-        """Devices that somebody has as a whole, and those with old shares."""
+        """Devices that a claim has as a whole, and, with `old_shares`, unshared devices that still have shares."""
         out = 0
         for number, each in enumerate(self.devices):
             is_alone = self.rules.old_shares and not self.shared >> number & 1
@@ -162,14 +166,14 @@ class NodeDevices:
 
     @cached_property
     def shared(self) -> Mask:
-        """Devices that several may use at once."""
+        """Devices that several claims may use at once."""
         if not self.rules.consumable:
             return 0
         return sum(1 << n for n, each in enumerate(self.devices) if each.device.allow_multiple_allocations)
 
     @cached_property
     def in_use(self) -> Hashable:
-        """All that a search reads of who has what: equal where it would find the same."""
+        """Everything that a search reads of the devices in use: equal values give equal results."""
         shares = [
             (number, tuple(sorted(self.consumed(number).items())))
             for number, each in enumerate(self.devices)
@@ -179,22 +183,21 @@ class NodeDevices:
         return self.used, tuple(shares), tuple(left)
 
     def kind(self, number: int) -> DeviceKind:
-        """The kind of a device."""
         return self.devices[number].kind
 
     def consumed(self, number: int) -> dict[str, int]:
-        """What others take of its capacities."""
+        """Return the amounts of the device's capacities that claims have taken."""
         return dict(self._use.consumed(self.devices[number].id))
 
     def has_shares(self, number: int) -> bool:
-        """Whether anybody has a part of it."""
+        """Return whether any claim has a part of the device."""
         return bool(self._use.shares(self.devices[number].id))
 
-    # -- what an ask may have ------------------------------------------------------------------------------------------
+    # -- devices of a request ------------------------------------------------------------------------------------------
 
-    def selectable(self, ask: RequestData) -> CandidateDevices:
-        """What class, selectors, binding conditions and the node itself let through (§4.6 step 4)."""
-        selectors = ask.selectors
+    def selectable(self, request_data: RequestData) -> CandidateDevices:
+        """Return the devices that pass class, selectors, binding conditions and node check (§4.6 step 4)."""
+        selectors = request_data.selectors
         assert selectors is not None
         known = self._candidates.get(selectors)
         if known is None:
@@ -217,32 +220,32 @@ class NodeDevices:
             out.mask |= 1 << number
         return out
 
-    def is_tolerated(self, ask: RequestData, number: int) -> bool:
-        """Every hard taint of the device is; admin access is no exemption (§4.7)."""
+    def is_tolerated(self, request_data: RequestData, number: int) -> bool:
+        """Return whether the request tolerates every hard taint of the device; admin access is no exemption (§4.7)."""
         taints = self.devices[number].device.taints
         if not taints or not self.rules.taints:
             return True
         return all(
-            taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in ask.spec.tolerations)
+            taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in request_data.spec.tolerations)
             for taint in taints
         )
 
     def may_draw(self, number: int) -> bool:
-        """Without the rules of partitions, a device that draws on counters cannot be had."""
+        """Return whether the device may be allocated; devices that consume counters need their feature gate."""
         return self.rules.partitionable or not self.devices[number].device.consumes_counters
 
-    def amounts(self, ask: RequestData, number: int) -> Mapping[str, int] | None:
-        """What the ask takes of the device's capacities; None if the device does not offer it (§4.9)."""
-        if ask.spec.capacity is None and not self.devices[number].device.capacity:
+    def amounts(self, request_data: RequestData, number: int) -> Mapping[str, int] | None:
+        """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""
+        if request_data.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
-        key = (id(ask), number)
+        key = (id(request_data), number)
         if key not in self._amounts:
-            self._amounts[key] = consumption(ask.spec, self.devices[number].device)
+            self._amounts[key] = consumption(request_data.spec, self.devices[number].device)
         return self._amounts[key]
 
-    def fits(self, ask: RequestData, number: int, taking: Mapping[str, int]) -> bool:
-        """Whether the ask's amounts are left, when `taking` is about to be taken as well."""
-        amounts = self.amounts(ask, number)
+    def fits(self, request_data: RequestData, number: int, taking: Mapping[str, int]) -> bool:
+        """Return whether the request's amounts are free when `taking` is taken as well."""
+        amounts = self.amounts(request_data, number)
         if amounts is None:
             return False
         device: Device = self.devices[number].device
@@ -255,7 +258,7 @@ class NodeDevices:
     # -- counters ------------------------------------------------------------------------------------------------------
 
     def left_in(self, pool: int) -> dict[tuple[str, str], int]:
-        """(set, counter) → what the devices in use leave of it; may be negative (§4.8)."""
+        """Return (set, counter) → the amount that devices in use leave of it; it can be negative (§4.8)."""
         view = self.pools[pool]
         left = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
         for each in (*view.devices, *view.elsewhere):
@@ -268,7 +271,7 @@ class NodeDevices:
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """§4.7.
+    """Return whether the toleration matches the taint (§4.7).
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/devicetoleration.go ToleratesTaint
     """

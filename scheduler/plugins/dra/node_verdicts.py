@@ -1,11 +1,7 @@
-"""Which nodes have devices for a demand, searched once per kind of node (docs/adr/0010).
+"""Search results per kind of nodes, cached for all pods with equal claims (docs/adr/0010).
 
-Runs searches and keeps their results with the kind of nodes that they are about; limits the time of each search.
-
-Which nodes have devices for a demand, known for whole kinds of nodes and kept from pod to pod (docs/adr/0010).
-
-A demand's board remembers the last answer and looks only at nodes that changed since. A kind of nodes is searched once
-per demand. What takes long is put off: nodes not looked at yet are let through, and Verify looks at the chosen one.
+A kind of nodes is searched once per `ClaimsToAllocate`, and only nodes that changed are looked at again. A search
+that takes too long is postponed: Filter lets the node pass, and Verify searches the chosen node.
 """
 
 from __future__ import annotations
@@ -32,9 +28,9 @@ from scheduler.plugins.dra.requests import ClaimsToAllocate
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 LATE_S: Final = 60.0
-"""So long what took too long is not begun again: it would take as long again, and so one pod would keep all others waiting."""
+"""A search that took too long is not repeated for this time, so that one pod does not block all other pods."""
 LATEST_S: Final = 3600.0
-"""Each time it takes too long again the rest is twice as long, up to this, so that at last many such nodes have been looked at."""
+"""The pause doubles with each repetition, up to this time, so that many such nodes are searched eventually."""
 _MEMO_MAX: Final = 4096
 _HERE_MAX: Final = 64
 
@@ -43,22 +39,22 @@ Orders: TypeAlias = Callable[[ClaimsToAllocate, NodeDevices], Order]
 
 
 class SearchLimits(NamedTuple):
-    """How long the search of one node may take, in seconds of its own; 0 is for ever."""
+    """Seconds that the search of one node may take, without pauses; 0 is no limit."""
 
     resting_s: float = 0.0
-    """While it gives turns to others: upstream's filterTimeout."""
+    """Limit of a search that yields: upstream's filterTimeout."""
     holding_s: float = 0.0
-    """While nobody else has a turn."""
+    """Limit of a search that blocks the event loop."""
 
 
 LONGEST_ATTEMPT_S: Final = 30.0
-"""An attempt may search for this time, over all nodes; also one node's search, with filterTimeout 0."""
+"""Limit of an attempt's searches on all nodes, and of one node's search with filterTimeout 0."""
 LONGEST_HOLD_S: Final = 2.0
-"""A search that cannot yield may block the event loop, and the renewal of the lease, for this time."""
+"""Limit of a search that cannot yield: it blocks the event loop, and the renewal of the lease."""
 
 
 def limits_of(filter_timeout_s: float, *, parity: bool) -> SearchLimits:
-    """Return the limits for a filterTimeout, 0 for none. With parity it is used as it is, also where a search cannot yield."""
+    """Return the limits for a filterTimeout, 0 for none. With parity it also limits searches that cannot yield."""
     if parity:
         return SearchLimits(filter_timeout_s, filter_timeout_s)
     resting_s = min(filter_timeout_s or LONGEST_ATTEMPT_S, LONGEST_ATTEMPT_S)
@@ -66,9 +62,9 @@ def limits_of(filter_timeout_s: float, *, parity: bool) -> SearchLimits:
 
 
 class SearchVerdict(NamedTuple):
-    """What a search found out about a kind of nodes. `refusal` is "" if the claims fit.
+    """The result for a kind of nodes. `refusal` is "" if the claims fit; it has placeholders for the claims' names.
 
-    `failed` says that the refusal is no ordinary one, but ends the attempt. Claims have placeholders for names in it.
+    `failed`: the refusal is an error that ends the attempt.
     """
 
     refusal: str
@@ -78,11 +74,11 @@ class SearchVerdict(NamedTuple):
 
 
 NO_DEVICES: Final = SearchVerdict(CANNOT_ALLOCATE, failed=False, stamp=0)
-"""Of a node that has none at all."""
+"""The verdict on a node without any device."""
 
 
 class _Late(NamedTuple):
-    """A search that was given up, and for how long nobody begins it again."""
+    """A search that was given up, and the time before which it is not repeated."""
 
     limit_s: float
     rest_s: float
@@ -91,12 +87,12 @@ class _Late(NamedTuple):
 
 
 Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
-"""Whose search it is, the form of a demand, and the devices that each of its asks may have."""
-Told: TypeAlias = tuple[SearchVerdict, tuple[int, ...]]
+"""The `NodeSearches`, the form of the claims, and the devices that each request can have."""
+StoredVerdict: TypeAlias = tuple[SearchVerdict, tuple[int, ...]]
 
 
 class NodeSearches:
-    """Those of one profile."""
+    """The searches of one profile: limits their time, and caches the results with the kinds of nodes."""
 
     def __init__(  # noqa: PLR0913 (what a search needs)
         self,
@@ -121,19 +117,19 @@ class NodeSearches:
         )
 
     def node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
-        """A node's devices, in the use that they are in or in another."""
+        """Return a node's devices, with the current or another use."""
         return NodeDevices(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
 
     def known(self, demand: ClaimsToAllocate, kind: NodeKind) -> SearchVerdict | None:
-        """What was found out on such nodes for this demand, or for one that may have the very same devices."""
+        """Return the cached verdict for these claims, or for claims with equal forms and equal devices to select."""
         known: SearchVerdict | None = kind.memo.get(demand)
         if known is not None:
             return known if known.stamp == kind.visible_pools.stamp else None
         problem = self._problem(demand, kind)
-        found: Told | None = kind.memo.get(problem) if problem is not None else None
+        found: StoredVerdict | None = kind.memo.get(problem) if problem is not None else None
         if found is None:
             return None
-        known = retold(found, demand)
+        known = with_claims(found, demand)
         self._remember(kind, demand, known)
         return known
 
@@ -146,9 +142,9 @@ class NodeSearches:
         use: DeviceUse | None = None,
         limit_s: float | None = None,
     ) -> Work[SearchVerdict]:
-        """For nodes of this kind, this one among them; whatever the shared pools they see. Raises TimedOut.
+        """Return the verdict on all nodes of the kind of `slot`, whichever shared pools they see. Raises TimedOut.
 
-        `limit_s` is `limits.resting_s` unless it is given.
+        The default of `limit_s` is `limits.resting_s`.
         """
         known = self.known(demand, kind)
         if known is not None:
@@ -164,20 +160,20 @@ class NodeSearches:
         *,
         limit_s: float | None = None,
     ) -> Work[SearchVerdict]:
-        """For this node, which may see shared pools: those may have other numbers on other nodes. Raises TimedOut."""
+        """Return the verdict on this node; shared pools may have other numbers on other nodes. Raises TimedOut."""
         if not kind.visible_pools.views:
             return (yield from self.verdict(demand, kind, slot, use=use, limit_s=limit_s))
         work = self._searching_here(demand, kind, slot, use)
-        return (yield from self._within(work, self._asked(demand, slot, use), kind, limit_s))
+        return (yield from self._within(work, self._search_key(demand, slot, use), kind, limit_s))
 
-    def _asked(self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None) -> Hashable:
-        """What is not begun again for a while if it takes too long; of shared pools the kind does not tell in which use."""
+    def _search_key(self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None) -> Hashable:
+        """Return the key of a search that is not repeated for a while; with shared pools it contains their use."""
         return demand if use is None else (demand, slot, self.node_devices(slot, use).in_use)
 
-    def _within(self, work: Work[T], asked: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
-        """Raises TimedOut when the work has taken that long, rests not counted, and at once if it is known to take longer."""
+    def _within(self, work: Work[T], key: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
+        """Run the work; raise TimedOut when it has taken too long without pauses, and at once if it is known to."""
         limit_s = self._limits.resting_s if limit_s is None else limit_s
-        late = self._late(kind, asked)
+        late = self._late(kind, key)
         if late is not None and self._clock.now() < late.again_at and 0 < limit_s <= late.limit_s:
             raise TimedOut
         left_s = limit_s or math.inf
@@ -191,22 +187,22 @@ class NodeSearches:
         try:
             return (yield from metered(work, self._clock, spend))
         except TimedOut:
-            self._give_up(kind, asked, limit_s)
+            self._give_up(kind, key, limit_s)
             raise
 
-    def _late(self, kind: NodeKind, asked: Hashable) -> _Late | None:
-        late: _Late | None = kind.memo.get((TimedOut, asked))
+    def _late(self, kind: NodeKind, key: Hashable) -> _Late | None:
+        late: _Late | None = kind.memo.get((TimedOut, key))
         return late if late is not None and late.stamp == kind.visible_pools.stamp else None
 
-    def _give_up(self, kind: NodeKind, asked: Hashable, limit_s: float) -> None:
-        """What has had more time before is known better already."""
-        late, rest_s = self._late(kind, asked), LATE_S
+    def _give_up(self, kind: NodeKind, key: Hashable, limit_s: float) -> None:
+        """Remember a search that timed out, unless one with a higher limit is already remembered."""
+        late, rest_s = self._late(kind, key), LATE_S
         if late is not None and late.limit_s >= limit_s:
             if late.limit_s > limit_s:
                 return
             rest_s = min(2 * late.rest_s, LATEST_S)
         again_at = self._clock.now() + rest_s
-        self._remember(kind, (TimedOut, asked), _Late(limit_s, rest_s, again_at, kind.visible_pools.stamp))
+        self._remember(kind, (TimedOut, key), _Late(limit_s, rest_s, again_at, kind.visible_pools.stamp))
 
     # -- searching -----------------------------------------------------------------------------------------------------
 
@@ -226,13 +222,13 @@ class NodeSearches:
         verdict = yield from self._judging(demand, self.node_devices(slot, use), kind.visible_pools.stamp)
         self._remember(kind, demand, verdict)
         if problem is not None:
-            self._remember(kind, problem, told(verdict, demand))
+            self._remember(kind, problem, without_claims(verdict, demand))
         return verdict
 
     def _searching_here(
         self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
     ) -> Work[SearchVerdict]:
-        """The last answer holds as long as all that a search reads of this node is in the same use."""
+        """Search this node, unless all that a search reads of it is in the same use as last time."""
         node_devices = self.node_devices(slot, use)
         last = self._here.get((demand, slot))
         if last is not None and last[0] is kind and last[1] == node_devices.in_use:
@@ -258,59 +254,65 @@ class NodeSearches:
             return SearchVerdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
         return SearchVerdict("", failed=False, stamp=stamp, picked=tuple(picked))
 
-    def _remember(self, kind: NodeKind, asked: Hashable, answer: SearchVerdict | Told | _Late) -> None:
+    def _remember(self, kind: NodeKind, key: Hashable, answer: SearchVerdict | StoredVerdict | _Late) -> None:
         if len(kind.memo) >= _MEMO_MAX:
             kind.memo.clear()
-        kind.memo[asked] = answer
+        kind.memo[key] = answer
 
     def _problem(self, demand: ClaimsToAllocate, kind: NodeKind) -> Problem | None:
-        """What a search on such nodes rests on; None where it cannot be said so briefly, or is not known yet."""
+        """Return a key of everything that a search on such nodes reads; None if it is unknown, or has no short key."""
         if not demand.form or kind.visible_pools.views:
             return None
         memo = kind.key[0].memo
         masks = []
-        for _, _, ask in demand.asks:
-            candidates: CandidateDevices | None = memo.get(ask.selectors)
+        for _, _, request_data in demand.request_data:
+            candidates: CandidateDevices | None = memo.get(request_data.selectors)
             if candidates is None or candidates.faults:
                 return None
             masks.append(candidates.mask)
         return self, demand.form, tuple(masks)
 
     def _selecting(self, demand: ClaimsToAllocate, kind: NodeKind, slot: int) -> Work[None]:
-        """What each ask may have on such nodes."""
+        """Compute the devices that each request can select on such nodes."""
         if not demand.form:
             return
         memo = kind.key[0].memo
         node_devices: NodeDevices | None = None
-        for _, _, ask in demand.asks:
-            if ask.selectors is None or memo.get(ask.selectors) is not None:
+        for _, _, request_data in demand.request_data:
+            if request_data.selectors is None or memo.get(request_data.selectors) is not None:
                 continue
             node_devices = node_devices or self.node_devices(slot)
-            yield from ask.selectors.evaluating(each.kind for each in node_devices.devices)
+            yield from request_data.selectors.evaluating(each.kind for each in node_devices.devices)
             if len(memo) > _MEMO_MAX:
                 memo.clear()
-            memo[ask.selectors] = node_devices.selectable(ask)
+            memo[request_data.selectors] = node_devices.selectable(request_data)
 
 
-def told(verdict: SearchVerdict, demand: ClaimsToAllocate) -> Told:
-    """A verdict without the demand: picked devices say by number which alternative they are for."""
-    return verdict, tuple(demand.claims[p.claim].requests[p.request].asks.index(p.ask) for p in verdict.picked)
+def without_claims(verdict: SearchVerdict, demand: ClaimsToAllocate) -> StoredVerdict:
+    """Return a verdict that does not refer to the claims: for each picked device the index of its alternative."""
+    return verdict, tuple(
+        demand.claims[p.claim].requests[p.request].alternatives.index(p.request_data) for p in verdict.picked
+    )
 
 
-def retold(found: Told, demand: ClaimsToAllocate) -> SearchVerdict:
-    """The same for another demand of equal form."""
+def with_claims(found: StoredVerdict, demand: ClaimsToAllocate) -> SearchVerdict:
+    """Return the verdict for other claims of equal form."""
     verdict, alternatives = found
-    asks = (demand.claims[p.claim].requests[p.request].asks[at] for p, at in zip(verdict.picked, alternatives))
-    return verdict._replace(picked=tuple(p._replace(ask=ask) for p, ask in zip(verdict.picked, asks)))
+    requests = (
+        demand.claims[p.claim].requests[p.request].alternatives[at] for p, at in zip(verdict.picked, alternatives)
+    )
+    return verdict._replace(
+        picked=tuple(p._replace(request_data=request_data) for p, request_data in zip(verdict.picked, requests))
+    )
 
 
 def placeholders(demand: ClaimsToAllocate) -> tuple[str, ...]:
-    """Stand for the claims' names in what is kept for claims of any name."""
+    """Return stand-ins for the claims' names in cached texts."""
     return tuple(f"\0{c}\0" for c in range(len(demand.claims)))
 
 
 def named(text: str, names: Sequence[str]) -> str:
-    """The text with the names put in."""
+    """Replace the placeholders in the text by the names."""
     for c, name in enumerate(names):
         text = text.replace(f"\0{c}\0", name)
     return text
@@ -319,15 +321,15 @@ def named(text: str, names: Sequence[str]) -> str:
 _NO_LIMITS: Final = SearchLimits()
 _BUDGET_S: Final = 0.0003
 _AHEAD_S: Final = 0.005
-"""What takes longer is put off until Verify, if the node is chosen: some searches take seconds."""
+"""A search that takes longer is postponed until Verify, if the node is chosen: some searches take seconds."""
 _FEW: Final = 16
 _KINDS_MAX: Final = 512
-_BOARDS_MAX: Final = 1024
+_VERDICTS_MAX: Final = 1024
 
 
 @dataclass(slots=True)
 class ClaimsVerdicts:
-    """One demand. The sets are disjoint, and what is in none of them was not looked at."""
+    """The verdicts on all nodes for one `ClaimsToAllocate`. The sets are disjoint; other nodes were not searched."""
 
     position: int
     shared_stamp: int
@@ -335,7 +337,7 @@ class ClaimsVerdicts:
     refused: dict[str, NodeSet] = field(default_factory=dict)
     failed: dict[str, NodeSet] = field(default_factory=dict)
     put_off: NodeSet = EMPTY
-    """Looked at for so long that they are left to Verify."""
+    """Nodes whose search took too long; Verify searches them."""
     kinds_left: bool = True
 
     @property
@@ -348,7 +350,7 @@ class ClaimsVerdicts:
 
     @property
     def seen(self) -> NodeSet:
-        """Nodes whose answer is known."""
+        """Nodes with a known verdict."""
         seen = self.fit
         for some in (*self.refused.values(), *self.failed.values()):
             seen |= some
@@ -356,7 +358,7 @@ class ClaimsVerdicts:
 
 
 class NodeVerdicts:
-    """Those of one profile. Single owner: the scheduling loop."""
+    """The verdicts of one profile. Single owner: the scheduling loop."""
 
     def __init__(  # noqa: PLR0913 (what a search needs)
         self,
@@ -369,81 +371,84 @@ class NodeVerdicts:
         orders: Orders | None = None,
         searched: Callable[[int], None] | None = None,
     ) -> None:
-        """`orders` gives the order of candidates, None upstream's; `searched` hears the steps of each search."""
+        """Take the order of candidates (`orders`, None is upstream's) and a callback for the steps of each search."""
         self._on_nodes = on_nodes
         self._clock = clock
         self.limits: Final = limits
         self._searches = NodeSearches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
-        self._boards: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_BOARDS_MAX)
+        self._verdicts: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_VERDICTS_MAX)
 
     def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> ClaimsVerdicts:
-        """The board as of now, after a look at some nodes of which nothing is known."""
-        board = self._board(demand)
-        if board.kinds_left:
-            self._look_at_kinds(demand, board, nodes)
-        return board
+        """Return the current verdicts after searching some of the nodes without one."""
+        verdicts = self._current(demand)
+        if verdicts.kinds_left:
+            self._look_at_kinds(demand, verdicts, nodes)
+        return verdicts
 
     def look_at_all(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
-        """The board after a look at each kind of these nodes. What takes too long is put off all the same."""
-        board = self._board(demand)
-        seen = board.seen
+        """Return the verdicts after searching each kind of these nodes. Searches that take too long are postponed."""
+        verdicts = self._current(demand)
+        seen = verdicts.seen
         left = nodes & self._on_nodes.placed & ~seen
         while left:
             kind = self._kind_of_first(left)
             new = kind.nodes & ~seen
-            yield from self._look_at(demand, board, kind, nodes=new)
+            yield from self._look_at(demand, verdicts, kind, nodes=new)
             left &= ~new
             seen |= new
             yield
-        board.kinds_left = bool(self._on_nodes.placed & ~(board.seen | board.put_off))
-        return board
+        verdicts.kinds_left = bool(self._on_nodes.placed & ~(verdicts.seen | verdicts.put_off))
+        return verdicts
 
     def first_error(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[tuple[int, str] | None]:
-        """The first of these nodes, by slot, whose search ends the attempt, with the error.
+        """Return slot and error of the first of these nodes whose search ends the attempt.
 
         A search that takes too long is left to Verify.
         """
-        board = self._board(demand)
+        verdicts = self._current(demand)
         left = nodes & self._on_nodes.placed
-        while left := left & ~(board.seen & ~board.erring):
+        while left := left & ~(verdicts.seen & ~verdicts.erring):
             first = left & -left
-            text = next((text for text, some in board.failed.items() if some & first), "")
+            text = next((text for text, some in verdicts.failed.items() if some & first), "")
             if text:
                 return first.bit_length() - 1, text
             kind = self._kind_of_first(left)
-            new = kind.nodes & ~board.seen
-            yield from self._look_at(demand, board, kind, nodes=new)
-            left &= ~(new & board.put_off)
+            new = kind.nodes & ~verdicts.seen
+            yield from self._look_at(demand, verdicts, kind, nodes=new)
+            left &= ~(new & verdicts.put_off)
             yield
         return None
 
-    def _board(self, demand: ClaimsToAllocate) -> ClaimsVerdicts:
+    def _current(self, demand: ClaimsToAllocate) -> ClaimsVerdicts:
         on_nodes = self._on_nodes
         on_nodes.catch_up()
-        board = self._boards.get(demand)
-        changed = on_nodes.changed_since(board.position) if board is not None else None
-        if board is None or changed is None or board.shared_stamp != on_nodes.shared_stamp:
-            board = ClaimsVerdicts(on_nodes.position, on_nodes.shared_stamp)
+        verdicts = self._verdicts.get(demand)
+        changed = on_nodes.changed_since(verdicts.position) if verdicts is not None else None
+        if verdicts is None or changed is None or verdicts.shared_stamp != on_nodes.shared_stamp:
+            verdicts = ClaimsVerdicts(on_nodes.position, on_nodes.shared_stamp)
         else:
-            board.position = on_nodes.position
-            self._look_again(demand, board, set(changed))
-        return self._boards.put(demand, board)
+            verdicts.position = on_nodes.position
+            self._look_again(demand, verdicts, set(changed))
+        return self._verdicts.put(demand, verdicts)
 
     def verdict(self, demand: ClaimsToAllocate, slot: int, *, limit_s: float | None = None) -> Work[SearchVerdict]:
-        """The exact answer for one node. Raises TimedOut."""
+        """Return the exact verdict for one node. Raises TimedOut."""
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return NO_DEVICES
         verdict = yield from self._searches.verdict(demand, kind, slot, limit_s=limit_s)
-        board = self._boards.get(demand)
-        if board is not None and board.put_off & kind.nodes:
-            self._note(board, verdict, board.put_off & kind.nodes)
+        verdicts = self._verdicts.get(demand)
+        if verdicts is not None and verdicts.put_off & kind.nodes:
+            self._note(verdicts, verdict, verdicts.put_off & kind.nodes)
         return verdict
 
     def verdict_if(
         self, demand: ClaimsToAllocate, slot: int, use: DeviceUse, *, limit_s: float | None = None
     ) -> Work[SearchVerdict]:
-        """The same if devices were in that use. Known for nodes that are like that, if no shared pool is seen there."""
+        """Return the exact verdict for one node as if devices were in the given use. Raises TimedOut.
+
+        Cached for all nodes of the same kind in this use, unless the node sees a shared pool.
+        """
         self._on_nodes.catch_up()
         kind = self._on_nodes.kind_if(slot, use)
         if kind is None:
@@ -451,12 +456,15 @@ class NodeVerdicts:
         return (yield from self._searches.here(demand, kind, slot, use, limit_s=limit_s))
 
     def fit(self, demand: ClaimsToAllocate) -> NodeSet:
-        """The nodes that are known to have the devices."""
-        board = self._boards.get(demand)
-        return board.fit if board is not None else EMPTY
+        """Return the nodes that are known to have the devices."""
+        verdicts = self._verdicts.get(demand)
+        return verdicts.fit if verdicts is not None else EMPTY
 
     def fullest(self, nodes: NodeSet) -> NodeSet:
-        """Those of the nodes on which the fewest devices are free. O(kinds of nodes), and all of them if these are many."""
+        """Return those of the nodes with the fewest free devices.
+
+        O(kinds of nodes); with more than `_KINDS_MAX` kinds it returns all nodes.
+        """
         best, out = -1, nodes
         for seen, kind in enumerate(self._on_nodes.kinds()):
             if seen > _KINDS_MAX:
@@ -473,7 +481,10 @@ class NodeVerdicts:
     def picked(
         self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None = None, *, limit_s: float | None = None
     ) -> Work[SearchVerdict]:
-        """What the claims would get on this node, or why they get nothing. Raises TimedOut. `use`: as `verdict_if`."""
+        """Return the devices that the claims would get on this node, or why none.
+
+        Raises TimedOut. `use`: as `verdict_if`.
+        """
         if use is not None:
             return (yield from self.verdict_if(demand, slot, use, limit_s=limit_s))
         verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
@@ -493,10 +504,12 @@ class NodeVerdicts:
         use: DeviceUse | None = None,
         limit_s: float | None = None,
     ) -> tuple[AllocationResult, ...] | SearchVerdict:
-        """What the claims get on this node, or why they get nothing. Raises AllocationError, TimedOut.
+        """Return the claims' allocations on this node, or the verdict that refuses them.
 
-        Blocks the event loop while it searches, for `limit_s` at most (`limits.holding_s` by default), unless `picked` was asked before. `use`: as
-        `verdict_if`.
+        Raises AllocationError, TimedOut.
+
+        Blocks the event loop while it searches, for at most `limit_s` (`limits.holding_s` by default), unless
+        `picked` has run before. `use`: as `verdict_if`.
         """
         verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s if limit_s is None else limit_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
@@ -506,44 +519,46 @@ class NodeVerdicts:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _look_again(self, demand: ClaimsToAllocate, board: ClaimsVerdicts, slots: set[int]) -> None:
-        """At nodes that changed; a few at once, many as if they were new."""
-        self._forget(board, nodeset.of(slots))
+    def _look_again(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, slots: set[int]) -> None:
+        """Search changed nodes: a few at once, many like new ones."""
+        self._forget(verdicts, nodeset.of(slots))
         if len(slots) > _FEW:
-            board.kinds_left = True
+            verdicts.kinds_left = True
             return
         until = self._clock.now() + _AHEAD_S
         for slot in slots:
             if self._clock.now() > until:
-                board.kinds_left = True
+                verdicts.kinds_left = True
                 break
             kind = self._on_nodes.kind(slot)
             if kind is not None:
-                self._look_ahead(demand, board, kind, nodes=1 << slot)
+                self._look_ahead(demand, verdicts, kind, nodes=1 << slot)
 
-    def _look_ahead(self, demand: ClaimsToAllocate, board: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet) -> None:
-        """At nodes of one kind, if that can be done in time."""
+    def _look_ahead(
+        self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet
+    ) -> None:
+        """Search nodes of one kind, unless it takes longer than `_AHEAD_S`."""
         try:
             verdict = finish(self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S))
         except TimedOut:
-            board.put_off |= nodes
+            verdicts.put_off |= nodes
         else:
-            self._note(board, verdict, nodes)
+            self._note(verdicts, verdict, nodes)
 
-    def _look_at_kinds(self, demand: ClaimsToAllocate, board: ClaimsVerdicts, nodes: NodeSet) -> None:
-        """Costs what is new and can be afforded, never a look at all kinds: there may be as many as nodes."""
+    def _look_at_kinds(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, nodes: NodeSet) -> None:
+        """Search new kinds for about `_BUDGET_S`. It never looks at all kinds: these can be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
-        seen = board.seen | board.put_off
+        seen = verdicts.seen | verdicts.put_off
         left = nodes & self._on_nodes.placed & ~seen
         while left:
             kind = self._kind_of_first(left)
             new = kind.nodes & ~seen
-            self._look_ahead(demand, board, kind, nodes=new)
+            self._look_ahead(demand, verdicts, kind, nodes=new)
             left &= ~new
             seen |= new
             if self._clock.now() > until:
                 break
-        board.kinds_left = bool(self._on_nodes.placed & ~seen)
+        verdicts.kinds_left = bool(self._on_nodes.placed & ~seen)
 
     def _kind_of_first(self, nodes: NodeSet) -> NodeKind:
         kind = self._on_nodes.kind((nodes & -nodes).bit_length() - 1)
@@ -551,26 +566,26 @@ class NodeVerdicts:
         return kind
 
     def _look_at(
-        self, demand: ClaimsToAllocate, board: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet
+        self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet
     ) -> Work[None]:
-        """At nodes of one kind, as long as a search may take."""
+        """Search nodes of one kind within the search limit."""
         try:
             verdict = yield from self._searches.verdict(demand, kind, (nodes & -nodes).bit_length() - 1)
         except TimedOut:
-            board.put_off |= nodes
+            verdicts.put_off |= nodes
         else:
-            self._note(board, verdict, nodes)
+            self._note(verdicts, verdict, nodes)
 
-    def _note(self, board: ClaimsVerdicts, verdict: SearchVerdict, nodes: NodeSet) -> None:
-        board.put_off &= ~nodes
+    def _note(self, verdicts: ClaimsVerdicts, verdict: SearchVerdict, nodes: NodeSet) -> None:
+        verdicts.put_off &= ~nodes
         if not verdict.refusal:
-            board.fit |= nodes
+            verdicts.fit |= nodes
         else:
-            into = board.failed if verdict.failed else board.refused
+            into = verdicts.failed if verdict.failed else verdicts.refused
             into[verdict.refusal] = into.get(verdict.refusal, EMPTY) | nodes
 
-    def _forget(self, board: ClaimsVerdicts, nodes: NodeSet) -> None:
-        board.fit &= ~nodes
-        board.put_off &= ~nodes
-        board.refused = {text: left for text, some in board.refused.items() if (left := some & ~nodes)}
-        board.failed = {text: left for text, some in board.failed.items() if (left := some & ~nodes)}
+    def _forget(self, verdicts: ClaimsVerdicts, nodes: NodeSet) -> None:
+        verdicts.fit &= ~nodes
+        verdicts.put_off &= ~nodes
+        verdicts.refused = {text: left for text, some in verdicts.refused.items() if (left := some & ~nodes)}
+        verdicts.failed = {text: left for text, some in verdicts.failed.items() if (left := some & ~nodes)}

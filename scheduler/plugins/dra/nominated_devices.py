@@ -1,11 +1,8 @@
-"""Devices that nominated pods will have, and the claims that hold a node's devices (docs/spec/dra.md §10; switch devicePreemption).
+"""Devices that nominated pods will have, and the claims that hold a node's devices (docs/spec/dra.md §1, §10).
 
-Who has the devices of a node: claims, as they are written, and the pods that use these (docs/spec/dra.md §1).
-
-What nominated pods will have of devices, and who waits because of that (docs/spec/dra.md §10; switch devicePreemption).
-
-Nothing of it is held: a search picks it for them whenever somebody asks. What is remembered is what others were refused for,
-so that they are tried again once it is for nobody: the nomination ended, or the pod got other devices or will get others.
+The switch `devicePreemption` enables this. No device is reserved: a search picks the devices of nominated pods when
+they are needed. The module remembers which devices were refused to other pods, and retries these pods when the
+devices become available: the nomination ended, or the pod got, or will get, different devices.
 """
 
 from __future__ import annotations
@@ -52,22 +49,22 @@ from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 
 @dataclass(slots=True, eq=False)
 class HypotheticalNode:
-    """One node in a trial."""
+    """One node in a dry run."""
 
     slot: int
     claims: Sequence[ResourceClaim]
-    """Those with devices that the node sees."""
+    """Claims with devices that the node sees."""
     gone: set[str] = field(default_factory=set)
-    """Uids of pods that have left it."""
+    """Uids of pods that have left the node."""
     kept: tuple[AllocationResult, ...] = ()
 
     def clone(self) -> HypotheticalNode:
-        """For a trial within."""
+        """Copy the node for a nested dry run."""
         return HypotheticalNode(self.slot, self.claims, set(self.gone), self.kept)
 
     @property
     def freed(self) -> frozenset[str]:
-        """Claims of which nobody is left."""
+        """Claims whose users have all left."""
         gone = self.gone
         return frozenset(
             claim.uid
@@ -77,7 +74,7 @@ class HypotheticalNode:
 
 
 class DeviceHolders:
-    """Looks at the cache; keeps nothing."""
+    """The claims that hold a node's devices, read from the cache."""
 
     def __init__(self, cluster: Cluster, preempting: Preempting) -> None:
         self._cluster = cluster
@@ -85,7 +82,7 @@ class DeviceHolders:
         self._preempting = preempting
 
     def at(self, slot: int, known: dict[int, dict[str, ResourceClaim]]) -> tuple[ResourceClaim, ...]:
-        """Those with devices that the node sees. `known` has those of pools that have been looked at."""
+        """Return the claims with devices that the node sees. `known` caches the claims per pool."""
         found: dict[str, ResourceClaim] = {}
         for view in self._devices.on_nodes.pools(slot):
             if id(view) not in known:
@@ -94,7 +91,7 @@ class DeviceHolders:
         return tuple(found.values())
 
     def _claims_of(self, pool: PoolView) -> Iterator[tuple[str, ResourceClaim]]:
-        """As they are written; what is still in flight is nobody's to be evicted."""
+        """Yield claims as they are written; an allocation in flight cannot be preempted."""
         use = self._devices.use
         for each in (*pool.devices, *pool.elsewhere):
             for uid in (*use.holders(each.id), *(share.claim_uid for share in use.shares(each.id))):
@@ -103,19 +100,19 @@ class DeviceHolders:
                     yield uid, claim
 
     def leaving(self, as_if: HypotheticalNode) -> frozenset[str]:
-        """Claims that are given back without anybody's doing: all their users go, or have gone."""
+        """Return the claims that become free without further preemption: all their users are leaving or gone."""
         return frozenset(
-            claim.uid for claim in as_if.claims if all(self._goes(user) for user in claim.status.reserved_for)
+            claim.uid for claim in as_if.claims if all(self._is_leaving(user) for user in claim.status.reserved_for)
         )
 
-    def _goes(self, user: ConsumerReference) -> bool:
+    def _is_leaving(self, user: ConsumerReference) -> bool:
         if user.api_group or user.resource != "pods":
             return False
         if self._cluster.is_broken(user.uid):
             return False
         pod = self._cluster.get(user.uid)
         if pod is None and self._preempting.is_nominated(user.uid):
-            return False  # on its way to its node, and the claim with it
+            return False  # it is being bound, and keeps the claim
         if pod is None or pod.pod.metadata.deletion_timestamp is not None:
             return True
         return self._preempting.is_doomed(user.uid) or self._preempting.preemptor_of(user.uid) is not None
@@ -124,73 +121,73 @@ class DeviceHolders:
 _REMEMBERED: Final = 4096
 
 Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
-"""DynamicResources' PreFilter: what a pod asks nodes for is in the state, if it answers None."""
+"""DynamicResources' PreFilter: if it returns None, the state has what the pod requests."""
 Kept: TypeAlias = tuple[AllocationResult, ...]
 Part: TypeAlias = tuple[DeviceId, frozenset[tuple[str, int]] | None, int]
-"""A device, or as much of it for the first, second … time."""
+"""A device, or the n-th share of it with these amounts."""
 
 
 class _Nominated(NamedTuple):
-    """A pod that asks the node it is nominated to for devices."""
+    """A nominated pod that requests devices."""
 
     slot: int
     pod: PodInfo
     variant: Variant
 
 
-class _Due(NamedTuple):
-    """What a pod nominated to a node will have there, and what of that other nodes see as well."""
+class _Pick(NamedTuple):
+    """The devices that a nominated pod will have on its node, and those of them that other nodes see too."""
 
     kept: Kept
     shared: Kept
 
 
-class _Dues(NamedTuple):
-    """Of the pods nominated to a node, one after the other, as long as nothing of this is otherwise."""
+class _NodePicks(NamedTuple):
+    """Cached device picks of the pods nominated to one node, in order; valid while `valid_for` is unchanged."""
 
-    rests_on: tuple[object, ...]
-    dues: tuple[_Due, ...]
+    valid_for: tuple[object, ...]
+    picks: tuple[_Pick, ...]
 
 
 class _Avoided(NamedTuple):
-    """What others did not get because it was kept for this pod."""
+    """Devices that other pods did not get because this nominated pod will have them."""
 
     pod: PodInfo
     parts: set[Part]
     newest: Kept
-    """All of it is among the parts."""
+    """The last devices that were picked; all of them are in `parts`."""
 
 
 class NominatedDevices:
-    """Of one profile. Changes nothing but its own memory."""
+    """The picks of one profile. Changes only its own caches."""
 
-    def __init__(self, handle: Handle, boards: NodeVerdicts, look: Look, holders: DeviceHolders) -> None:
+    def __init__(self, handle: Handle, verdicts: NodeVerdicts, look: Look, holders: DeviceHolders) -> None:
         self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
-        self._boards = boards
+        self._verdicts = verdicts
         self._look = look
         self._preempting = handle.preempting
         self._holders = holders
         self._clock = handle.clock
         self._shares_count = CONSUMABLE in handle.feature_gates
         self._reached: WeakKeyDictionary[PoolVisibility, dict[ClaimsToAllocate, bool]] = WeakKeyDictionary()
-        self._dues: BoundedCache[int, _Dues] = BoundedCache(_REMEMBERED)
+        self._picks: BoundedCache[int, _NodePicks] = BoundedCache(_REMEMBERED)
         """By slot."""
         self._avoided: dict[str, _Avoided] = {}
         """By uid of the nominated pod."""
         self._limit = _REMEMBERED
 
-    # -- what is for whom ----------------------------------------------------------------------------------------------
+    # -- devices of nominated pods -------------------------------------------------------------------------------------
 
     def on(self, known: DeviceState, as_if: HypotheticalNode, other: PodInfo) -> Kept:
-        """What the pod will have on the node that it is nominated to, besides what is kept there already."""
-        kept = self._due(known, as_if, self._asked(other, as_if.slot))
+        """Return the devices that the pod will have on its nominated node, besides those already kept there."""
+        kept = self._pick(known, as_if, self._variant_of(other, as_if.slot))
         self._note(other, kept)
         return kept
 
     def elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
-        """Devices that this node sees, too, and pods nominated to others will have."""
+        """Return the devices this node sees that pods nominated to other nodes will have."""
         if not self._devices.on_nodes.has_shared:
             return ()
         if known.kept_elsewhere is None:
@@ -198,24 +195,24 @@ class NominatedDevices:
         return tuple(each for there, some in known.kept_elsewhere.items() if there != slot for each in some)
 
     def as_if(self, without: frozenset[str], kept: Sequence[AllocationResult]) -> HypotheticalState:
-        """Devices in use as if these claims had given theirs back, and as if those kept were taken."""
+        """Return the device use as if these claims had freed their devices and the kept devices were taken."""
         besides = AllocationState(shares_count=self._shares_count)
         for at, allocation in enumerate(kept):
             besides.hold(f"kept {at}", allocation)
         return HypotheticalState(self._devices.use, without, besides)
 
-    def _asked(self, other: PodInfo, slot: int) -> Variant | None:
-        """What a pod nominated to the node asks it for; None for nothing."""
+    def _variant_of(self, other: PodInfo, slot: int) -> Variant | None:
+        """Return the variant of a pod nominated to the node; None if it requests no devices there."""
         state = CycleState()
         if self._look(state, other, 1 << slot) is not None or self._devices.on_nodes.problem:
             return None
         variant = state.get(STATE).variant(slot)
         return variant if variant is not None and variant.demand is not None else None
 
-    def _due(self, known: DeviceState, as_if: HypotheticalNode, variant: Variant | None) -> Kept:
-        """What a pod nominated to the node will have: of free devices, if they suffice, else also of those of leaving pods.
+    def _pick(self, known: DeviceState, as_if: HypotheticalNode, variant: Variant | None) -> Kept:
+        """Return the devices that a nominated pod will have: free ones if they suffice, else also leaving pods'.
 
-        Nothing once the searches of this attempt, which block the event loop, have taken `LONGEST_HOLD_S` together.
+        Returns nothing once the blocking searches of this attempt have taken `LONGEST_HOLD_S` together.
         """
         if variant is None or variant.demand is None:
             return ()
@@ -225,12 +222,12 @@ class NominatedDevices:
             if known.blocked_s >= LONGEST_HOLD_S:
                 return ()
             try:
-                found = self._boards.allocate(
+                found = self._verdicts.allocate(
                     variant.demand,
                     as_if.slot,
                     node_name=self._nodes.name(as_if.slot),
                     names=variant.names,
-                    chance=random.Random(0),  # for share ids that nobody sees
+                    chance=random.Random(0),  # for share ids that are never written
                     use=self.as_if(without, as_if.kept),
                     limit_s=LONGEST_HOLD_S - known.blocked_s,
                 )
@@ -243,66 +240,70 @@ class NominatedDevices:
         return ()
 
     def _of_shared(self, known: DeviceState, pod: PodInfo) -> dict[int, Kept]:
-        """Costs a look at each pod that is nominated, and searches for those on nodes where one may get shared devices."""
+        """Return the shared devices that nominated pods will have, per node.
+
+        O(nominated pods), and a search for each pod on a node where it may get shared devices.
+        """
         nominated = list(self._nominated(but=pod))
         reached = nodeset.of(each.slot for each in nominated if self._reaches_shared(each))
         found: dict[int, Kept] = {}
-        for each, due in self._dues_of(known, nominated, reached):
-            self._note(each.pod, due.kept)
-            found[each.slot] = found.get(each.slot, ()) + due.shared
+        for each, pick in self._picks_of(known, nominated, reached):
+            self._note(each.pod, pick.kept)
+            found[each.slot] = found.get(each.slot, ()) + pick.shared
         return found
 
     def _nominated(self, *, but: PodInfo) -> Iterator[_Nominated]:
-        """Pods that ask for devices and that this pod must yield to, in the order in which they were nominated."""
+        """Yield nominated pods that request devices and have equal or higher priority, in order of nomination."""
         for name, other in self._preempting.nominated():
             slot = self._nodes.present_slot(name)
             if slot is None or self._cluster.get(other.uid):
                 continue
             if other.uid == but.uid or other.priority < but.priority:
                 continue
-            variant = self._asked(other, slot)
+            variant = self._variant_of(other, slot)
             if variant is not None:
                 yield _Nominated(slot, other, variant)
 
-    def _dues_of(
+    def _picks_of(
         self, known: DeviceState, nominated: Iterable[_Nominated], nodes: NodeSet
-    ) -> Iterator[tuple[_Nominated, _Due]]:
-        """What each will have, on these nodes."""
+    ) -> Iterator[tuple[_Nominated, _Pick]]:
+        """Yield the devices that each nominated pod will have, on these nodes."""
         claims: dict[int, dict[str, ResourceClaim]] = {}
         by_slot: dict[int, list[_Nominated]] = {}
         for each in nominated:
             if nodes >> each.slot & 1:
                 by_slot.setdefault(each.slot, []).append(each)
         for slot, here in by_slot.items():
-            yield from zip(here, self._dues_on(known, slot, [each.variant for each in here], claims))
+            yield from zip(here, self._picks_on(known, slot, [each.variant for each in here], claims))
 
-    def _dues_on(
+    def _picks_on(
         self, known: DeviceState, slot: int, variants: Sequence[Variant], claims: dict[int, dict[str, ResourceClaim]]
-    ) -> tuple[_Due, ...]:
-        """What pods nominated to the node, one after the other, will have there.
+    ) -> tuple[_Pick, ...]:
+        """Return the devices that the pods nominated to the node will have there, one after the other.
 
-        Remembered while the node sees the same devices in the same use, of the same claims, which as many pods leave.
+        Cached while the node sees the same devices in the same use of the same claims, and the same claims are
+        leaving.
         """
         as_if = HypotheticalNode(slot, self._holders.at(slot, claims))
         kind = self._devices.on_nodes.kind(slot)
         if kind is None:
-            return (_Due((), ()),) * len(variants)
-        asked = tuple((variant.demand, variant.names) for variant in variants)
-        rests_on = (asked, kind, kind.visible_pools.stamp, self._holders.leaving(as_if), as_if.claims)
-        last = self._dues.get(slot)
-        if last is None or last.rests_on != rests_on:
-            last = self._dues.put(slot, _Dues(rests_on, tuple(self._searched(known, as_if, variants))))
-        return last.dues
+            return (_Pick((), ()),) * len(variants)
+        requested = tuple((variant.demand, variant.names) for variant in variants)
+        valid_for = (requested, kind, kind.visible_pools.stamp, self._holders.leaving(as_if), as_if.claims)
+        last = self._picks.get(slot)
+        if last is None or last.valid_for != valid_for:
+            last = self._picks.put(slot, _NodePicks(valid_for, tuple(self._searched(known, as_if, variants))))
+        return last.picks
 
-    def _searched(self, known: DeviceState, as_if: HypotheticalNode, variants: Sequence[Variant]) -> Iterator[_Due]:
+    def _searched(self, known: DeviceState, as_if: HypotheticalNode, variants: Sequence[Variant]) -> Iterator[_Pick]:
         is_shared = self._devices.on_nodes.is_shared
         for variant in variants:
-            kept = self._due(known, as_if, variant)
+            kept = self._pick(known, as_if, variant)
             as_if.kept += kept
-            yield _Due(kept, tuple(one for one in kept if any(is_shared(each.id) for each in one.devices.results)))
+            yield _Pick(kept, tuple(one for one in kept if any(is_shared(each.id) for each in one.devices.results)))
 
     def _reaches_shared(self, nominated: _Nominated) -> bool:
-        """Whether any request may have a device of a shared pool that the node sees, free or not."""
+        """Return whether any request can select a device of a shared pool that the node sees, free or not."""
         demand = nominated.variant.demand
         assert demand is not None
         kind = self._devices.on_nodes.kind(nominated.slot)
@@ -314,16 +315,20 @@ class NominatedDevices:
         if known is None:
             if len(answers) >= _REMEMBERED:
                 answers.clear()
-            selectors = {ask.selectors for _, _, ask in demand.asks if ask.selectors is not None}
+            selectors = {
+                request_data.selectors
+                for _, _, request_data in demand.request_data
+                if request_data.selectors is not None
+            }
             kinds = {each.kind for view in views for each in view.devices}
             known = any(each.of(device) is not False for each in selectors for device in kinds)
             answers[demand] = known
         return known
 
-    # -- who waits because of that -------------------------------------------------------------------------------------
+    # -- pods that wait for these devices ------------------------------------------------------------------------------
 
     def _note(self, other: PodInfo, kept: Kept) -> None:
-        """Somebody is about to be refused for this, perhaps."""
+        """Record devices for which another pod may be refused."""
         before = self._avoided.get(other.uid)
         if before is not None and before.newest is kept and before.pod is other:
             return
@@ -349,16 +354,16 @@ class NominatedDevices:
         return parts
 
     def _where(self) -> dict[str, str]:
-        """Uid → node, of all that are nominated."""
+        """Return uid → node of all nominated pods."""
         return {other.uid: name for name, other in self._preempting.nominated()}
 
     def _forget_ended(self, where: Mapping[str, str]) -> None:
-        """Pods that are nominated no more, if nobody waited when that ended; those on their way may still take it."""
+        """Drop pods that are no longer nominated; assumed pods may still take their devices."""
         for uid in [uid for uid in self._avoided if uid not in where and not self._cluster.is_assumed(uid)]:
             del self._avoided[uid]
 
     def _left(self, avoided: _Avoided) -> set[Part]:
-        """What nobody has; but as much of a device may be anybody's, so that has to be the pod's own."""
+        """Return the parts that are not taken. Equal shares of a device count as taken only by the pod's own claims."""
         use, claims, pod = self._devices.use, self._devices.claims, avoided.pod.pod
         own = {claim.uid for key in claim_keys(pod) if (claim := claims.get(key)) is not None}
         own.update(claim.uid for claim in claims.all_made_for(pod))
@@ -373,21 +378,21 @@ class NominatedDevices:
         return {part for part in avoided.parts if not is_taken(part)}
 
     def _freed(self, uids: Iterable[str], *, on: Iterable[str] = ()) -> Iterator[Hashable]:
-        """FREED if a device that was kept for one of these pods may be for other pods now: nothing has taken it.
+        """Yield FREED if a device that was kept for one of these pods is still free, so that other pods may have it.
 
-        `on`: and for all pods that are nominated to these nodes, because a device of one may be picked for another. Nothing is
-        searched for: a pod may be tried in vain. That ends what is remembered, so it happens once per refusal.
+        `on`: also check all pods nominated to these nodes, because a device of one pod may be picked for another.
+        No search runs, so a retried pod may fail again. The record is dropped, so this happens once per refusal.
         """
         there = set(on)
-        asked = {uid for uid, name in self._where().items() if name in there} | set(uids)
-        freed = [uid for uid in asked & self._avoided.keys() if self._left(self._avoided[uid])]
+        candidates = {uid for uid, name in self._where().items() if name in there} | set(uids)
+        freed = [uid for uid in candidates & self._avoided.keys() if self._left(self._avoided[uid])]
         for uid in freed:
             del self._avoided[uid]
         if freed:
             yield FREED
 
     def frees(self) -> Sequence[Frees]:
-        """Events after which what was kept for a pod may be had by others."""
+        """Return the events after which other pods may get devices that were kept."""
         return (
             (ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.DELETE), self._pod_changed),
             (ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD | UPDATE | Action.DELETE), self._claim_changed),
@@ -397,7 +402,7 @@ class NominatedDevices:
         )
 
     def _pod_changed(self, old: PodInfo | None, new: PodInfo | None) -> Iterator[Hashable]:
-        """One that was nominated is bound, or nominated no more."""
+        """Handle a nominated pod that was bound or is no longer nominated."""
         pod = new if new is not None else old
         if pod is None or not self._avoided:
             return
@@ -405,7 +410,7 @@ class NominatedDevices:
             yield from self._freed([pod.uid], on=[pod.node_name or pod.pod.status.nominated_node_name])
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Hashable]:
-        """A nominated pod's claim comes, goes or is allocated, or another one has something that was kept, or keeps it."""
+        """Handle a change of a nominated pod's claim, or of a claim that takes or frees a kept device."""
         claim = new if new is not None else old
         if claim is None or not self._avoided:
             return
@@ -426,25 +431,25 @@ class NominatedDevices:
         return any(each.spec.shared_counters for each in self._devices.on_nodes.published(pool))
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> Iterator[Hashable]:
-        """Nominated pods may ask for other devices."""
+        """Handle a changed class: nominated pods may select other devices."""
         if old is None or new is None or old.spec != new.spec:
             yield from self._freed(list(self._avoided))
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Iterator[Hashable]:
-        """Nominated pods may have to take other devices."""
+        """Handle a changed slice: nominated pods may have to take other devices."""
         pools = {PoolKey(each.spec.driver, each.spec.pool.name) for each in (old, new) if each is not None}
         yield from self._freed([uid for uid, each in self._avoided.items() if _meets(each.parts, set(), pools)])
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
-        """The node goes, or has what devices were to stand in for."""
+        """Handle a deleted node, or changed amounts of resources that devices can serve."""
         if old is None or not self._avoided:
             return
-        if new is None or _stood_in_for(old) != _stood_in_for(new):
+        if new is None or _served_amounts(old) != _served_amounts(new):
             yield from self._freed([], on=[old.metadata.name])
 
 
-def _stood_in_for(node: Node) -> dict[str, object]:
-    """The node's own amounts of resources that devices may stand in for."""
+def _served_amounts(node: Node) -> dict[str, object]:
+    """Return the node's own amounts of resources that device classes may serve."""
     return {name: amount for name, amount in node.status.allocatable.items() if may_be_devices(name)}
 
 
@@ -457,6 +462,6 @@ def _uses(pod: PodInfo, claim: ResourceClaim) -> bool:
 
 
 def _meets(parts: set[Part], devices: set[DeviceId], pools: set[PoolKey]) -> bool:
-    """Whether anything of it is one of these devices, or in one of these pools."""
+    """Return whether any part is one of these devices, or in one of these pools."""
     own = {device for device, *_ in parts}
     return not devices.isdisjoint(own) or not pools.isdisjoint(_pools(own))

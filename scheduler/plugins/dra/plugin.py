@@ -75,19 +75,19 @@ class DynamicResources:
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._chance = handle.chance
-        self._heeds_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
+        self._has_binding_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
-        self._demands = ClaimParser(self._devices.classes, sets, gates)
+        self._parser = ClaimParser(self._devices.classes, sets, gates)
         ours = handle.ours
         self.is_brief = not ours.parity
         self._clock = handle.clock
-        self._extended = ExtendedResources(self._nodes, self._devices, self._demands, gates=gates)
+        self._extended = ExtendedResources(self._nodes, self._devices, self._parser, gates=gates)
         self._binder = ClaimBinder(args, handle)
         self._packs = ours.device_scoring == "pack"
         self._limits_consumers = not ours.parity
         self._hints = DynamicResourcesHints(handle)
-        self._boards = NodeVerdicts(
+        self._verdicts = NodeVerdicts(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
@@ -97,15 +97,17 @@ class DynamicResources:
             searched=handle.device_metrics.searched,
         )
         self._error_nodes = ErrorNodes(self._devices.on_nodes)
-        self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._boards)
-        self._evicting = DevicePreemption(handle, self._boards, self.pre_filter)
+        self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
+        self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter)
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
-        self._accounts = DeviceExplanations(self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name)
+        self._explanations = DeviceExplanations(
+            self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name
+        )
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
-        """All claims must be there (§3.2)."""
+        """Reject the pod unless all its claims exist (§3.2)."""
         if not self._is_on or not pod.pod.spec.resource_claims:
             return None
         try:
@@ -115,7 +117,7 @@ class DynamicResources:
         return None
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
-        """§3.3."""
+        """Collect the pod's claims and what they request from each group of nodes (§3.3)."""
         if not self._is_on:
             return SKIP
         known = DeviceState()
@@ -137,7 +139,7 @@ class DynamicResources:
             self._extended.lay_out(known, pod, served, claims=claims, nodes=nodes)
         else:
             to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
-            demand = self._demands.of(to_allocate) if to_allocate else None
+            demand = self._parser.of(to_allocate) if to_allocate else None
             known.variants = (Variant(nodes, to_allocate, demand),)
             known.claims = claims
         if not has_alternatives(claims):
@@ -151,7 +153,7 @@ class DynamicResources:
             raise NotKnown(f"{error}{unreadable(self._devices, 'ResourceClaim', key)}") from error
 
     def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim], pod: PodInfo) -> Rejection | None:
-        """§3.3 step 6."""
+        """Check each claim, and record where allocated devices can be used (§3.3 step 6)."""
         worn_out = []
         for at, claim in enumerate(claims):
             if claim.status.allocation is not None:
@@ -159,7 +161,7 @@ class DynamicResources:
                     return _unresolvable(
                         f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
                     )
-                if self._heeds_conditions and is_worn_out(claim, self._clock.wall(), self._binding_timeout_s):
+                if self._has_binding_conditions and is_worn_out(claim, self._clock.wall(), self._binding_timeout_s):
                     worn_out.append(at)
                 selector = claim.status.allocation.node_selector
                 if selector is not None:
@@ -177,10 +179,10 @@ class DynamicResources:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
-        """Where devices can be had, and where those that the claims have can be used (§3.4)."""
+        """Reject nodes without free devices, and nodes where devices of allocated claims cannot be used (§3.4)."""
         if not self._is_on:
             return {}
-        no = self._beforehand(state, pod)
+        no = self._state_problem(state, pod)
         if no is not None:
             return {no: nodes}
         known = state.get(STATE)
@@ -193,7 +195,7 @@ class DynamicResources:
             if out & nodes:
                 groups[no] = out & nodes
                 left &= ~out
-        for variant in () if known.allocations else known.variants:  # once reserved, the devices are taken by itself
+        for variant in () if known.allocations else known.variants:  # after Reserve this pod holds the devices itself
             here = nodes & variant.nodes
             if variant.demand is None or not here:
                 continue
@@ -209,8 +211,8 @@ class DynamicResources:
             groups[_UNAVAILABLE] = groups.get(_UNAVAILABLE, 0) | useless
         return groups
 
-    def _beforehand(self, state: CycleState, pod: PodInfo) -> Rejection | None:
-        """What no node can help; once reserved, that the pod names other claims by now."""
+    def _state_problem(self, state: CycleState, pod: PodInfo) -> Rejection | None:
+        """Return a rejection that holds for all nodes: the state is missing, or the pod now names other claims."""
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
@@ -219,38 +221,42 @@ class DynamicResources:
     def _without_devices(
         self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool
     ) -> Work[Groups]:
-        """`exact`: a node without devices must not be taken for one where nothing but another claim is in the way."""
+        """Return the nodes without devices for the claims to allocate.
+
+        `exact`: search every kind of nodes now, so that a node without devices is not taken for one that only an
+        allocated claim excludes.
+        """
         demand = variant.demand
         assert demand is not None
-        error = yield from self._first_error(demand, nodes & ~self._evicting.tried_on(state, nodes))
+        error = yield from self._first_error(demand, nodes & ~self._preemption.tried_on(state, nodes))
         if exact:
-            board = yield from self._boards.look_at_all(demand, nodes)
+            verdicts = yield from self._verdicts.look_at_all(demand, nodes)
         else:
-            board = self._boards.look(demand, nodes)
+            verdicts = self._verdicts.look(demand, nodes)
             yield
         problem = self._devices.on_nodes.problem
         if problem:
             return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
         groups: Groups = {}
-        if tried := self._evicting.tried_on(state, nodes):
+        if tried := self._preemption.tried_on(state, nodes):
             no = yield from self._judged(state, pod, variant, slot=tried.bit_length() - 1)
             groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
         if error is not None:
             slot, text = error
-            self._accounts.warn(pod, variant, 1 << slot)
+            self._explanations.warn(pod, variant, 1 << slot)
             return {Rejection(self.name, Code.ERROR, (named(text, variant.names),)): 1 << slot}
-        for text, out in board.refused.items():
+        for text, out in verdicts.refused.items():
             if out & nodes:
                 groups[_too_few(text)] = out & nodes
         return groups
 
     def _first_error(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[tuple[int, str] | None]:
-        """What ends the attempt: the error that the allocator meets on any of the nodes, of several that of the first slot."""
+        """Return slot and text of the error that ends the attempt: the allocator's, on the lowest slot."""
         nodes &= yield from self._error_nodes.of(demand)
-        return (yield from self._boards.first_error(demand, nodes)) if nodes else None
+        return (yield from self._verdicts.first_error(demand, nodes)) if nodes else None
 
     def _timed(self, known: DeviceState, work: Work[T]) -> Work[T]:
-        """The work, until this attempt has searched for too long: then AttemptError."""
+        """Run the work; raise AttemptError once this attempt has searched for too long."""
 
         def spend(seconds: float) -> None:
             known.searched_s += seconds
@@ -261,12 +267,12 @@ class DynamicResources:
         return metered(work, self._clock, spend)
 
     def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
-        """Without claims to allocate there is nothing more to ask of a node."""
+        """Return whether no claim is to be allocated, so that a node needs no search."""
         known = state.get(STATE) if state.has(STATE) else None
         return known is None or all(variant.demand is None for variant in known.variants)
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
-        """The search on one node, as long as filterTimeout lets it."""
+        """Search one node, for at most filterTimeout."""
         if not state.has(STATE):
             return None
         known = state.get(STATE)
@@ -278,44 +284,44 @@ class DynamicResources:
     def _verify(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         no = yield from self._judged(state, pod, variant, slot=slot)
         if no is not None and no.code is Code.ERROR:
-            self._accounts.warn(pod, variant, 1 << slot)
+            self._explanations.warn(pod, variant, 1 << slot)
         return no
 
     def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         try:
-            return self._refusal((yield from self._evicting.verdict(state, pod, variant, slot=slot)), variant)
+            return self._refusal((yield from self._preemption.verdict(state, pod, variant, slot=slot)), variant)
         except TimedOut:
             return self._timed_out(slot)
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
-        """Of equal nodes those with the fewest devices left, so that what asks for many finds them together."""
+        """Return the nodes with the fewest free devices, so that later large requests fit on one node."""
         if not self._packs or not state.has(STATE) or self.filter_is_exact(state, pod):
             return nodes
         known = state.get(STATE)
-        fit = sum(self._boards.fit(v.demand) & v.nodes for v in known.variants if v.demand is not None)
-        return self._boards.fullest(fit & nodes or nodes)
+        fit = sum(self._verdicts.fit(v.demand) & v.nodes for v in known.variants if v.demand is not None)
+        return self._verdicts.fullest(fit & nodes or nodes)
 
     def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
-        """It came back, or it is nominated there and has what is kept for it."""
-        self._evicting.came(state, other, slot)
+        """Record that `other` is on the node in this dry run, or is nominated to it and gets devices there."""
+        self._preemption.came(state, other, slot)
 
     def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
-        """Its claims give their devices back, if it was the last to use them."""
-        self._evicting.left(state, other, slot)
+        """Record that `other` has left the node in this dry run; claims without other users free their devices."""
+        self._preemption.left(state, other, slot)
 
     def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
-        """Nodes that have too few devices for the pod, but would have enough."""
-        return self._evicting.preemptible_nodes(state, pod, no, nodes=nodes, timed=self._timed)
+        """Return nodes that have too few devices for the pod, and enough without pods of lower priority."""
+        return self._preemption.preemptible_nodes(state, pod, no, nodes=nodes, timed=self._timed)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
-        """How early in their lists the alternatives stand that a node would give (§3.6)."""
+        """Score nodes by the alternatives that they would give: an earlier alternative scores higher (§3.6)."""
         known = state.get(STATE) if state.has(STATE) else EMPTY_STATE
         return started(self._timed(known, self._alternatives.score(known, nodes)), self._clock)
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
-        """In percent of the best."""
+        """Return the scores in percent of the best."""
         best = int(scores[slots].max(initial=0))
         return scores * 100 // best if best > 0 else scores
 
@@ -330,36 +336,36 @@ class DynamicResources:
         return Rejection(self.name, Code.ERROR, (text,))
 
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> PostFiltered:
-        """Give devices back that keep the pod from running anywhere (§3.5)."""
+        """Free devices of claims that keep the pod from running on any node (§3.5)."""
         if not self._is_on:
             return Rejection(self.name, Code.UNSCHEDULABLE, ("plugin disabled",))
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
-        if self._evicting.waits(known, pod, refused, what_if):
+        if self._preemption.waits(known, pod, refused, what_if):
             return Nominate(what_if.nominated_to, rejection=WAITING)
-        self._accounts.log(pod, known.variants)
+        self._explanations.log(pod, known.variants)
         useless = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
         return Rejection(self.name, Code.UNSCHEDULABLE, (self._binder.free(known, pod, useless),))
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
-        """What the pod's requests would find on all nodes, as things are now. Expensive: for who asks."""
+        """Count the devices that each request of the pod finds on all nodes now. Expensive: only for `/debug/pod`."""
         state = CycleState()
         no = self.pre_filter(state, pod, self._nodes.present)
         if isinstance(no, Rejection):
             return {"problem": no.message}
-        return None if no is not None else self._accounts.of(state.get(STATE).variants)
+        return None if no is not None else self._explanations.of(state.get(STATE).variants)
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
-        """Search what `reserve` takes, so that it need not block the event loop."""
+        """Search the devices that `reserve` takes, so that `reserve` does not block the event loop."""
         known = state.get(STATE) if state.has(STATE) else None
         variant = known.variant(slot) if known is not None and not known.allocations else None
         if known is not None and variant is not None and variant.demand is not None:
-            use = self._evicting.besides_kept(known, pod, slot)
+            use = self._preemption.besides_kept(known, pod, slot)
             with contextlib.suppress(TimedOut):
-                yield from self._timed(known, self._boards.picked(variant.demand, slot, use))
+                yield from self._timed(known, self._verdicts.picked(variant.demand, slot, use))
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Take the devices (§3.7)."""
@@ -371,10 +377,10 @@ class DynamicResources:
         known.node_name = node_name
         if variant is None or variant.demand is None:
             return None
-        self._devices.on_nodes.catch_up()  # somebody may have been faster since the node was looked at
+        self._devices.on_nodes.catch_up()  # another pod may have taken devices since Filter
         try:
-            use = self._evicting.besides_kept(known, pod, slot)
-            found = self._boards.allocate(
+            use = self._preemption.besides_kept(known, pod, slot)
+            found = self._verdicts.allocate(
                 variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
             )
         except TimedOut:
@@ -390,7 +396,8 @@ class DynamicResources:
             if FINALIZER not in metadata.finalizers:
                 metadata = msgspec.structs.replace(metadata, finalizers=(*metadata.finalizers, FINALIZER))
             if is_in_memory(claim):
-                metadata = msgspec.structs.replace(metadata, uid="")  # in flight under one of its own until it is made
+                # An empty uid: the claim is in flight under a temporary uid until it is created.
+                metadata = msgspec.structs.replace(metadata, uid="")
             known.allocations[claim.uid] = allocation
             try:
                 self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, metadata=metadata, status=status))
@@ -402,13 +409,13 @@ class DynamicResources:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back what was taken: what is in flight at once, reservations that are written in the background (§3.8)."""
+        """Release allocations in flight at once, and written reservations in the background (§3.8)."""
         known = state.get(STATE) if state.has(STATE) else None
         if known is not None:
             self._binder.take_back(known, pod)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
-        """Skip for pods without claims (§3.9)."""
+        """Return Skip for pods without claims (§3.9)."""
         if not self._is_on:
             return SKIP
         if not state.has(STATE):
@@ -416,7 +423,7 @@ class DynamicResources:
         return None if state.get(STATE).claims else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
-        """Write what was decided, see that nobody else has it, wait until it is ready (§3.10, §3.11)."""
+        """Write the allocations, check that no other claim had the devices first, and wait for them (§3.10, §3.11)."""
         try:
             await self._binder.bind(state.get(STATE), pod, node_name)
         except (ClaimError, ApiError) as error:
@@ -426,8 +433,8 @@ class DynamicResources:
     # -- waking --------------------------------------------------------------------------------------------------------
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """§7."""
-        return self._hints.events(self._evicting.frees())
+        """Return the events that can help a rejected pod (§7)."""
+        return self._hints.events(self._preemption.frees())
 
 
 def _unresolvable(text: str) -> Rejection:
@@ -435,7 +442,7 @@ def _unresolvable(text: str) -> Rejection:
 
 
 def _too_few(text: str) -> Rejection:
-    """No devices were found, whatever the reason that is told: others may be given back by pods that leave."""
+    """Return a rejection for missing devices, whatever its text. Pods that leave may free devices."""
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,), is_shortage=True)
 
 
@@ -443,6 +450,6 @@ _UNAVAILABLE: Final = _unresolvable(NOT_AVAILABLE)
 
 
 def _in_the_way(known: DeviceState, nodes: NodeSet) -> list[ResourceClaim]:
-    """The claims that kept the pod off one of these nodes, on which everything else was fine."""
+    """Return the claims that kept the pod off one of these nodes, where all other checks passed."""
     elsewhere = {at for at, usable in known.usable_on.items() if nodes & ~usable}
     return [known.claims[at] for at in sorted(elsewhere.union(known.worn_out if nodes else ()))]

@@ -1,9 +1,10 @@
-"""Devices of pods that may be evicted, and devices kept for whom they were evicted (docs/spec/dra.md §10; switch devicePreemption).
+"""Preemption for devices, and devices for nominated pods (docs/spec/dra.md §10, switch devicePreemption).
 
-Upstream never frees devices in a dry run, and forgets while victims leave whom their devices are for. Here a claim gives its
-devices back when all its users have left, all in one trial; and a pod that is nominated to a node has there what a search
-picks for it, of what is free and of what is being given back. Nothing of this is written down or held: it follows from
-nominations, as the room for pods does, and so it ends with them and survives a restart.
+Upstream never frees devices in a dry run, and does not remember for which pod the victims leave.
+Here a claim frees its devices in a dry run when all its users have left. A nominated pod has the devices that a
+search picks on its node, from free devices and from devices that are being freed.
+These devices are not stored. They follow from nominations, like the resources of nominated pods, so they end with
+the nomination and survive a restart.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WAITING: Final = Rejection(
     ("preemption: not eligible due to devices that are being given back on the nominated node.",),
 )
 GIVE_UP_S: Final = 60.0
-"""So long may claims keep their devices after the last of their users has gone."""
+"""Longest time for which claims may keep their devices after their last user has gone."""
 _REMEMBERED: Final = 4096
 _NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -43,11 +44,11 @@ class TimeLimit(Protocol):
     """Limits the time that an attempt may search."""
 
     def __call__(self, known: DeviceState, work: Work[T]) -> Work[T]:
-        """The same work; raises AttemptError when the attempt has searched for too long."""
+        """Run the work; raise AttemptError when the attempt has searched for too long."""
 
 
 class _Wait(NamedTuple):
-    """For claims that nobody is left of, since this moment."""
+    """Claims without users that still have devices, and since when."""
 
     claims: frozenset[str]
     since: float
@@ -57,75 +58,75 @@ _AS_IF: Final[StateKey[HypotheticalNode]] = StateKey(f"{PLUGIN}/AsIf")
 
 
 class DevicePreemption:
-    """Of one profile. Changes nothing but the state of attempts; where it is switched off, not even that."""
+    """Device preemption of one profile. Changes only the state of attempts, and nothing if the switch is off."""
 
-    def __init__(self, handle: Handle, boards: NodeVerdicts, look: Look) -> None:
+    def __init__(self, handle: Handle, verdicts: NodeVerdicts, look: Look) -> None:
         self._is_on = handle.ours.device_preemption == "on"
         self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
-        self._boards = boards
+        self._verdicts = verdicts
         self._holders = DeviceHolders(handle.cluster, handle.preempting)
-        self._keeping = NominatedDevices(handle, boards, look, self._holders)
+        self._nominated_devices = NominatedDevices(handle, verdicts, look, self._holders)
         self._clock = handle.clock
         self._waits = handle.kept("DynamicResources.waits", partial(BoundedCache[str, _Wait], _REMEMBERED))
         """By uid of the preemptor."""
 
-    # -- trials --------------------------------------------------------------------------------------------------------
+    # -- dry runs ------------------------------------------------------------------------------------------------------
 
     def left(self, state: CycleState, other: PodInfo, slot: int) -> None:
-        """The pod has left the node."""
+        """Record that the pod has left the node."""
         as_if = self._as_if(state, slot)
         if as_if is not None:
             as_if.gone.add(other.uid)
 
     def came(self, state: CycleState, other: PodInfo, slot: int) -> None:
-        """It came back; or it is nominated to the node, and takes what is for it."""
+        """Record that the pod is back on the node, or is nominated to it and takes its devices."""
         as_if = self._as_if(state, slot)
         if as_if is None:
             return
         if other.node_name:
             as_if.gone.discard(other.uid)
             return
-        as_if.kept += self._keeping.on(state.get(STATE), as_if, other)
+        as_if.kept += self._nominated_devices.on(state.get(STATE), as_if, other)
         if as_if.kept and not as_if.gone:
             state.get(STATE).kept[slot] = as_if.kept
 
     def tried_on(self, state: CycleState, nodes: NodeSet) -> NodeSet:
-        """That of the nodes which this trial is about."""
+        """Return the node of this dry run, if it is one of the nodes."""
         return nodes & 1 << state.get(_AS_IF).slot if state.has(_AS_IF) else EMPTY
 
     def verdict(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[SearchVerdict]:
-        """The exact answer for one node, in this trial if it is one. Raises TimedOut.
+        """Return the exact verdict for one node, in this dry run if it is one. Raises TimedOut.
 
-        An error that the search meets only because devices are kept for nominated pods, or given back by pods that may be
-        evicted, is no error: upstream, which does neither, would not meet it.
+        An error is ignored if the search meets it only because devices are kept for nominated pods or freed by
+        victims: upstream does neither and would not meet it.
         """
         assert variant.demand is not None
         use = self.use(state, pod, slot)
         if use is not None:
-            verdict = yield from self._boards.verdict_if(variant.demand, slot, use)
+            verdict = yield from self._verdicts.verdict_if(variant.demand, slot, use)
             if not verdict.failed:
                 return verdict
-        as_it_is = yield from self._boards.verdict(variant.demand, slot)
+        as_it_is = yield from self._verdicts.verdict(variant.demand, slot)
         return as_it_is if use is None or as_it_is.failed else NO_DEVICES
 
     def use(self, state: CycleState, pod: PodInfo, slot: int) -> DeviceUse | None:
-        """What is in use there for this pod, in this trial if it is one; None if it is as it is."""
+        """Return the device use on the node for this pod, in this dry run if it is one; None for the current use."""
         known, freed = state.get(STATE), _NOTHING
         kept = self._elsewhere(known, pod, slot)
         if self.tried_on(state, 1 << slot):
             as_if = state.get(_AS_IF)
             freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
-        return self._keeping.as_if(freed, kept) if freed or kept else None
+        return self._nominated_devices.as_if(freed, kept) if freed or kept else None
 
     def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> DeviceUse | None:
-        """What is in use there for a pod that yields to those nominated; None if it is as it is."""
+        """Return the device use on the node with the devices of nominated pods taken; None for the current use."""
         kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
-        return self._keeping.as_if(_NOTHING, kept) if kept else None
+        return self._nominated_devices.as_if(_NOTHING, kept) if kept else None
 
     def _as_if(self, state: CycleState, slot: int) -> HypotheticalNode | None:
-        """None where devices are none of the trial's matter: the pod needs none there, or has them."""
+        """Return the node of the dry run; None if the pod needs no devices there, or has them."""
         known = state.get(STATE) if self._is_on and state.has(STATE) else None
         variant = known.variant(slot) if known is not None and not known.allocations else None
         if variant is None or variant.demand is None:
@@ -136,20 +137,20 @@ class DevicePreemption:
         return state.get(_AS_IF)
 
     def _elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
-        return self._keeping.elsewhere(known, pod, slot) if self._is_on else ()
+        return self._nominated_devices.elsewhere(known, pod, slot) if self._is_on else ()
 
     def frees(self) -> Sequence[Frees]:
-        """Events after which what was kept for a pod may be had by others."""
-        return self._keeping.frees() if self._is_on else ()
+        """Return the events after which other pods may get devices that were kept."""
+        return self._nominated_devices.frees() if self._is_on else ()
 
-    # -- would an eviction help ----------------------------------------------------------------------------------------
+    # -- nodes where preemption helps ----------------------------------------------------------------------------------
 
     def preemptible_nodes(
         self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet, timed: TimeLimit
     ) -> Work[NodeSet]:
-        """Those of the nodes, refused for want of devices, where these suffice once less important pods have gone.
+        """Return the nodes that have too few devices, and enough once pods of lower priority have gone.
 
-        `timed` counts what it takes. Of what takes too long, or comes after that, nothing is hoped.
+        `timed` limits the time. A node whose search takes too long, or begins after the limit, does not count.
         """
         if not self._is_on or not no.is_shortage or pod.pod.spec.preemption_policy == "Never":
             return EMPTY
@@ -158,11 +159,11 @@ class DevicePreemption:
         claims: dict[int, dict[str, ResourceClaim]] = {}
         helped = EMPTY
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
-            lesser = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
+            lower_priority = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
             kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
             if (
                 yield from self._suffices(
-                    known, HypotheticalNode(slot, self._holders.at(slot, claims), lesser, kept), timed
+                    known, HypotheticalNode(slot, self._holders.at(slot, claims), lower_priority, kept), timed
                 )
             ):
                 helped |= 1 << slot
@@ -174,25 +175,25 @@ class DevicePreemption:
         freed = as_if.freed - {claim.uid for claim in known.claims}
         if variant is None or variant.demand is None or not freed:
             return False
-        use = self._keeping.as_if(freed, as_if.kept)
+        use = self._nominated_devices.as_if(freed, as_if.kept)
         try:
-            return not (yield from timed(known, self._boards.verdict_if(variant.demand, as_if.slot, use))).refusal
+            return not (yield from timed(known, self._verdicts.verdict_if(variant.demand, as_if.slot, use))).refusal
         except (AttemptError, TimedOut):
             return False
 
     def _fits(self, variant: Variant, slot: int, use: DeviceUse) -> bool:
-        """Blocks the event loop while it searches."""
+        """Return whether the node has the devices in this use. Blocks the event loop while it searches."""
         assert variant.demand is not None
         try:
-            limit_s = self._boards.limits.holding_s
-            return not finish(self._boards.verdict_if(variant.demand, slot, use, limit_s=limit_s)).refusal
+            limit_s = self._verdicts.limits.holding_s
+            return not finish(self._verdicts.verdict_if(variant.demand, slot, use, limit_s=limit_s)).refusal
         except TimedOut:
             return False
 
-    # -- waiting for what was made free ----------------------------------------------------------------------------------
+    # -- waiting for freed devices -------------------------------------------------------------------------------------
 
     def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun) -> bool:
-        """Whether the devices that the pod was nominated for are on their way: nobody else has to die for it."""
+        """Return whether devices on the pod's nominated node are being freed, so that it needs no more victims."""
         short = _short(refused) if self._is_on else EMPTY
         nominated = what_if.nominated_to if short else ""
         slot = self._nodes.present_slot(nominated) if nominated else None
@@ -201,7 +202,9 @@ class DevicePreemption:
             return False
         as_if = HypotheticalNode(slot, self._holders.at(slot, {}))
         leaving = self._holders.leaving(as_if) - {claim.uid for claim in known.claims}
-        if not leaving or not self._fits(variant, slot, self._keeping.as_if(leaving, known.kept.get(slot, ()))):
+        if not leaving or not self._fits(
+            variant, slot, self._nominated_devices.as_if(leaving, known.kept.get(slot, ()))
+        ):
             return False
         users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
         if any(self._cluster.get(uid) is not None for uid in users):
@@ -218,7 +221,7 @@ class DevicePreemption:
 
 
 def _short(refused: Groups) -> NodeSet:
-    """Nodes on which devices are too few."""
+    """Return the nodes with too few devices."""
     out = EMPTY
     for no, nodes in refused.items():
         if no.plugin == PLUGIN and no.is_shortage:

@@ -1,10 +1,6 @@
-"""Claims parsed for the search: requests, alternatives, constraints.
+"""Parsed claims for the search, shared by all pods whose claims have equal specs (docs/spec/dra.md §3.3, §4.4).
 
-What the claims of a pod ask for, worked out once and shared by all pods that ask alike (docs/spec/dra.md §4.4).
-
-A demand is free of names: equal specs of claims, of equal classes, are one `ClaimsToAllocate`, whatever the claims are called.
-
-Whether a claim's requests can be asked at all, before any node is looked at (docs/spec/dra.md §3.3).
+A `ClaimsToAllocate` has no claim names: claims with equal specs and equal classes share one object.
 
 Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/stable/allocator_stable.go requestAccessor
 """
@@ -40,14 +36,14 @@ _DEMANDS_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestData:
-    """One request, or one alternative of it. `problem` is what is wrong with it, said behind `claim C, request R`."""
+    """One request, or one alternative of a request. `problem` is an error text that follows `claim C, request R`."""
 
     request: str
     """The request's name."""
     full_name: str
     """`R`, or `R/S` for an alternative."""
     own_name: str
-    """As texts call it: an alternative by its own name."""
+    """The name in messages: an alternative's is `S`."""
     spec: ExactDeviceRequest
     device_class: DeviceClass | None
     selectors: Selectors | None
@@ -55,29 +51,29 @@ class RequestData:
 
     @property
     def is_all(self) -> bool:
-        """Every device that can be selected is wanted."""
+        """Whether the request is for every device that can be selected."""
         return self.spec.allocation_mode == ALL
 
     @property
     def is_admin(self) -> bool:
-        """Devices in use will do."""
+        """Whether the request may have devices that are in use."""
         return bool(self.spec.admin_access)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestAlternatives:
-    """One request with its alternatives, a single one if it has none."""
+    """One request with its alternatives; a request without a list has one alternative."""
 
     name: str
-    asks: tuple[RequestData, ...]
+    alternatives: tuple[RequestData, ...]
     is_list: bool
     problem: str = ""
-    """What is wrong before any alternative is looked at, with `{claim}` for the claim's name."""
+    """An error text that does not depend on an alternative, with `{claim}` for the claim's name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimToAllocate:
-    """One claim."""
+    """One claim's requests and constraints."""
 
     requests: tuple[RequestAlternatives, ...]
     constraints: tuple[AllocationConstraint, ...]
@@ -93,18 +89,18 @@ class ClaimsToAllocate:
     has_lists: bool
     """Whether any request has alternatives."""
     has_admin: bool
-    """Whether any wants admin access."""
+    """Whether any request has admin access."""
     form: bytes
-    """Equal for demands that differ in nothing but their selectors and classes; b"" if something is wrong with it."""
+    """Equal for claims that differ only in selectors and classes; b"" if a claim is invalid."""
 
     @property
-    def asks(self) -> Sequence[tuple[int, int, RequestData]]:
-        """(claim, request, ask) in order."""
+    def request_data(self) -> Sequence[tuple[int, int, RequestData]]:
+        """(claim, request, alternative) in order."""
         return [
-            (c, r, ask)
+            (c, r, request_data)
             for c, claim in enumerate(self.claims)
             for r, request in enumerate(claim.requests)
-            for ask in request.asks
+            for request_data in request.alternatives
         ]
 
 
@@ -117,17 +113,17 @@ _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 
 
 class ClaimParser:
-    """Makes demands, and keeps each as long as the specs of its own classes do not change."""
+    """Parses claims, and caches each result while the specs of its device classes do not change."""
 
     def __init__(self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str]) -> None:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
         self._known: BoundedCache[Hashable, tuple[int, ClaimsToAllocate]] = BoundedCache(_DEMANDS_MAX)
-        """With the generation of the classes for which the demand is known to hold."""
+        """Encoded specs → (generation of the device classes for which the result is known to be valid, result)."""
 
     def of(self, claims: Sequence[ResourceClaim]) -> ClaimsToAllocate:
-        """The demand of these claims together, in this order."""
+        """Parse these claims together, in this order."""
         key = tuple(_encode(claim.spec.devices) for claim in claims)
         generation = self._classes.generation
         seen, demand = self._known.get(key) or (-1, None)
@@ -136,24 +132,31 @@ class ClaimParser:
             return demand
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
-        has_admin = any(ask.is_admin for claim in made for request in claim.requests for ask in request.asks)
+        has_admin = any(
+            request_data.is_admin
+            for claim in made
+            for request in claim.requests
+            for request_data in request.alternatives
+        )
         demand = ClaimsToAllocate(made, has_lists, has_admin, _form(made))
         self._known.put(key, (generation, demand))
         return demand
 
     def _holds(self, demand: ClaimsToAllocate) -> bool:
-        """Whether every class that the demand uses is as it was; other classes and their metadata do not matter."""
+        """Return whether each class that the claims name is unchanged; other classes and metadata do not matter."""
         return all(
-            _spec(self._classes.get(ask.spec.device_class_name)) == _spec(ask.device_class) for *_, ask in demand.asks
+            _spec(self._classes.get(request_data.spec.device_class_name)) == _spec(request_data.device_class)
+            for *_, request_data in demand.request_data
         )
 
     def _claim(self, spec: DeviceClaim) -> ClaimToAllocate:
         requests = []
         for request in spec.requests:
-            alternatives = request.first_available or (request.exactly or ExactDeviceRequest(),)
+            specs = request.first_available or (request.exactly or ExactDeviceRequest(),)
             is_list = bool(request.first_available)
-            asks = tuple(self._ask(request.name, each, is_list=is_list) for each in alternatives)
-            requests.append(RequestAlternatives(request.name, asks, is_list, self._gated(request.name, asks, is_list)))
+            alternatives = tuple(self._request_data(request.name, each, is_list=is_list) for each in specs)
+            problem = self._gated(request.name, alternatives, is_list)
+            requests.append(RequestAlternatives(request.name, alternatives, is_list, problem))
         lists = LIST_TYPES in self._gates
         constraints, problem = [], ""
         for at, constraint in enumerate(spec.constraints):
@@ -163,20 +166,20 @@ class ClaimParser:
             constraints.append(AllocationConstraint(constraint, lists=lists))
         return ClaimToAllocate(tuple(requests), tuple(constraints), spec, problem)
 
-    def _gated(self, name: str, asks: Sequence[RequestData], is_list: bool) -> str:
+    def _gated(self, name: str, alternatives: Sequence[RequestData], is_list: bool) -> str:
         if is_list and PRIORITIZED_LIST not in self._gates:
             return f"claim {{claim}}, request {name}: has subrequests, but the DRAPrioritizedList feature is disabled"
         if CONSUMABLE not in self._gates:
-            for ask in asks:
-                if ask.spec.capacity is not None:
-                    what = "subrequest" if is_list else "request"
+            for request_data in alternatives:
+                if request_data.spec.capacity is not None:
+                    kind = "subrequest" if is_list else "request"
                     return (
-                        f"claim {{claim}}, {what} {ask.own_name}: has capacity requests, "
+                        f"claim {{claim}}, {kind} {request_data.own_name}: has capacity requests, "
                         "but the DRAConsumableCapacity feature is disabled"
                     )
         return ""
 
-    def _ask(self, request: str, spec: ExactDeviceRequest, *, is_list: bool) -> RequestData:
+    def _request_data(self, request: str, spec: ExactDeviceRequest, *, is_list: bool) -> RequestData:
         full_name = f"{request}/{spec.name}" if is_list else request
         own_name = spec.name if is_list else request
         device_class = self._classes.get(spec.device_class_name)
@@ -212,15 +215,24 @@ def _spec(device_class: DeviceClass | None) -> DeviceClassSpec | None:
 
 
 def _form(claims: Sequence[ClaimToAllocate]) -> bytes:
-    """What a search reads of a demand beside which devices may be selected."""
+    """Encode all that a search reads of the claims, except which devices may be selected."""
     if any(claim.constraint_problem or any(r.problem for r in claim.requests) for claim in claims):
         return b""
-    if any(ask.problem for claim in claims for request in claim.requests for ask in request.asks):
+    if any(
+        request_data.problem for claim in claims for request in claim.requests for request_data in request.alternatives
+    ):
         return b""
     return _encode(
         [
             (
-                [(r.name, r.is_list, [_bare(ask.own_name, ask.spec) for ask in r.asks]) for r in claim.requests],
+                [
+                    (
+                        r.name,
+                        r.is_list,
+                        [_bare(request_data.own_name, request_data.spec) for request_data in r.alternatives],
+                    )
+                    for r in claim.requests
+                ],
                 claim.spec.constraints,
             )
             for claim in claims
@@ -233,7 +245,7 @@ def _bare(name: str, spec: ExactDeviceRequest) -> ExactDeviceRequest:
 
 
 def too_many(claim: str, least: int) -> str:
-    """The text for a claim that wants more devices than one can have; "" if it does not."""
+    """Return the error text for a claim with more devices than a claim may have; "" if the number is allowed."""
     if least <= RESULTS_MAX:
         return ""
     return f"claim {claim}: number of requested devices {least} exceeds the claim limit of {RESULTS_MAX}"
@@ -243,7 +255,7 @@ Problem = tuple[Code, tuple[str, ...]]
 
 
 def request_problem(claim: ResourceClaim, devices: SharedDRAManager, gates: frozenset[str]) -> Problem | None:
-    """The first request that cannot be, with upstream's code and text."""
+    """Return the first invalid request, with upstream's code and text."""
     for request in claim.spec.devices.requests:
         about = f"resource claim {claim.key}, request {request.name}"
         if request.exactly is not None:
@@ -265,7 +277,7 @@ def request_problem(claim: ResourceClaim, devices: SharedDRAManager, gates: froz
 
 
 def unreadable(devices: SharedDRAManager, kind: str, key: str) -> str:
-    """What to say behind "there is no such object" if there is one that cannot be read; else ""."""
+    """Return the text that follows "not found" if the object exists and cannot be read; else ""."""
     found = devices.broken.get((kind, key))
     return f" ({kind} {key} cannot be read: {found.why})" if found is not None else ""
 
@@ -274,6 +286,6 @@ def _class_problem(name: str, label: str, devices: SharedDRAManager) -> Problem 
     if not name:
         return Code.ERROR, (f"request {label}: unsupported request type",)
     if devices.classes.get(name) is None:
-        told = unreadable(devices, "DeviceClass", name)
-        return Code.UNRESOLVABLE, (f"request {label}: device class {name} does not exist{told}",)
+        hint = unreadable(devices, "DeviceClass", name)
+        return Code.UNRESOLVABLE, (f"request {label}: device class {name} does not exist{hint}",)
     return None

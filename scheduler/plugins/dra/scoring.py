@@ -21,27 +21,27 @@ from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.state import DeviceState
 
 _MOST: Final = 8
-"""As many alternatives as a request may have."""
+"""The largest number of alternatives of a request."""
 
 
 def has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
-    """Whether any request is a list: without one there is nothing to score."""
+    """Return whether any request has alternatives; otherwise there is nothing to score."""
     return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
 
 
 class AlternativesScore:
-    """Reads what a search of each node would give, so it searches each kind of nodes.
+    """Scores the devices that a search of each node would pick, so it searches each kind of nodes.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go computeScore
     """
 
-    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, boards: NodeVerdicts) -> None:
+    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, verdicts: NodeVerdicts) -> None:
         self._nodes = nodes
         self._on_nodes = on_nodes
-        self._boards = boards
+        self._verdicts = verdicts
 
     def score(self, known: DeviceState, nodes: NodeSet) -> Work[Scores]:
-        """Raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
+        """Return raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
         if not has_alternatives(known.claims):
             return out
@@ -50,7 +50,7 @@ class AlternativesScore:
             demand, here = variant.demand, nodes & variant.nodes
             if demand is None or not demand.has_lists or not here:
                 continue
-            yield from self._boards.look_at_all(demand, here)
+            yield from self._verdicts.look_at_all(demand, here)
             for kind in tuple(self._on_nodes.kinds()):
                 alike = kind.nodes & here
                 if alike:
@@ -62,17 +62,17 @@ class AlternativesScore:
 
     def _of_search(self, demand: ClaimsToAllocate, alike: NodeSet) -> Work[int]:
         try:
-            verdict = yield from self._boards.verdict(demand, alike.bit_length() - 1)
+            verdict = yield from self._verdicts.verdict(demand, alike.bit_length() - 1)
         except TimedOut:
             return 0
         return _of_picked(demand, verdict.picked)
 
 
 def _of_picked(demand: ClaimsToAllocate, picked: Sequence[Picked]) -> int:
-    chosen = {(each.claim, each.request): each.ask for each in picked}
+    chosen = {(each.claim, each.request): each.request_data for each in picked}
     return sum(
-        _MOST - demand.claims[c].requests[r].asks.index(ask)
-        for (c, r), ask in chosen.items()
+        _MOST - demand.claims[c].requests[r].alternatives.index(request_data)
+        for (c, r), request_data in chosen.items()
         if demand.claims[c].requests[r].is_list
     )
 

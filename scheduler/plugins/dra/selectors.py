@@ -1,7 +1,8 @@
-"""Which devices a request may have at all: the selectors of its class, then its own (docs/spec/dra.md §4.6, §5).
+"""Devices that a request can have: the selectors of its class, then its own (docs/spec/dra.md §4.6, §5).
 
-The answer depends on the kind of device alone, so it is remembered per kind: a thousand pods that ask alike for devices
-that are alike cost one evaluation. An error is an answer too, and is raised only by who comes to that very device.
+The result depends on the kind of device alone and is cached per kind: a thousand pods with equal requests for
+devices of one kind cost one evaluation. An error is a result too. It is raised only when a search reaches a device
+of this kind.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ Holding: TypeAlias = Callable[[str, DeviceKind], Work["bool | str"]]
 """(expression, kind) → whether it holds, or `CEL compile error: …` or `CEL runtime error: …`."""
 _SETS_MAX: Final = 4096
 _CHARACTERS_MAX: Final = 2**24
-"""Of expressions in all sets: a claim may hold 10 KiB in each of a thousand selectors."""
+"""Limit of the characters in the expressions of all sets: a claim may have a thousand selectors of 10 KiB."""
 _ANSWERS_MAX: Final = 262_144
-"""Of expressions, and as many of sets; there may be as many kinds as devices, and a thousand sets (`memos`)."""
+"""Limit of cached results of expressions, and of sets: kinds can be as many as devices (`memos`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectorFault:
-    """A selector could not be evaluated. `of_class` says whose it is, `at` which of them."""
+    """A selector that cannot be evaluated. `of_class`: it is the class's; `at` is its index."""
 
     of_class: bool
     at: int
     text: str
     is_of_device: bool = True
-    """The expression fails on this device; else it does not compile."""
+    """The expression fails on this device; otherwise it does not compile."""
     is_missing: bool = False
     """The expression reads an attribute that the device does not have."""
 
 
 class Selectors:
-    """Those of one class and one request, in order. Equal ones are one object."""
+    """The selectors of one class and one request, in order. Equal ones are one object."""
 
     __slots__ = ("_expressions", "_holding", "_known")
 
@@ -48,14 +49,14 @@ class Selectors:
         self._known = known
 
     def of(self, kind: DeviceKind) -> bool | SelectorFault:
-        """Whether all hold; the first that does not, or that fails, decides."""
+        """Return whether all selectors hold; the first one that does not hold, or fails, decides."""
         known: bool | SelectorFault | None = self._known.get(kind.number)
         if known is None:
             known = self._known[kind.number] = finish(self._evaluating(kind))
         return known
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
-        """So that `of` is quick for these: an expression may take long to compile, and for each kind to evaluate."""
+        """Evaluate these kinds in steps, so that `of` is fast for them: compiling and evaluating can take long."""
         for kind in kinds:
             if self._known.get(kind.number) is None:
                 self._known[kind.number] = yield from self._evaluating(kind)
@@ -78,7 +79,7 @@ class Selectors:
 
 
 class SelectorSets:
-    """All in use. `evaluated` is told of each answer, and whether it was remembered."""
+    """All `Selectors` in use. `evaluated` is called per result with whether it was cached."""
 
     def __init__(self, holding: Holding, *, evaluated: Callable[[bool], None] | None = None) -> None:
         self._holding = holding
@@ -89,7 +90,7 @@ class SelectorSets:
         self._limit = Limit(_ANSWERS_MAX)
 
     def of(self, expressions: tuple[tuple[bool, int, str], ...]) -> Selectors:
-        """The one set of these (is of the class, number, expression)."""
+        """Return the one object for these expressions (is of the class, index, expression)."""
         found = self._sets.get(expressions)
         if found is None:
             self._characters += sum(len(text) for _, _, text in expressions)
@@ -100,7 +101,10 @@ class SelectorSets:
         return found
 
     def _answering(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
-        """Sets share expressions, above all those of classes."""
+        """Evaluate an expression for a kind, or return the cached result.
+
+        Sets share expressions, mostly those of classes.
+        """
         known: bool | str | None = self._answers.get((expression, kind.number))
         if self._evaluated is not None:
             self._evaluated(known is not None)

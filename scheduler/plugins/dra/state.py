@@ -1,4 +1,4 @@
-"""What DynamicResources knows of one attempt (docs/spec/dra.md §3.3)."""
+"""The state of DynamicResources in one attempt (docs/spec/dra.md §3.3)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PLUGIN: Final = "DynamicResources"
 
 
 class Variant(NamedTuple):
-    """What these nodes are asked for. Without extended resources there is one, for all nodes.
+    """The claims to allocate on a group of nodes. Without extended resources there is one group of all nodes.
 
-    `special` is the claim for extended resources as it would be on these nodes, last of `claims`.
+    `special` is the claim for extended resources as it would be on these nodes. It is the last of `claims`.
     """
 
     nodes: NodeSet
@@ -26,17 +26,19 @@ class Variant(NamedTuple):
     demand: ClaimsToAllocate | None
     special: ResourceClaim | None = None
     mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
-    """What its containers get of that claim."""
+    """What each container gets of the claim `special`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As messages call them."""
+        """The claims' names in messages."""
         return tuple(claim.key for claim in self.claims)
 
 
 @dataclass(slots=True, eq=False)
 class DeviceState:
-    """One attempt. `claims` are all of the pod's, those allocated already included, the special one last.
+    """One attempt.
+
+    `claims` has all claims of the pod, also allocated ones. The claim for extended resources is the last.
 
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go stateData
     """
@@ -44,35 +46,35 @@ class DeviceState:
     claims: tuple[ResourceClaim, ...] = ()
     variants: tuple[Variant, ...] = ()
     unfit: Groups = field(default_factory=dict)
-    """Nodes that are out for their extended resources, before any device is looked at."""
+    """Nodes rejected because of extended resources, before any search for devices."""
     usable_on: dict[int, NodeSet] = field(default_factory=dict)
-    """Number of an allocated claim → where its devices can be used."""
+    """Index of an allocated claim → nodes where its devices can be used."""
     worn_out: tuple[int, ...] = ()
-    """Allocated claims whose devices have failed to become ready, or took too long."""
+    """Indexes of allocated claims whose devices have failed to become ready, or took too long."""
     node_name: str = ""
     allocations: dict[str, AllocationResult] = field(default_factory=dict)
-    """Claim uid → what Reserve has decided on."""
+    """Claim uid → the allocation that Reserve has decided."""
     special: ResourceClaim | None = None
-    """The claim for extended resources, on the node that was reserved; None if that one needs none."""
+    """The claim for extended resources on the reserved node; None if that node needs no such claim."""
     mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
-    """What the containers get of that claim."""
+    """What each container gets of the claim `special`."""
     stale: ResourceClaim | None = None
-    """A claim for extended resources that an attempt before this one has left."""
+    """A claim for extended resources that an earlier attempt has left."""
     made: ResourceClaim | None = None
-    """What this attempt has made in the cluster, and has to remove if the pod does not get there."""
+    """The claim that this attempt has created; it is deleted if the pod is not bound."""
     kept: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
-    """Node → what pods nominated to it, to which this one must yield, will have of its devices."""
+    """Slot → devices that nominated pods of equal or higher priority will get on this node."""
     kept_elsewhere: dict[int, tuple[AllocationResult, ...]] | None = None
-    """The same, of shared pools only, for all nodes; None before anybody asks."""
+    """Slot → devices of shared pools that pods nominated there will get; None until it is computed."""
     signalled: tuple[str, ...] = ()
-    """Uids under which claims are in flight for this attempt."""
+    """Uids of claims that are in flight for this attempt."""
     blocked_s: float = 0.0
-    """Time that this attempt has blocked the event loop to find what nominated pods will have."""
+    """Time that this attempt has blocked the event loop to search devices for nominated pods."""
     searched_s: float = 0.0
-    """Time that this attempt has spent on searches, its trials included."""
+    """Time that this attempt has spent on searches, also in dry runs."""
 
     def variant(self, slot: int) -> Variant | None:
-        """What this node is asked for; None if it is out before any device is looked at."""
+        """Return the node's variant; None if the node is rejected before any search for devices."""
         return next((variant for variant in self.variants if variant.nodes >> slot & 1), None)
 
 

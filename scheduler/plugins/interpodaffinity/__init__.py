@@ -1,4 +1,4 @@
-"""InterPodAffinity: near some pods, away from others (docs/spec/core.md §5.9)."""
+"""InterPodAffinity: nodes near to matching pods, or away from them (docs/spec/core.md §5.9)."""
 
 from scheduler.plugins.interpodaffinity.plugin import InterPodAffinity
 

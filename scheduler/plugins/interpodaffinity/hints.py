@@ -1,8 +1,9 @@
-"""Which events can help a pod that InterPodAffinity rejected (docs/spec/core.md §5.9).
+"""Events that can help a pod that InterPodAffinity rejected (docs/spec/core.md §5.9).
 
-Wider than upstream where upstream leaves a pod waiting for the flush (§10.2): any of several anti-affinity terms may be
-the one that a leaving pod satisfied, pods already there keep others away with terms of their own, a group may lose its
-last pod, a node may take with it the pod that closed a domain, and namespaces may begin to be selected.
+More events than upstream retry a pod; upstream leaves it waiting for the flush (§10.2). Any of several
+anti-affinity terms may match a leaving pod, and pods on nodes have anti-affinity terms, too, that may match the
+pod. A group may lose its last pod, a deleted node may remove the pod that blocked a domain, and a namespace may
+begin to be selected.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scheduler.cache.pods.affinity_terms import PodTerm, TermKind, pod_terms
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import NODE_CAME, EventHint, Hint, Topics, by_node_labels, by_pod_labels, label
 from scheduler.framework.memo import queue_itself
-from scheduler.plugins.interpodaffinity.rules import AffinityRulesCache, MatchingTerms, selects_all, who
+from scheduler.plugins.interpodaffinity.rules import AffinityRulesCache, MatchingTerms, matching_key, selects_all
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
@@ -27,20 +28,20 @@ _NAMESPACES: Final = ClusterEvent(Resource.NAMESPACE, Action.ADD | Action.UPDATE
 
 
 class _Keys(NamedTuple):
-    """Topology keys: all that a node can change for a pod."""
+    """The topology keys by which a change of a node can help a pod."""
 
     near: frozenset[str]
-    """Of its affinity."""
+    """The keys of its affinity."""
     apart: frozenset[str]
-    """Of its anti-affinity, and of those who keep it away."""
+    """The keys of its anti-affinity, and of pods with anti-affinity against it."""
     is_first: bool
-    """It may be the first of a group, so it does not depend on others being there."""
+    """The pod may be the first of a group, so it does not need matching pods."""
     goes_bare: bool
-    """A node without any of the keys may take it."""
+    """A node without any of the keys may fit."""
 
 
 class InterPodAffinityHints:
-    """What a profile's InterPodAffinity registers.
+    """The events that one profile's InterPodAffinity registers.
 
     Upstream: pkg/scheduler/framework/plugins/interpodaffinity/plugin.go EventsToRegister
     """
@@ -51,7 +52,7 @@ class InterPodAffinityHints:
         self._concerning = concerning
 
     def registered(self) -> Sequence[EventHint]:
-        """One registration per kind of event."""
+        """Return one registration per kind of event."""
         return (
             EventHint(_ITSELF, queue_itself),
             EventHint(_PODS, self._after_pod, _by_rules, Topics(_pods_topics, _by_pods)),
@@ -64,20 +65,22 @@ class InterPodAffinityHints:
     def _after_pod(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         rules = self._rules.of(pod)
         if rules.required is not None:
-            was = old is not None and rules.required.finds(*_whom(old))
-            is_ = new is not None and rules.required.finds(*_whom(new))
-            # One that ceases to be of the group may have been the last of it: then the pod is the first of the next.
+            was = old is not None and rules.required.finds(*_namespace_and_labels(old))
+            is_ = new is not None and rules.required.finds(*_namespace_and_labels(new))
+            # A pod that leaves the group may have been its last: then the waiting pod may be the first.
             if is_ != was and (is_ or rules.matches_itself(pod)):
                 return Hint.QUEUE
         if old is None:
             return Hint.SKIP
         for near in rules.required_anti:
-            if near.pods.finds(*_whom(old)) and (new is None or not near.pods.finds(*_whom(new))):
+            if near.pods.finds(*_namespace_and_labels(old)) and (
+                new is None or not near.pods.finds(*_namespace_and_labels(new))
+            ):
                 return Hint.QUEUE
         return Hint.QUEUE if new is None and self._kept_away(pod, old) else Hint.SKIP
 
     def _kept_away(self, pod: PodInfo, other: PodInfo) -> bool:
-        namespace, labels = _whom(pod)
+        namespace, labels = _namespace_and_labels(pod)
         of_namespace = self._concerning.namespace_labels(namespace)
         return any(
             term.kind is TermKind.REQUIRED_ANTI and term.matches(namespace, labels, of_namespace)
@@ -105,21 +108,21 @@ class InterPodAffinityHints:
         before = old.metadata.labels if old is not None else {}
         after = new.metadata.labels if new is not None else {}
         if old is None:
-            # One without the key takes any pod with anti-affinity; whether its domain is free is for the attempt to say.
+            # A node without the key fits any pod with anti-affinity. The attempt checks whether its domain is free.
             helps = keys.goes_bare or any(key in after for key in keys.near)
         elif new is None:
-            helps = any(self._has_others(old, key) for key in keys.apart)
+            helps = any(self._has_more_nodes(old, key) for key in keys.apart)
         else:
-            # A node that leaves a domain may also take with it the pod that closed it to the others.
+            # A node that leaves a domain may also remove the pod that blocked the domain.
             helps = any(key in after and before.get(key) != after[key] for key in keys.near)
             helps = helps or any(key in before and after.get(key) != before[key] for key in keys.apart)
         if keys.is_first and not helps:
-            # It may also take the last of a group out of every domain.
+            # It may also remove the last pod of a group from every domain.
             helps = any(key in before and after.get(key) != before[key] for key in keys.near)
         return Hint.QUEUE if helps else Hint.SKIP
 
-    def _has_others(self, gone: Node, key: str) -> bool:
-        """Whether other nodes are in the domain that this one leaves."""
+    def _has_more_nodes(self, gone: Node, key: str) -> bool:
+        """Return whether the domain that this node leaves has more nodes."""
         value = gone.metadata.labels.get(key)
         slot = self._nodes.present_slot(gone.metadata.name)
         itself = 0 if slot is None else 1 << slot
@@ -136,16 +139,16 @@ class InterPodAffinityHints:
             # Also a namespace that is no longer selected: anti-affinity then looks at fewer pods.
             if (old is not None and wanted.matches(before)) != wanted.matches(after):
                 return Hint.QUEUE
-        # The pod's own: those who keep it away may go by it.
+        # The pod's own namespace: anti-affinity terms of pods on nodes may select by its labels.
         return Hint.QUEUE if new.metadata.name == pod.pod.metadata.namespace else Hint.SKIP
 
 
-def _whom(pod: PodInfo) -> tuple[str, Mapping[str, str]]:
+def _namespace_and_labels(pod: PodInfo) -> tuple[str, Mapping[str, str]]:
     return pod.pod.metadata.namespace, pod.pod.metadata.labels
 
 
 def _by_rules(pod: PodInfo) -> Hashable:
-    return who(pod), pod.placement_shape
+    return matching_key(pod), pod.placement_shape
 
 
 def _required(pod: PodInfo) -> Iterator[PodTerm]:
@@ -153,13 +156,13 @@ def _required(pod: PodInfo) -> Iterator[PodTerm]:
 
 
 def _selecting(pod: PodInfo) -> Iterator[LabelSelector]:
-    """The namespaceSelectors that mean some namespaces and not others."""
+    """Return the namespaceSelectors that select some namespaces, but not all."""
     selectors = (term.namespace_selector for term in _required(pod))
     return (wanted for wanted in selectors if wanted is not None and not selects_all(wanted))
 
 
 def _namespace_topics(pod: PodInfo) -> Iterator[Hashable]:
-    """The pod's own namespace by name; of each selector one label that it demands: without any it means them all."""
+    """Yield the pod's own namespace, and one label that each selector demands; without one it selects all."""
     yield pod.pod.metadata.namespace
     for wanted in _selecting(pod):
         yield from _demanded(wanted)
@@ -191,7 +194,7 @@ def _pods_topics(pod: PodInfo) -> Iterator[Hashable]:
 
 
 def _by_pods(old: PodInfo | None, new: PodInfo | None) -> tuple[Hashable, ...]:
-    """Who may select the pod, and of one that leaves, whom it may have kept away."""
+    """Return topics of terms that may select the pod; for a deleted pod also of pods its anti-affinity rejected."""
     kept_away = tuple(
         ("kept away", anchor)
         for term in (pod_terms(old) if old is not None and new is None else ())

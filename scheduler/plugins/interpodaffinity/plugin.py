@@ -1,7 +1,7 @@
-"""The points of InterPodAffinity. Filters and scores are read off the live counts, so trials are counted, too.
+"""InterPodAffinity at its extension points. Filter and Score read the current counts, which include dry runs.
 
-No Skip at PreFilter, but for parity: a pod whose anti-affinity keeps this one away may come in a trial, or before the
-second look at the node, and asking costs nothing while there is none.
+PreFilter does not skip, except with parity: a pod with anti-affinity against this one may come in a dry run, or
+before the check ahead of Bind. The check costs nothing while no such pod exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduler.plugins.interpodaffinity.hints import InterPodAffinityHints
 from scheduler.plugins.interpodaffinity.rules import AffinityRule, AffinityRules, AffinityRulesCache, MatchingTerms
 
 _Attraction = tuple[int, str, SlotCounts]
-"""Weight for each pod counted, topology key, the counts."""
+"""The weight per counted pod, the topology key, and the counts."""
 
 _ATTRACTIONS: Final[StateKey[list[_Attraction]]] = StateKey("InterPodAffinity score")
 
@@ -50,11 +50,14 @@ class InterPodAffinity:
         self._rules = AffinityRulesCache(handle.cluster.namespaces)
         self._concerning = MatchingTerms(handle.cluster)
         self._hard_weight = args.hard_pod_affinity_weight
-        self._ignores_wishes = args.ignore_preferred_terms_of_existing_pods
+        self._ignores_preferred_terms = args.ignore_preferred_terms_of_existing_pods
         self._parity = handle.ours.parity
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Works out the pod's rules, once per shape. Upstream skips pods that no rule means, whoever is nominated."""
+        """Compute the pod's rules, once per shape.
+
+        Upstream skips pods that no term concerns, whatever pods are nominated.
+        """
         rules = self._rules.of(pod)
         if not self._parity or rules.required is not None or rules.required_anti:
             return None
@@ -62,7 +65,7 @@ class InterPodAffinity:
         return None if any(self._domains(group, group.term.topology_key).per_domain for group in against) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Affinity refuses first, then the pod's own anti-affinity, then that of pods already there."""
+        """Reject nodes by the pod's affinity, then by its anti-affinity, then by the anti-affinity of pods on nodes."""
         groups: Groups = {}
         rules = self._rules.of(pod)
         if rules.required is not None:
@@ -71,27 +74,27 @@ class InterPodAffinity:
                 groups[self._not_near] = out
                 nodes &= ~out
         if rules.required_anti:
-            out = nodes & self._hated(rules)
+            out = nodes & self._near_avoided_pods(rules)
             if out:
                 groups[self._too_near] = out
                 nodes &= ~out
         if self._nodes.pod_terms.any(TermKind.REQUIRED_ANTI):
-            out = nodes & self._hating(pod)
+            out = nodes & self._near_avoiding_pods(pod)
             if out:
                 groups[self._kept_away] = out
         return groups
 
     def reads_node_pods(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
-        """Whether the pod has rules for others, or any pod has one against it, these newcomers included."""
+        """Return whether the pod has required terms, or any pod, the given ones included, has one against it."""
         rules = self._rules.of(pod)
         if rules.required is not None or rules.required_anti or self._concerning.groups(TermKind.REQUIRED_ANTI, pod):
             return True
         return any(term.kind is TermKind.REQUIRED_ANTI for other in others for term in pod_terms(other))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Gather whom the pod wants to be near to and who wants it near; Skip when that is nobody."""
+        """Collect the preferred terms of the pod, and those of other pods that match it; skip if there are none."""
         rules = self._rules.of(pod)
-        if self._ignores_wishes and not rules.preferred:
+        if self._ignores_preferred_terms and not rules.preferred:
             return SKIP
         found: list[_Attraction] = [(weight, near.topology_key, self._tally(near)) for weight, near in rules.preferred]
         for kind, sign in ((TermKind.REQUIRED, 0), (TermKind.PREFERRED, 1), (TermKind.PREFERRED_ANTI, -1)):
@@ -106,27 +109,27 @@ class InterPodAffinity:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """Sum of weight x pods in the node's domain; negative where anti-affinity prevails."""
+        """Return the sum of weight x pods in the node's domain; anti-affinity is negative."""
         total: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
         for weight, key, counts in state.get(_ATTRACTIONS):
             total += weight * self._domains(counts, key).column()
         return total
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
-        """Stretch what lies between the worst and the best of the candidates to 0..100; all 0 if they are equal."""
+        """Scale the candidates' scores to 0..100; all are 0 if they are equal."""
         among = scores[slots]
         low, high = int(among.min()), int(among.max())
         if high == low:
             return np.zeros_like(scores)
-        # Upstream's order of operations, in floating point: it decides what is cut off.
+        # Upstream's order of operations in floating point: it decides how results are truncated.
         return (MAX_NODE_SCORE * ((scores - low) / (high - low))).astype(np.int64)
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Pods and nodes that come, change and go, and namespaces whose labels change."""
+        """Return the events of pods, nodes and namespaces that can help a rejected pod."""
         return InterPodAffinityHints(self._nodes, self._rules, self._concerning).registered()
 
     def _near_enough(self, pod: PodInfo, rules: AffinityRules) -> NodeSet:
-        """Nodes where each required term has a pod in its domain; all that have the keys for the first of a group."""
+        """Return nodes whose domains have a pod for each required term; for a group's first pod nodes with the keys."""
         assert rules.required is not None
         counts = self._nodes.population.tally(rules.required)
         admitted = having = self._nodes.present
@@ -138,13 +141,13 @@ class InterPodAffinity:
             is_first &= not near.per_domain
         return having if is_first and rules.matches_itself(pod) else admitted
 
-    def _hated(self, rules: AffinityRules) -> NodeSet:
+    def _near_avoided_pods(self, rules: AffinityRules) -> NodeSet:
         out = EMPTY
         for near in rules.required_anti:
             out |= self._domains(self._tally(near), near.topology_key).occupied
         return out
 
-    def _hating(self, pod: PodInfo) -> NodeSet:
+    def _near_avoiding_pods(self, pod: PodInfo) -> NodeSet:
         out = EMPTY
         for group in self._concerning.groups(TermKind.REQUIRED_ANTI, pod):
             out |= self._domains(group, group.term.topology_key).occupied

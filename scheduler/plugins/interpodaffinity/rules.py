@@ -1,10 +1,7 @@
-"""A pod's own terms about other pods, and the terms of other pods that concern it (docs/spec/core.md §5.9).
+"""A pod's own terms about other pods, and the terms of other pods that match it (docs/spec/core.md §5.9).
 
-A pod's own rules about other pods, ready to be counted (docs/spec/core.md §5.9).
-
-Namespace selectors are resolved to names, as upstream does for the pod that comes; see `selects_all` for those that mean all.
-
-Which terms of the pods on nodes concern a pod, remembered per namespace and labels (docs/spec/core.md §5.9).
+Namespace selectors of the pod to schedule are resolved to names, as in upstream; `selects_all` finds those for all
+namespaces. Terms of pods on nodes are cached per namespace and labels.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ _KEPT_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffinityRule:
-    """Pods to be near to, or away from, and over which topology."""
+    """The pods to be near to, or away from, and the topology key."""
 
     topology_key: str
     pods: Selection
@@ -34,18 +31,18 @@ class AffinityRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffinityRules:
-    """The four lists, worked out."""
+    """The pod's terms, resolved."""
 
     required: Selection | None
-    """Pods that match *all* required affinity terms; None when there is no such term."""
+    """Pods that match *all* required affinity terms; None if there is no such term."""
     required_keys: tuple[str, ...]
     required_anti: tuple[AffinityRule, ...]
     preferred: tuple[tuple[int, AffinityRule], ...]
-    """With weights: negative for anti-affinity."""
+    """With weights, which are negative for anti-affinity."""
     terms: tuple[PodTerm, ...]
 
     def matches_itself(self, pod: PodInfo) -> bool:
-        """Whether the pod is one of those it must be near to."""
+        """Return whether the pod matches its own required affinity terms."""
         metadata = pod.pod.metadata
         return self.required is not None and self.required.finds(metadata.namespace, metadata.labels)
 
@@ -55,7 +52,7 @@ _Shape: TypeAlias = tuple[str, bytes]
 
 
 class AffinityRulesCache:
-    """Rules by shape, worked out once while no namespace changes."""
+    """Rules by shape, computed once while no namespace changes."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -63,7 +60,7 @@ class AffinityRulesCache:
         self._known: BoundedCache[_Shape, AffinityRules] = BoundedCache(_KEPT_MAX)
 
     def of(self, pod: PodInfo) -> AffinityRules:
-        """The pod's rules. A look-up for the second pod of a shape."""
+        """Return the pod's rules: a look-up for the second pod of a shape."""
         terms = pod_terms(pod)
         if not terms:
             return NO_RULES
@@ -73,10 +70,10 @@ class AffinityRulesCache:
         shape = (pod.pod.metadata.namespace, pod.placement_shape)
         known = self._known.get(shape)
         if known is None:
-            known = self._known.put(shape, self._worked_out(terms))
+            known = self._known.put(shape, self._resolve_all(terms))
         return known
 
-    def _worked_out(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
+    def _resolve_all(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
         required = [term for term in terms if term.kind is TermKind.REQUIRED]
         signs = {TermKind.PREFERRED: 1, TermKind.PREFERRED_ANTI: -1}
         return AffinityRules(
@@ -100,42 +97,42 @@ class AffinityRulesCache:
 
 
 def selects_all(selector: LabelSelector) -> bool:
-    """Whether a namespaceSelector of the pod that comes means every namespace.
+    """Return whether a namespaceSelector of the pod to schedule selects every namespace.
 
-    The empty one does; and so, in v1.36.3, does one that holds for an object without labels (`NotIn`, `DoesNotExist`):
-    it is matched once more against no labels at all, whatever the namespace has.
+    The empty selector does. In v1.36.3 so does a selector that matches an object without labels (`NotIn`,
+    `DoesNotExist`), because it is also matched against no labels, whatever labels the namespace has.
     """
     return selector.matches({})
 
 
-Who: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
-"""All that other pods' terms look at."""
+MatchingKey: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+"""Namespace and labels: everything that other pods' terms read."""
 
 
-def who(pod: PodInfo) -> Who:
-    """Equal for pods that every term takes for the same."""
+def matching_key(pod: PodInfo) -> MatchingKey:
+    """Return a value that is equal for pods that all terms treat the same."""
     metadata = pod.pod.metadata
     return metadata.namespace, frozenset(metadata.labels.items())
 
 
 class MatchingTerms:
-    """Groups of terms by kind. Forgets everything when a term appears or vanishes, or a namespace changes."""
+    """Groups of terms by kind, cached until a term is added or removed, or a namespace changes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._terms = cluster.nodes.pod_terms
         self._namespaces = cluster.namespaces
         self._seen = (-1, -1)
-        self._known: BoundedCache[tuple[TermKind, Who], list[TermGroup]] = BoundedCache(_KEPT_MAX)
+        self._known: BoundedCache[tuple[TermKind, MatchingKey], list[TermGroup]] = BoundedCache(_KEPT_MAX)
 
     def groups(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
-        """The groups whose term means this pod."""
+        """Return the groups of terms that match this pod."""
         if not self._terms.any(kind):
             return []
         now = (self._terms.generation, self._namespaces.generation)
         if now != self._seen:
             self._known.clear()
             self._seen = now
-        key = (kind, who(pod))
+        key = (kind, matching_key(pod))
         known = self._known.get(key)
         if known is None:
             metadata = pod.pod.metadata
@@ -146,5 +143,5 @@ class MatchingTerms:
         return known
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """As upstream takes them: none for a namespace that is not known."""
+        """Return the namespace's labels; none for an unknown namespace, as in upstream."""
         return self._namespaces.labels(name)

@@ -1,6 +1,7 @@
-"""NodeResourcesFit: does the pod fit what is left, and how well (docs/spec/core.md §5.5).
+"""NodeResourcesFit: whether a pod fits the free resources, and how well (docs/spec/core.md §5.5).
 
-`plugin` speaks framework; `shortage` knows which nodes are too small for a request, `strategies` the three ways to score.
+`shortage` finds the nodes that are too small for a request; `plugin` has the extension points and the three scoring
+strategies.
 """
 
 from scheduler.plugins.noderesourcesfit.plugin import NodeResourcesFit

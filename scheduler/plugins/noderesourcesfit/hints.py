@@ -1,7 +1,8 @@
-"""What can help a pod that found no room (docs/spec/core.md §5.5, Events).
+"""Events that can help a pod that did not fit (docs/spec/core.md §5.5, Events).
 
-Wider than upstream, which forgets ignored resources when a node comes or grows, and so leaves pods asleep that it could
-take; and narrower, for an ignored resource that grows helps nobody.
+Upstream does not exclude ignored resources when a node is added or grows, and leaves pods waiting that would fit. Here
+such events retry the pod.
+A larger amount of an ignored resource alone retries no pod.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _CLASS: Final = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE)
 _PODS: Final = "pods"
 _CAME: Final = "a node came"
 _BYTES_PER_MILLI_CPU: Final = 4 * 1024**2
-"""As nodes commonly have them: which of the two a pod asks more of."""
+"""A common ratio on nodes; it decides which of the two a pod requests more of."""
 
 Size: TypeAlias = tuple[str, int]
-"""A resource, and how many binary digits the amount has: a node of fewer digits is too small for the pod."""
+"""A resource and the bit length of an amount: a node with a shorter one is too small for the pod."""
 
 
 class NodeResourcesFitHints:
@@ -45,9 +46,9 @@ class NodeResourcesFitHints:
         self._seen: tuple[tuple[Node, Requests], ...] = ()
 
     def events(self) -> Sequence[EventHint]:
-        """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less.
+        """Return the events that free or add resources, or that lower the pod's requests.
 
-        Or a class serves from now on what no node has.
+        A device class may also begin to serve a resource that no node has.
         """
         classes = (EventHint(_CLASS, _after_class, by_requests),) if self._served.is_on else ()
         return (
@@ -74,9 +75,9 @@ class NodeResourcesFitHints:
         return Hint.QUEUE if grew else Hint.SKIP
 
     def _waits_for(self, pod: PodInfo) -> Iterator[Hashable] | None:
-        """A node that comes, or grows in something wanted, and is large enough in what the pod asks most of.
+        """Yield topics of nodes that are new or grew, and are large enough in the resource the pod requests most of.
 
-        Anything that becomes of a node may help where devices stand in for what it has not.
+        Returns None for pods with resources that devices may serve: any change of a node may help them.
         """
         if self._served.among(pod.requests):
             return None
@@ -85,7 +86,7 @@ class NodeResourcesFitHints:
         return ((name, size) for name in (_CAME, _PODS, *(name for name, _ in wanted)))
 
     def _offers(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
-        """What grew, for each size that the node has room for."""
+        """Yield the resources that grew, for each size that the node can hold."""
         if new is None:
             return iter(())
         now = self._amounts(new)
@@ -93,7 +94,7 @@ class NodeResourcesFitHints:
         return ((name, size) for name in grown for size in _sizes(now))
 
     def _amounts(self, node: Node) -> Requests:
-        """A node's allocatable, read once per event, however many shapes of pods wait."""
+        """Return a node's allocatable amounts, parsed once per event for all shapes of waiting pods."""
         for seen, amounts in self._seen:
             if seen is node:
                 return amounts
@@ -103,12 +104,12 @@ class NodeResourcesFitHints:
 
 
 def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
-    held_a_place = old is not None and (old.node_name or old.pod.status.nominated_node_name)
-    return Hint.QUEUE if held_a_place else Hint.SKIP
+    had_node = old is not None and (old.node_name or old.pod.status.nominated_node_name)
+    return Hint.QUEUE if had_node else Hint.SKIP
 
 
 def _after_class(pod: PodInfo, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
-    """The class serves a resource that the pod asks for, and did not before."""
+    """Return QUEUE if the class now serves a resource that the pod requests, and did not before."""
     if new is None:
         return Hint.SKIP
     now = _serves(new) - (_serves(old) if old is not None else set())
@@ -131,7 +132,7 @@ def _after_neighbour_shrank(pod: PodInfo, old: PodInfo | None, new: PodInfo | No
 
 
 def _wanted(pod: PodInfo) -> Iterator[Hashable]:
-    """Resources of which the pod needs some."""
+    """Return the resources that the pod requests some of."""
     return (name for name, amount in pod.requests.items() if amount > 0)
 
 
@@ -144,7 +145,7 @@ def _larger(one: Requests, other: Requests) -> Iterator[str]:
 
 
 def _size(wanted: Iterable[tuple[str, int]]) -> Size:
-    """Of what few nodes have, if the pod wants any; else of cpu or memory; a pod that wants nothing needs a place."""
+    """Return the size of a rare resource if the pod requests one, else of cpu or memory, else one pod."""
     amounts = dict(wanted)
     rare = next((name for name in amounts if name not in NATIVE), "")
     by_memory = amounts.get(MEMORY, 0) > amounts.get(CPU, 0) * _BYTES_PER_MILLI_CPU

@@ -1,9 +1,8 @@
 """NodeResourcesFit at its extension points, and its scoring strategies (docs/spec/core.md §5.5).
 
-LeastAllocated, MostAllocated and RequestedToCapacityRatio (docs/spec/core.md §5.5, Scoring).
-
-Upstream computes in whole numbers. Columns divide as float64, which gives the very same whole numbers while an amount
-times 100 stays below 2**53; beyond that (90 TB of memory in one node) they fall back to Python's integers.
+The strategies are LeastAllocated, MostAllocated and RequestedToCapacityRatio. Upstream computes with integers.
+Columns divide as float64, which gives the same integers while an amount times 100 is below 2**53. For larger
+amounts (90 TB of memory in one node) they use Python's integers.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Curve: TypeAlias = npt.NDArray[np.float64]
 
 
 class Strategy:
-    """One configured strategy: pod's demands and a slot, or an index of slots, → 0..100.
+    """One configured strategy: scores from 0 to 100 for the pod's demands on a slot, or on an index of slots.
 
     Upstream: pkg/scheduler/framework/plugins/noderesources/resource_allocation.go resourceAllocationScorer
     """
@@ -53,14 +52,14 @@ class Strategy:
         self._steps = None if self._curve is None else [int(score) for score in self._curve]
 
     def one(self, nodes: Nodes, wanted: tuple[Demand, ...], slot: int) -> int:
-        """The score of one node, in integers."""
+        """Return the score of one node, computed with integers."""
         total = weights = 0
         for demand in wanted:
             whole, used = demand.of(nodes, slot)
             if not whole:
                 continue
-            asked = used + demand.amount
-            part = max(whole - asked, 0) if self._counts_free else min(asked, whole)
+            requested = used + demand.amount
+            part = max(whole - requested, 0) if self._counts_free else min(requested, whole)
             score = part * MAX_NODE_SCORE // whole
             if self._steps is not None:
                 score = self._steps[score]
@@ -73,7 +72,7 @@ class Strategy:
         return (2 * total + weights) // (2 * weights) if self._steps is not None else total // weights
 
     def many(self, nodes: Nodes, wanted: tuple[Demand, ...], index: Index) -> Scores:
-        """The scores of an index of slots, equal to `one` of each."""
+        """Return the scores of an index of slots, equal to `one` of each."""
         total: Curve = np.zeros(nodes.pod_count[index].shape)
         weights: Curve | float = 0.0  # one number as long as every slot has every resource
         for demand in wanted:
@@ -94,10 +93,10 @@ class Strategy:
         return out
 
     def _scores(self, whole: Matrix, used: Matrix, amount: int) -> tuple[Curve, Mask | None]:
-        """Scores for one resource, and the slots where they count (None: all)."""
+        """Return the scores for one resource, and the slots where they count (None: all)."""
         counted = None if not whole.size or whole.min() > 0 else whole > 0
-        asked = used + amount
-        part = np.maximum(whole - asked, 0) if self._counts_free else np.minimum(asked, whole)
+        requested = used + amount
+        part = np.maximum(whole - requested, 0) if self._counts_free else np.minimum(requested, whole)
         score = percent(part, whole if counted is None else np.maximum(whole, 1))
         if self._curve is None:
             return score, counted
@@ -107,7 +106,7 @@ class Strategy:
 
 
 def percent(part: Matrix, whole: Matrix) -> Curve:
-    """`part * 100 // whole` for 0 <= part <= whole and whole > 0, exactly."""
+    """Return `part * 100 // whole` exactly, for 0 <= part <= whole and whole > 0."""
     if whole.size and int(whole.max()) >= _EXACT:
         exact: Curve = (part.astype(object) * MAX_NODE_SCORE // whole.astype(object)).astype(np.float64)
         return exact
@@ -115,16 +114,16 @@ def percent(part: Matrix, whole: Matrix) -> Curve:
 
 
 def curve(shape: tuple[ShapePoint, ...]) -> Curve:
-    """`broken_line` as a column."""
+    """Return `broken_line` as a column."""
     return np.array(broken_line(shape), dtype=np.float64)
 
 
 _FEW: Final = 4
-"""So many candidates are asked one by one: the second look before Bind, nominations, trials."""
+"""Up to this many candidates are checked one by one: the check before Bind, nominated nodes, dry runs."""
 
 
 class NodeResourcesFit:
-    """Filter, Score. Scores need no normalisation.
+    """Filter, Score. Scores need no normalization.
 
     Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go Fit
     """
@@ -143,9 +142,9 @@ class NodeResourcesFit:
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Nodes without room are out, each with all resources that are short.
+        """Reject nodes with too few free resources, each with all resources that are insufficient.
 
-        Unresolvable if any request is larger than the whole node.
+        The rejection is unresolvable if any request is larger than the whole node.
         """
         if nodes.bit_count() <= _FEW:
             return self._one_by_one(pod, nodes)
@@ -157,20 +156,21 @@ class NodeResourcesFit:
         return kept.among(nodes)
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
-        """Room on this node."""
+        """Count the free resources of this node."""
         return RemainingResources(
             self._nodes, checked(pod.requests, self._ignored), slot, self._served.among(pod.requests)
         )
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
-        """The requested amounts, and which of them devices may stand in for."""
+        """Return the requested amounts, and which of them devices may serve."""
         served, amounts = self._served.among(pod.requests), tuple(pod.requests.items())
         return (amounts, served) if served else amounts
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """0..100 by the configured strategy; good until the next call for a pod with the same requests.
+        """Return 0..100 by the configured strategy; valid until the next call for a pod with the same requests.
 
-        Of the pod that comes its containers count, as upstream: only on nodes do pods count with what they ask for as a whole.
+        Of the pod to schedule only the containers' requests count, as in upstream; of pods on nodes the pod-level
+        requests count.
         """
         if pod.pod.spec.resources.requests:
             pod = containers_alone(pod)
@@ -183,7 +183,7 @@ class NodeResourcesFit:
         return self._columns.get(shape, lambda: self._column(pod)).column
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Room appeared: a pod went or shrank, a node came or grew; or the pod itself asks for less."""
+        """Return the events that free or add resources, or that lower the pod's requests."""
         return NodeResourcesFitHints(self._ignored, self._served).events()
 
     def _one_by_one(self, pod: PodInfo, nodes: NodeSet) -> Groups:
@@ -197,7 +197,7 @@ class NodeResourcesFit:
         return groups
 
     def _with_devices(self, pod: PodInfo, served: frozenset[str]) -> Scores:
-        """Worked out anew: nodes do not tell when devices are taken."""
+        """Compute the scores without a cache, because nodes do not change when devices are allocated."""
         wanted = self._scored_devices.counted(demands(pod, self._strategy.resources, non_zero=True), served)
         column: Scores = np.zeros(self._nodes.capacity, dtype=np.int64)
         top = self._nodes.present.bit_length()

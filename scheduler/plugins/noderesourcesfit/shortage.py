@@ -1,10 +1,11 @@
-"""Which nodes lack what a request asks for, as groups of equal refusals (docs/spec/core.md §5.5, Filter).
+"""Nodes that lack a requested resource, in groups of equal rejections (docs/spec/core.md §5.5, Filter).
 
-A node's verdict is a small number: bit 0 "too many pods", bit i+1 "the i-th resource is short", the bit above all
-"no eviction can help". Whole columns give all numbers at once; nodes of equal number share one `Rejection`.
+A node's verdict is a small number: bit 0 is "too many pods", bit i+1 "the i-th resource is insufficient", and the
+highest bit "preemption cannot help". Operations on columns compute all numbers at once; nodes with equal numbers
+share one `Rejection`.
 
-What a device class serves (`served`) is not compared on nodes that have nothing of it themselves: whether there are devices
-is for others to say (docs/spec/dra.md §3.12).
+A resource that a device class serves (`served`) is not compared on nodes that have none of it themselves:
+DynamicResources checks the devices (docs/spec/dra.md §3.12).
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from scheduler.framework.status import Code, Groups, Rejection
 PLUGIN: Final = "NodeResourcesFit"
 TOO_MANY_PODS: Final = "Too many pods"
 _WIDEST: Final = 60
-"""Up to so many resources a node's number fits into 64 bits."""
+"""With up to this many resources a node's number fits into 64 bits."""
 _COUNTABLE: Final = 14
-"""Up to so many resources the numbers are counted in a table; more is rare, and sorted."""
+"""With up to this many resources the numbers are counted in a table; more are rare, and sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Extended resources that are somebody else's to check: by name, or by what stands before the slash."""
+    """Extended resources that another component checks: by name, or by the domain before the slash."""
 
     names: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
 
     def covers(self, resource: str) -> bool:
-        """Whether this resource is not to be checked."""
+        """Return whether this resource is not checked."""
         return is_extended(resource) and (resource in self.names or domain(resource) in self.groups)
 
 
 def checked(requests: Requests, ignored: Ignored) -> tuple[tuple[str, int], ...]:
-    """What of a request is compared, in the order of the reasons: cpu, memory, ephemeral-storage, scalars by name."""
+    """Return the amounts to compare, in the order of the reasons: cpu, memory, ephemeral-storage, scalars by name."""
     native = [(name, requests[name]) for name in NATIVE if requests.get(name, 0) > 0]
     scalars = [
         (name, amount)
@@ -56,7 +57,7 @@ def checked(requests: Requests, ignored: Ignored) -> tuple[tuple[str, int], ...]
 
 
 class Shortage:
-    """Refusals of all slots for one request; kept fresh slot by slot.
+    """The rejections of all slots for one request; updated per changed slot.
 
     Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go fitsRequest
     """
@@ -71,17 +72,17 @@ class Shortage:
         self._rejections: dict[int, Rejection] = {}
         self.groups: Groups = {}
         self.out: NodeSet = EMPTY
-        """Every refused slot. Slots without a node count as refused or not, as it comes."""
+        """Every rejected slot. Slots without a node may be in it or not."""
         self._refuse(slice(nodes.present.bit_length()))
 
     def among(self, candidates: NodeSet) -> Groups:
-        """The refusals of these nodes."""
+        """Return the rejections of these nodes."""
         if not self.out & candidates:
             return {}
         return {no: found for no, slots in self.groups.items() if (found := slots & candidates)}
 
     def refresh(self, slots: set[int]) -> None:
-        """These slots' columns changed."""
+        """Update the slots whose columns changed."""
         if len(slots) <= FEW:
             self._forget(nodeset.of(slots))
             for slot in slots:
@@ -127,7 +128,7 @@ class Shortage:
     def _numbers(self, index: Index) -> npt.NDArray[np.int64]:
         nodes = self._nodes
         numbers = (nodes.pod_count[index] >= nodes.allowed_pods[index]).astype(np.int64)
-        hopeless = np.zeros(numbers.shape, dtype=np.bool_)
+        unresolvable = np.zeros(numbers.shape, dtype=np.bool_)
         for at, (resource, amount) in enumerate(self._wanted):
             row = nodes.resources().get(resource)
             may_be_devices = resource in self._served
@@ -135,7 +136,7 @@ class Shortage:
                 if may_be_devices:
                     continue
                 numbers |= 1 << (at + 1)
-                hopeless[:] = True
+                unresolvable[:] = True
                 continue
             whole = nodes.allocatable[row][index]
             short = whole - nodes.requested[row][index] < amount
@@ -143,19 +144,19 @@ class Shortage:
                 short &= whole > 0
             if short.any():
                 numbers |= short.astype(np.int64) << (at + 1)
-                hopeless |= short & (whole < amount)
-        numbers[hopeless] |= self._final
+                unresolvable |= short & (whole < amount)
+        numbers[unresolvable] |= self._final
         return numbers
 
     def _wide_numbers(self, index: Index) -> dict[int, NodeSet]:
-        """The same for more resources than a column of integers has bits: number → slots.
+        """Return number → slots for more resources than a 64-bit column has bits.
 
-        What no node has costs a look-up; each resource that some node lacks splits the groups made so far.
+        A resource that no node has costs a look-up; each resource that some node lacks splits the groups.
         """
         nodes, always = self._nodes, 0
         groups = {0: self._set(index, slice(None))}
         groups = _split(groups, self._set(index, nodes.pod_count[index] >= nodes.allowed_pods[index]), 1)
-        hopeless = EMPTY
+        unresolvable = EMPTY
         for at, (resource, amount) in enumerate(self._wanted):
             row = nodes.resources().get(resource)
             may_be_devices = resource in self._served
@@ -168,9 +169,9 @@ class Shortage:
                 short &= whole > 0
             if short.any():
                 groups = _split(groups, self._set(index, short), 1 << (at + 1))
-                hopeless |= self._set(index, short & (whole < amount))
+                unresolvable |= self._set(index, short & (whole < amount))
         if not always & self._final:
-            groups = _split(groups, hopeless, self._final)
+            groups = _split(groups, unresolvable, self._final)
         return {value | always: slots for value, slots in groups.items()}
 
     def _rejection(self, value: int) -> Rejection:
@@ -189,7 +190,7 @@ def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, N
 
 
 class RemainingResources:
-    """What is left on one node of what a request asks for, as pods leave it and come back."""
+    """The requested resources that are free on one node, as pods leave it and come back."""
 
     __slots__ = ("_left", "_no", "_places", "_value", "_wanted", "_whole")
 
@@ -204,34 +205,32 @@ class RemainingResources:
         self._whole = [
             0 if (row := rows.get(name)) is None else nodes.allocatable.item(row, slot) for name, _ in wanted
         ]
-        taken = [nodes.requested_at(slot, name) for name, _ in wanted]  # given back, whether any node offers it or not
+        taken = [nodes.requested_at(slot, name) for name, _ in wanted]  # also of resources that no node offers
         self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
         self._value = 0
         self._no: Rejection | None = None
 
     def add(self, other: PodInfo) -> None:
-        """It takes its place."""
         self._places -= 1
         requests = other.requests
         for at, (name, _) in enumerate(self._wanted):
             self._left[at] -= requests.get(name, 0)
 
     def remove(self, other: PodInfo) -> None:
-        """It gives its place back."""
         self._places += 1
         requests = other.requests
         for at, (name, _) in enumerate(self._wanted):
             self._left[at] += requests.get(name, 0)
 
     def verdict(self) -> Rejection | None:
-        """As the filter says it of this node."""
+        """Return the filter's verdict on this node."""
         value = int(self._places <= 0)
         for at, (_, amount) in enumerate(self._wanted):
             if amount > self._left[at]:
                 value |= 1 << (at + 1)
                 if amount > self._whole[at]:
                     value |= 1 << (len(self._wanted) + 1)
-        if value != self._value:  # mostly the same as for the pod before
+        if value != self._value:  # mostly unchanged, so the object is reused
             self._value, self._no = value, rejection(value, self._wanted) if value else None
         return self._no
 
@@ -242,7 +241,7 @@ def _whole(nodes: Nodes, resource: str, slot: int) -> int:
 
 
 def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED) -> int:
-    """One node's verdict as a number; 0 means that the pod fits."""
+    """Return one node's verdict as a number; 0 means that the pod fits."""
     value = int(nodes.pod_count.item(slot) >= nodes.allowed_pods.item(slot))
     rows = nodes.resources()
     for at, (resource, amount) in enumerate(wanted):
@@ -258,7 +257,7 @@ def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served:
 
 
 def rejection(value: int, wanted: tuple[tuple[str, int], ...]) -> Rejection:
-    """The refusal that a number other than 0 stands for."""
+    """Return the rejection of a number other than 0."""
     reasons = [TOO_MANY_PODS] if value & 1 else []
     reasons += [f"Insufficient {resource}" for at, (resource, _) in enumerate(wanted) if value >> (at + 1) & 1]
     final = value >> (len(wanted) + 1) & 1

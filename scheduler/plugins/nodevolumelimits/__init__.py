@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node attaches only so many volumes of a CSI driver (docs/spec/volumes.md §9.1)."""
+"""NodeVolumeLimits: a node attaches a limited number of volumes of a CSI driver (docs/spec/volumes.md §9.1)."""
 
 from scheduler.plugins.nodevolumelimits.plugin import NodeVolumeLimits
 

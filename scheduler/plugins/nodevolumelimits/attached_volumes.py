@@ -1,8 +1,7 @@
-"""Volumes that a pod attaches, and how many more a node can attach.
+"""Volumes that a pod attaches, and how many more a node can attach (docs/spec/volumes.md §9.1).
 
-What a pod wants attached, looked at strictly: what cannot be told of its volumes is told of the pod (§9.1).
-
-How many more volumes one node attaches, as pods leave it and come back: for preemption, beside the cache.
+A volume that cannot be determined is an error of the pod. `RemainingAttachments` follows pods that leave a node and
+come back, for preemption, without changing the cache.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
 class WantedVolumes(NamedTuple):
-    """Good for as long as `Attached.version` stays. Equal ones get equal answers."""
+    """The volumes of one pod; valid while `Attached.version` is unchanged. Pods with equal ones get equal verdicts."""
 
     names: tuple[CSISource, ...]
     """Each once, in the order of the volumes."""
     in_tree: frozenset[CSISource] = frozenset()
-    """Those of them that do not count where there is no CSINode."""
+    """Those that do not count on nodes without a CSINode."""
     own: frozenset[CSISource] = frozenset()
-    """Those that are for one node at a time: nobody is expected to share them before they are attached."""
+    """Those for one node at a time: no other pod is expected to share them before they are attached."""
     problem: Rejection | None = None
-    """Wherever the pod would go."""
+    """A rejection on every node."""
     problem_with_csi_node: Rejection | None = None
-    """What stands before that on nodes with a CSINode."""
+    """A rejection on nodes with a CSINode, which comes before `problem`."""
 
     @property
     def drivers(self) -> dict[str, bool]:
-        """Each with whether it is also wanted where there is no CSINode."""
+        """Each driver, with whether it is also needed on nodes without a CSINode."""
         out: dict[str, bool] = {}
         for name in self.names:
             out[name.driver] = out.get(name.driver, False) or name not in self.in_tree
@@ -46,7 +45,7 @@ class WantedVolumes(NamedTuple):
 
 
 def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
-    """In the order of the volumes; the first that is wrong decides.
+    """Return the pod's volumes in order; the first invalid one decides.
 
     Upstream: pkg/scheduler/framework/plugins/nodevolumelimits/csi.go filterAttachableVolumes
     """
@@ -96,9 +95,9 @@ MAX_VOLUMES: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, ("node(s) exceed max 
 
 
 class RemainingAttachments:
-    """Of the drivers that a pod wants volumes of and that have a limit on the node.
+    """The free attachments of one node, for the pod's drivers that have a limit there.
 
-    A volume is free again when nobody uses it any more; what is wanted and in use already costs nothing.
+    A volume is free when its last user leaves; a needed volume that is already in use costs nothing.
     """
 
     __slots__ = ("_cluster", "_is_charged_twice", "_left", "_needs", "_slot", "_units", "_users", "_wanted")
@@ -106,7 +105,10 @@ class RemainingAttachments:
     def __init__(
         self, cluster: Cluster, slot: int, wanted: Iterable[CSISource], *, shared: frozenset[CSISource], twice: bool
     ) -> None:
-        """`shared`: those wanted that others may come to use. `twice`: attached volumes are charged again."""
+        """Take the node's counts.
+
+        `shared`: needed volumes that other pods may use. `twice`: attached volumes count again.
+        """
         attached = cluster.volumes.attached
         self._cluster = cluster
         self._slot = slot
@@ -125,7 +127,6 @@ class RemainingAttachments:
             self._needs[name.driver] = self._needs.get(name.driver, 0) + (not is_held)
 
     def clone(self) -> RemainingAttachments:
-        """As it is now."""
         other = object.__new__(RemainingAttachments)
         other._cluster, other._slot, other._wanted = self._cluster, self._slot, self._wanted
         other._is_charged_twice = self._is_charged_twice
@@ -135,21 +136,21 @@ class RemainingAttachments:
 
     @property
     def is_short(self) -> bool:
-        """Whether what is wanted and not there yet is too much."""
+        """Whether the needed volumes that are not attached exceed a limit."""
         return any(0 < need > self._left[driver] for driver, need in self._needs.items())
 
     def move(self, other: PodInfo, by: int) -> None:
-        """A pod comes (1) or leaves (-1)."""
+        """Add (1) or remove (-1) a pod."""
         if not self._left:
             return
         for unit, name, count in self._of(other):
             now = self._units.get(unit, count) + by
             self._units[unit] = now
-            if now == max(by, 0):  # the first that came, or the last that left
+            if now == max(by, 0):  # the first user, or the last one
                 self._use(name, by)
 
     def _of(self, other: PodInfo) -> Iterator[tuple[Hashable, CSISource, int]]:
-        """What the pod uses, its volume's name, and how many pods of the node as it is in the cache do."""
+        """Yield the pod's claim or disk, its volume's name, and how many pods of the node use it in the cache."""
         nodes, volumes = self._cluster.nodes, self._cluster.volumes
         for key, is_ephemeral in uses_of(other).items():
             name = volumes.attached.name_in_use(key)
@@ -176,38 +177,40 @@ class RemainingAttachments:
 
 
 class AttachCheck:
-    """The verdict on one node. The pod must fit beside those that are to come, and without them (docs/spec/core.md §3.5)."""
+    """The verdict on one node. The pod must fit with nominated pods, and without them (docs/spec/core.md §3.5)."""
 
-    __slots__ = ("_fixed", "_here", "_room", "_with")
+    __slots__ = ("_fixed", "_free", "_here", "_with")
 
-    def __init__(self, room: RemainingAttachments, *, here: Container[str], fixed: Rejection | None) -> None:
-        """`fixed` holds whatever pods are there; `here` are the uids of those that are."""
-        self._room = room
+    def __init__(self, free: RemainingAttachments, *, here: Container[str], fixed: Rejection | None) -> None:
+        """Take the free attachments.
+
+        `fixed` is a rejection that no pod changes; `here` are uids of pods on the node.
+        """
+        self._free = free
         self._with: RemainingAttachments | None = None
         self._here = here
         self._fixed = fixed
 
     def add(self, other: PodInfo) -> None:
-        """It comes back, or is to come."""
+        """Add a pod that comes back, or a nominated pod."""
         if other.uid in self._here:
-            self._room.move(other, 1)
+            self._free.move(other, 1)
         elif self._with is None:
-            self._with = self._room.clone()
+            self._with = self._free.clone()
         if self._with is not None:
             self._with.move(other, 1)
 
     def remove(self, other: PodInfo) -> None:
-        """Its volumes are not used by it any more."""
-        self._room.move(other, -1)
+        self._free.move(other, -1)
         if self._with is not None:
             self._with.move(other, -1)
 
     def verdict(self) -> Rejection | None:
-        """As the filter says it of this node. Raises AttemptError where that fails."""
+        """Return the filter's verdict on this node. Raises AttemptError if the filter fails."""
         if self._fixed is not None:
             if not self._fixed.code.is_rejection:
                 text = f'running "{PLUGIN}" filter plugin: {self._fixed.message}'
                 raise AttemptError(text, plugin=PLUGIN)
             return self._fixed
-        is_short = self._room.is_short or (self._with is not None and self._with.is_short)
+        is_short = self._free.is_short or (self._with is not None and self._with.is_short)
         return MAX_VOLUMES if is_short else None

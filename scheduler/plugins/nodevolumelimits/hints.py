@@ -1,8 +1,8 @@
-"""What can help a pod whose volumes found no place (docs/spec/volumes.md §7.2).
+"""Events that can help a pod whose volumes cannot be attached (docs/spec/volumes.md §7.2).
 
-Wider than upstream ([B-11]): a limit that is lifted, a driver that registers, a driver that need not be there any more,
-a claim whose volume turns out to be attached already or to be none that counts, and ephemeral volumes where one is
-detached.
+More events than upstream retry a pod ([B-11]): a limit is removed, a driver registers or is no longer required, and
+a volume is detached for a pod with ephemeral volumes. A changed claim retries its pods, because its volume may be
+attached already, or may not count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeVolumeLimitsHints:
         self._as_upstream = as_upstream
 
     def events(self) -> Sequence[EventHint]:
-        """Upstream's, and what it forgets."""
+        """Return upstream's events, and those that upstream lacks."""
         hints = [
             EventHint(_CSI_NODE_CAME),
             EventHint(_CSI_NODE_CHANGED, self._after_csi_node, all_alike),
@@ -53,7 +53,7 @@ class NodeVolumeLimitsHints:
         return hints
 
     def _after_csi_node(self, _pod: PodInfo, old: CSINode, new: CSINode) -> Hint:
-        """A limit has grown. Upstream takes no limit for one of 0, and a driver that was not there for one with 0."""
+        """Return QUEUE if a limit grew. Upstream treats a missing limit, and a missing driver, as a limit of 0."""
         before, now = old.limits, new.limits
         grew = any(limit > before.get(name, 0) for name, limit in now.items())
         if not grew and not self._as_upstream:
@@ -62,7 +62,7 @@ class NodeVolumeLimitsHints:
         return Hint.QUEUE if grew else Hint.SKIP
 
     def _after_detaching(self, pod: PodInfo, old: VolumeAttachment, _new: VolumeAttachment | None) -> Hint:
-        """In the order of the volumes; one that cannot be translated raises, which counts as QUEUE."""
+        """Check the volumes in order; a volume that cannot be translated raises, which counts as QUEUE."""
         for volume in pod.pod.spec.volumes:
             if volume.persistent_volume_claim is not None or (volume.ephemeral is not None and not self._as_upstream):
                 return Hint.QUEUE
@@ -77,7 +77,7 @@ class NodeVolumeLimitsHints:
         return Hint.SKIP
 
     def _waits_for(self, pod: PodInfo) -> frozenset[Hashable] | None:
-        """What `_after_detaching` hangs on; None for anything."""
+        """Return the topics that `_after_detaching` depends on; None for any."""
         topics: set[Hashable] = set()
         if any(not use.is_ephemeral or not self._as_upstream for use in pod.claims):
             topics.add(_CLAIMS)
@@ -90,7 +90,7 @@ class NodeVolumeLimitsHints:
 
 
 def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
-    """It had volumes attached, or was about to."""
+    """Return QUEUE if the deleted pod had volumes attached, or was about to."""
     if old is None or not (old.node_name or old.pod.status.nominated_node_name):
         return Hint.SKIP
     return Hint.QUEUE if old.claims or old.disks else Hint.SKIP
@@ -101,7 +101,7 @@ def _after_claim(pod: PodInfo, _old: PersistentVolumeClaim | None, new: Persiste
 
 
 def _after_driver(_pod: PodInfo, old: CSIDriver, new: CSIDriver | None) -> Hint:
-    """It had to be on the node, and need not any more."""
+    """Return QUEUE if the driver was required on the node and no longer is."""
     had_to, has_to = (d is not None and d.spec.prevent_pod_scheduling_if_missing for d in (old, new))
     return Hint.QUEUE if had_to and not has_to else Hint.SKIP
 

@@ -1,4 +1,4 @@
-"""The plugin's points. Filter answers for all nodes with a few operations on columns and sets."""
+"""NodeVolumeLimits at its extension points. Filter decides for all nodes with operations on columns and sets."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class NodeVolumeLimits:
         self._hints = NodeVolumeLimitsHints(is_scaling=self._is_scaling, as_upstream=handle.ours.parity)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
-        """Skip for pods that have nothing attached."""
+        """Skip pods without volumes to attach."""
         return None if pod.claims or pod.disks else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Out are nodes without a driver that must be there, and those that cannot attach what is not there yet."""
+        """Reject nodes without a required driver, and nodes that cannot attach the missing volumes."""
         self._attached.catch_up()
         wanted = self._wanted(state, pod)
         groups = self._fixed(wanted, nodes)
@@ -63,18 +63,18 @@ class NodeVolumeLimits:
         return groups
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
-        """What pods on this node have attached."""
+        """Count the volumes that pods on this node have attached."""
         self._attached.catch_up()
         wanted = self._wanted(state, pod)
         fixed = next(iter(self._fixed(wanted, 1 << slot)), None)
         names = wanted.names if fixed is None else ()
-        room = RemainingAttachments(
+        free = RemainingAttachments(
             self._cluster, slot, names, shared=self._shared(wanted), twice=self._is_charged_twice
         )
-        return AttachCheck(room, here=self._cluster.nodes.pods(slot).keys(), fixed=fixed)
+        return AttachCheck(free, here=self._cluster.nodes.pods(slot).keys(), fixed=fixed)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
-        """What it wants: by name where somebody shares it or may come to, else how many of which driver."""
+        """Return the names of volumes that other pods may share, and the number of other volumes per driver."""
         self._attached.catch_up()
         wanted = wanted_by(pod, self._volumes)
         shared = self._shared(wanted)
@@ -83,11 +83,11 @@ class NodeVolumeLimits:
         return shared, frozenset(others.items()), missing, wanted.problem, wanted.problem_with_csi_node
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Volumes are detached, limits grow, drivers and the pod's own claims turn up."""
+        """Return the events of detached volumes, of changed limits and drivers, and of the pod's claims."""
         return self._hints.events()
 
     def _wanted(self, state: CycleState, pod: PodInfo) -> WantedVolumes:
-        """As the caches are now: between an attempt and the second look before Bind a claim may be bound."""
+        """Return the pod's volumes as of now: a claim may be bound between the attempt and the check before Bind."""
         version = self._attached.version
         if state.has(_WANTED):
             seen, wanted = state.get(_WANTED)
@@ -98,16 +98,16 @@ class NodeVolumeLimits:
         return wanted
 
     def _shared(self, wanted: WantedVolumes) -> frozenset[CSISource]:
-        """Those that pods beside this one may use: in use or attached somewhere, or for many nodes.
+        """Return the volumes that other pods may use: in use or attached anywhere, or for many nodes.
 
-        All others are alike, so that the pods of a StatefulSet share answers; that somebody nominated to the same node
-        shares such a claim is not counted in the pod's favour.
+        All other volumes are equivalent, so that the pods of a StatefulSet share results. If a pod nominated to the
+        same node shares such a claim, this is not counted in the pod's favor.
         """
         users, holders = self._attached.users, self._attached.holders
         return frozenset(name for name in wanted.names if name not in wanted.own or users(name) or holders(name))
 
     def _fixed(self, wanted: WantedVolumes, nodes: NodeSet) -> Groups:
-        """Refusals that no pod on a node makes or mends."""
+        """Return the rejections that do not depend on the pods of a node."""
         groups: Groups = {}
         if wanted.problem_with_csi_node is not None:
             out = nodes & self._attached.with_csi_node
@@ -127,7 +127,7 @@ class NodeVolumeLimits:
         return groups
 
     def _must_be_there(self, wanted: WantedVolumes) -> Iterator[tuple[str, NodeSet]]:
-        """Drivers without which a node does not do, and the nodes that this is asked of."""
+        """Yield each driver that a node must have, and the nodes that must have it."""
         if not self._required and not self._is_scaling:
             return
         for driver, is_everywhere in wanted.drivers.items():
@@ -138,7 +138,7 @@ class NodeVolumeLimits:
                 yield driver, ~EMPTY if is_everywhere else self._attached.with_csi_node
 
     def _full(self, wanted: WantedVolumes, nodes: NodeSet) -> NodeSet:
-        """Nodes where some driver cannot attach what it has not attached yet."""
+        """Return nodes where a driver cannot attach the missing volumes."""
         full = EMPTY
         for driver in wanted.drivers if nodes else ():
             names = [name for name in wanted.names if name.driver == driver]
@@ -148,9 +148,9 @@ class NodeVolumeLimits:
         return full
 
     def _short(self, driver: str, names: list[CSISource], nodes: NodeSet) -> NodeSet:
-        """Of nodes too full for all of these, those too full for the ones that are not there yet."""
+        """Return those of the nodes, too full for all these volumes, that are too full for the missing ones."""
         at_least = [nodes, *(EMPTY for _ in names)]
-        """Nodes that have at least so many of them."""
+        """Index → nodes that have at least this many of the volumes."""
         for name in names:
             here = self._attached.users(name)
             if not self._is_charged_twice:

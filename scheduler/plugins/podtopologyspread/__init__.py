@@ -1,7 +1,7 @@
-"""PodTopologySpread: equal pods spread evenly over the values of a label (docs/spec/core.md §5.8).
+"""PodTopologySpread: matching pods spread evenly over the values of a label (docs/spec/core.md §5.8).
 
-`plugin` speaks framework; `constraints` says which rules hold for a pod, `eligible` on which nodes pods count, `hard`
-which nodes are refused, `soft` how the others rank, `hints` what can help a pod that was refused.
+`constraints` finds the rules of a pod and the nodes where pods count. `filtering` rejects nodes, `scoring` ranks
+the other nodes, and `hints` has the events that can help a rejected pod.
 """
 
 from scheduler.plugins.podtopologyspread.plugin import PodTopologySpread

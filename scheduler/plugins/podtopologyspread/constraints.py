@@ -1,14 +1,12 @@
 """The spread constraints of a pod, and the nodes that count for them (docs/spec/core.md §5.8).
 
-Which spread constraints hold for a pod: its own, or the defaults of the profile (docs/spec/core.md §5.8).
+A pod has its own constraints or the profile's defaults. They are computed once for all pods that they cannot
+distinguish: of a pod with constraints only the labels matter that these read, so the pods of a StatefulSet share
+them. Default constraints select the pods that the pod's Services and its owner select.
 
-Worked out once for all pods that they cannot tell apart. Of a pod with constraints only the labels that these read matter,
-so the pods of a StatefulSet share them; default constraints select what its Services and its owner select.
-
-On which nodes the pods of a constraint count: topology keys and inclusion policies (docs/spec/core.md §5.8).
-
-Only the pod's own nodeSelector and node affinity are asked, not what a profile adds; and a cordon is no taint here, though
-the taint that the node controller puts beside it is one.
+Topology keys and inclusion policies decide on which nodes pods count. Only the pod's own nodeSelector and node
+affinity are used, not those that a profile adds. A cordon is not a taint here, although the taint that the node
+controller adds to it is one.
 """
 
 from __future__ import annotations
@@ -51,31 +49,31 @@ class Constraint:
     max_skew: int
     min_domains: int
     honors_affinity: bool
-    """Pods count only on nodes that the pod's nodeSelector and required node affinity admit."""
+    """Pods count only on nodes that match the pod's nodeSelector and required node affinity."""
     honors_taints: bool
     """Pods count only on nodes without a NoSchedule or NoExecute taint that the pod does not tolerate."""
     selector: LabelSelector | None
     """With the pod's own values of matchLabelKeys."""
     counted: Selection
-    """Living pods of the namespace; an empty selector counts nobody, as upstream."""
+    """Pods of the namespace that are not terminating; an empty selector counts no pods, as in upstream."""
     counts_itself: bool
-    """The pod would be one of those that the selector matches; an empty selector matches every pod."""
+    """The selector matches the pod itself; an empty selector matches every pod."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraints:
-    """The hard or the soft ones of a shape of pods, in order. Compared by identity."""
+    """The hard or the soft constraints of a shape of pods, in order. Compared by identity."""
 
     each: tuple[Constraint, ...]
     requires_all: bool
-    """Nodes that lack one of the topology keys are left out altogether."""
+    """Nodes that lack one of the topology keys are excluded."""
     honors_affinity: bool
     honors_taints: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpreadRules:
-    """All that holds for a shape of pods."""
+    """All constraints of a shape of pods."""
 
     hard: Constraints
     soft: Constraints
@@ -94,7 +92,7 @@ class SpreadRulesCache:
                 min_domains=default.min_domains,
                 node_affinity_policy=default.node_affinity_policy,
                 node_taints_policy=default.node_taints_policy,
-                # matchLabelKeys say nothing here: they narrow a selector down, and a default constraint has none.
+                # matchLabelKeys have no effect: they narrow a selector, and a default constraint has none.
             )
             for default in (SYSTEM_DEFAULTS if self._is_system else args.default_constraints)
         )
@@ -107,11 +105,11 @@ class SpreadRulesCache:
         self._by_default: Interner[Hashable, SpreadRules] = Interner(_KNOWN_MAX)
 
     def has_hard(self, pod: PodInfo) -> bool:
-        """Whether any constraint can refuse nodes. A look-up; for most pods not even that."""
+        """Return whether any constraint can reject nodes. A look-up, and not even that for most pods."""
         return bool(pod.spread_shape or self.has_hard_defaults) and bool(self.of(pod).hard.each)
 
     def of(self, pod: PodInfo) -> SpreadRules:
-        """What holds for the pod, as its Services and its owner are now. A look-up for a shape that is known."""
+        """Return the pod's rules, by its current Services and owner. A look-up for a known shape."""
         if not pod.spread_shape and not self._defaults:
             return NONE
         known = self._own if pod.spread_shape else self._fresh_defaults()
@@ -122,7 +120,7 @@ class SpreadRulesCache:
         return rules
 
     def shape(self, pod: PodInfo) -> Hashable:
-        """Pods of equal shape have equal rules."""
+        """Return the pod's shape: pods of equal shape have equal rules."""
         metadata = pod.pod.metadata
         labels = metadata.labels
         if pod.spread_shape:
@@ -131,8 +129,8 @@ class SpreadRulesCache:
                 read = self._read(pod)
             return pod.spread_shape, metadata.namespace, *map(labels.get, read)
         owner = controller_of(pod.pod)
-        who = (owner.api_version, owner.kind, owner.name) if owner is not None else None
-        return metadata.namespace, frozenset(labels.items()), who
+        owner_key = (owner.api_version, owner.kind, owner.name) if owner is not None else None
+        return metadata.namespace, frozenset(labels.items()), owner_key
 
     def _fresh_defaults(self) -> Interner[Hashable, SpreadRules]:
         if self._generation != self._workloads.generation:
@@ -205,7 +203,7 @@ def _constraint(pod: PodInfo, constraint: TopologySpreadConstraint, selector: La
 
 
 def _narrowed(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> LabelSelector | None:
-    """The selector, and the pod's own values of matchLabelKeys. A nil selector stays: it matches nothing."""
+    """Return the selector with the pod's own values of matchLabelKeys. A nil selector stays: it matches nothing."""
     selector = constraint.label_selector
     own = tuple(
         LabelSelectorRequirement(key, "In", (labels[key],)) for key in constraint.match_label_keys if key in labels
@@ -220,23 +218,23 @@ NONE: Final = SpreadRules(_together([], requires_all=True), _together([], requir
 
 @dataclass(frozen=True, slots=True)
 class EligibleNodes:
-    """Where the pods of one constraint count."""
+    """The nodes where the pods of one constraint count."""
 
     nodes: NodeSet | None
-    """None: every node that has the key, which is what a count over domains takes for granted."""
+    """None for all nodes that have the key, which is the default of a count over domains."""
     keyless: NodeSet
-    """Nodes without the key whose pods count for the value "", if some node really has that value."""
+    """Nodes without the key whose pods count for the value "", if some node has that value."""
 
 
 class EligibleNodesCache:
-    """Constraints of a pod → where each of them counts. Kept while no node object changes."""
+    """Constraints of a pod → the nodes where each counts. Cached while no node object changes."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._known: ByObjects[tuple[EligibleNodes, ...]] = ByObjects(nodes)
 
     def of(self, pod: PodInfo, constraints: Constraints) -> tuple[EligibleNodes, ...]:
-        """One for each constraint, in order."""
+        """Return one set per constraint, in order."""
         affinity = pod.placement_shape if constraints.honors_affinity else b""
         tolerations = pod.pod.spec.tolerations if constraints.honors_taints else ()
         return self._known.get((constraints, affinity, tolerations), lambda: self._made(pod, constraints))

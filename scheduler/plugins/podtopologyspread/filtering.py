@@ -1,7 +1,7 @@
-"""Which nodes a pod's hard constraints refuse (docs/spec/core.md §5.8).
+"""The nodes that a pod's hard constraints reject (docs/spec/core.md §5.8).
 
-Everything is read from the counts as they are now, so inside a trial the pods that it adds and takes away count like all
-others. Upstream counts those even if they are terminating, because there they are added to counts made before.
+Filter reads the current counts, so pods that a dry run adds or removes count like all other pods. Upstream counts
+added pods even if they are terminating, because it adds them to counts made before.
 
 Upstream: pkg/scheduler/framework/plugins/podtopologyspread/filtering.go Filter
 """
@@ -25,14 +25,14 @@ KEYLESS: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, (f"{_NO} (missing required
 
 
 class HardConstraints:
-    """The sets behind Filter. Cost grows with constraints and the number of different counts, not with nodes."""
+    """Computes the sets for Filter. The cost grows with constraints and different counts, not with nodes."""
 
     def __init__(self, nodes: Nodes, eligibility: EligibleNodesCache) -> None:
         self._nodes = nodes
         self._eligibility = eligibility
 
     def refused(self, pod: PodInfo, constraints: Constraints, nodes: NodeSet) -> Groups:
-        """The first constraint that refuses a node gives the reason."""
+        """Return the rejected nodes; the first constraint that rejects a node gives the reason."""
         groups: Groups = {}
         for constraint, eligible in zip(constraints.each, self._eligibility.of(pod, constraints)):
             if not nodes:
@@ -46,7 +46,10 @@ class HardConstraints:
         return groups
 
     def _crowded(self, constraint: Constraint, topology: Topology, eligible: NodeSet | None) -> NodeSet:
-        """Nodes of domains that would hold too many more than the emptiest. One without eligible nodes is never full."""
+        """Return the nodes of domains that would exceed the smallest count by more than the skew.
+
+        A domain without eligible nodes is never full.
+        """
         counts = domains.of(self._nodes.population.tally(constraint.counted), topology, eligible)
         levels = counts.levels()
         least = min(levels, default=0) if counts.existing >= constraint.min_domains else 0

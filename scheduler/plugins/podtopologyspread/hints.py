@@ -1,10 +1,12 @@
-"""What can help a pod that hard constraints refused (docs/spec/core.md §5.8, Events).
+"""Events that can help a pod that hard constraints rejected (docs/spec/core.md §5.8, Events).
 
-Upstream registers all pod events at once; here those about other pods are apart from those about the waiting pod itself,
-because the former are one question for all pods of a shape. Wider than upstream in four cases that end in the flush there
-(§10.2): a pod that counts begins to terminate; a node begins or ceases to be one whose pods count, by a label that the pod's own selector or affinity reads; the
-waiting pod's own labels change whom its constraints count, by matchLabelKeys or by the Services that select it; and such a
-Service, or the pod's owner, changes while default constraints are hard.
+Upstream registers all pod events at once. Here events of other pods and of the waiting pod itself are separate, because
+the former are decided once for all pods of a shape.
+
+In four more cases a pod is retried that waits for the flush in upstream (§10.2): a counted pod begins to terminate; a
+node begins or ceases to be eligible by a label that the pod's own selector or affinity reads; the waiting pod's own
+labels change what its constraints count, by matchLabelKeys or by the Services that select it; and such a Service,
+or the pod's owner, changes while default constraints are hard.
 """
 
 from __future__ import annotations
@@ -39,30 +41,30 @@ class PodTopologySpreadHints:
     Upstream: pkg/scheduler/framework/plugins/podtopologyspread/plugin.go EventsToRegister
     """
 
-    def __init__(self, rulebook: SpreadRulesCache) -> None:
-        self._rulebook = rulebook
+    def __init__(self, rules: SpreadRulesCache) -> None:
+        self._rules = rules
 
     def events(self) -> Sequence[EventHint]:
-        """A pod that counts came, went or changed; so did a node with all keys; or the pod itself changed.
+        """Return the events of counted pods, of nodes with all keys, and of the pod itself.
 
-        With hard default constraints also what these go by: Services and owners.
+        With hard default constraints also the events of Services and owners.
         """
-        shape = self._rulebook.shape
+        shape = self._rules.shape
         events = (
             EventHint(_NEIGHBOUR, self._after_neighbour, shape, Topics(self._selecting, by_pod_labels)),
             EventHint(_ITSELF, self._after_itself),
             EventHint(_NODE, self._after_node, self._by_keys, Topics(self._keyed, by_keys_and_taints)),
         )
-        if not self._rulebook.has_hard_defaults:
+        if not self._rules.has_hard_defaults:
             return events
-        selecting = Topics(_going_by, _by_selecting)
+        selecting = Topics(_selecting_objects, _by_selecting)
         return (*events, *(EventHint(event, _after_selecting, shape, selecting) for event in _SELECTING))
 
     def _after_neighbour(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         namespace = pod.pod.metadata.namespace
-        if not all(_holds_a_place(other, namespace) for other in (old, new) if other is not None):
+        if not all(_has_node(other, namespace) for other in (old, new) if other is not None):
             return Hint.SKIP
-        hard = self._rulebook.of(pod).hard.each
+        hard = self._rules.of(pod).hard.each
         if old is not None and new is not None:
             return Hint.QUEUE if _counted(hard, old) != _counted(hard, new) else Hint.SKIP
         was, will = _matching(hard, old), _matching(hard, new)
@@ -71,16 +73,16 @@ class PodTopologySpreadHints:
     def _after_itself(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         if old is None or new is None or new.uid != pod.uid:
             return Hint.SKIP
-        hard = self._rulebook.of(pod).hard
+        hard = self._rules.of(pod).hard
         if hard.honors_taints and old.pod.spec.tolerations != new.pod.spec.tolerations:
             return Hint.QUEUE
-        before = self._rulebook.of(old).hard
+        before = self._rules.of(old).hard
         if [constraint.selector for constraint in before.each] != [constraint.selector for constraint in hard.each]:
             return Hint.QUEUE
         return Hint.QUEUE if _matching(hard.each, old) != _matching(hard.each, new) else Hint.SKIP
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
-        hard = self._rulebook.of(pod).hard
+        hard = self._rules.of(pod).hard
         keys = _keys(hard)
         was_in, is_in = _has_all(old, keys), _has_all(new, keys)
         if old is None or new is None or was_in != is_in:
@@ -95,24 +97,24 @@ class PodTopologySpreadHints:
         return Hint.QUEUE if is_in and differs else Hint.SKIP
 
     def _by_keys(self, pod: PodInfo) -> Hashable:
-        hard = self._rulebook.of(pod).hard
+        hard = self._rules.of(pod).hard
         return frozenset(_keys(hard)), pod.placement_shape if hard.honors_affinity else b""
 
     def _selecting(self, pod: PodInfo) -> Iterator[Anchor]:
-        """Where the selectors are filed. Should those of default constraints become others, that is an event, too."""
+        """Return the index keys of the selectors. A change of default constraints is an event itself."""
         namespaces = frozenset({pod.pod.metadata.namespace})
-        hard = self._rulebook.of(pod).hard.each
+        hard = self._rules.of(pod).hard.each
         return (anchor for constraint in hard for anchor in anchors(namespaces, constraint.selector))
 
     def _keyed(self, pod: PodInfo) -> Iterator[Hashable] | None:
-        hard = self._rulebook.of(pod).hard
+        hard = self._rules.of(pod).hard
         if not hard.each:
             return None
         return map(label, (*_keys(hard), *(_placement_keys(pod) if hard.honors_affinity else ())))
 
 
 def by_keys_and_taints(old: Node | None, new: Node | None) -> Iterator[Hashable]:
-    """Labels that differ; if taints do, every label that the node has."""
+    """Yield the labels that differ, or every label of the node if its taints differ."""
     yield from by_node_labels(old, new)
     if old is not None and new is not None and old.spec.taints != new.spec.taints:
         yield from map(label, new.metadata.labels)
@@ -123,7 +125,7 @@ def _keys(hard: Constraints) -> list[str]:
 
 
 def _placement_keys(pod: PodInfo) -> Iterator[str]:
-    """Labels of nodes that nodeSelector and required node affinity read."""
+    """Yield the node labels that nodeSelector and required node affinity read."""
     spec = pod.pod.spec
     yield from spec.node_selector
     required = required_node_affinity(spec.affinity)
@@ -132,13 +134,13 @@ def _placement_keys(pod: PodInfo) -> Iterator[str]:
             yield requirement.key
 
 
-def _holds_a_place(other: PodInfo, namespace: str) -> bool:
+def _has_node(other: PodInfo, namespace: str) -> bool:
     pod = other.pod
     return pod.metadata.namespace == namespace and bool(pod.spec.node_name or pod.status.nominated_node_name)
 
 
 def _matching(constraints: tuple[Constraint, ...], other: PodInfo | None) -> list[bool]:
-    """By constraint. An empty selector, which counts nobody, matches everybody here, as upstream's does."""
+    """Return per constraint whether the selector matches. An empty one matches all pods here, as in upstream."""
     if other is None:
         return []
     labels = other.pod.metadata.labels
@@ -146,7 +148,7 @@ def _matching(constraints: tuple[Constraint, ...], other: PodInfo | None) -> lis
 
 
 def _counted(constraints: tuple[Constraint, ...], other: PodInfo) -> list[bool]:
-    """As `_matching`; a terminating pod does not count."""
+    """Return per constraint whether the pod counts; a terminating pod does not."""
     if other.pod.metadata.deletion_timestamp is not None:
         return [False] * len(constraints)
     return _matching(constraints, other)
@@ -156,7 +158,7 @@ def _has_all(node: Node | None, keys: list[str]) -> bool:
     return node is not None and all(key in node.metadata.labels for key in keys)
 
 
-# -- what default constraints go by --------------------------------------------------------------------------------------
+# -- Services and owners of default constraints --------------------------------------------------------------------------
 
 
 def _after_selecting(pod: PodInfo, old: Selecting | None, new: Selecting | None) -> Hint:
@@ -166,7 +168,7 @@ def _after_selecting(pod: PodInfo, old: Selecting | None, new: Selecting | None)
 
 
 def _counts(seen: Selecting, pod: PodInfo) -> bool:
-    """Whether the selector is one of those that the pod's default constraints are made of."""
+    """Return whether the pod's default constraints use the selector of this Service or owner."""
     if not isinstance(seen, Service):
         return selecting_owner(pod.pod) == (type(seen), seen.key)
     metadata, selector = pod.pod.metadata, seen.spec.selector
@@ -175,8 +177,8 @@ def _counts(seen: Selecting, pod: PodInfo) -> bool:
     return all(metadata.labels.get(name) == value for name, value in selector.items())
 
 
-def _going_by(pod: PodInfo) -> Iterator[Hashable]:
-    """The Services that may select the pod, by their labels; and its owner."""
+def _selecting_objects(pod: PodInfo) -> Iterator[Hashable]:
+    """Yield topics of the Services that may select the pod, and of its owner."""
     if not pod.spread_shape:
         metadata = pod.pod.metadata
         yield from probes(metadata.namespace, metadata.labels)

@@ -21,7 +21,7 @@ _SELECTING_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "St
 
 
 class PodTopologySpread:
-    """PreFilter, Filter, PreScore, Score. Needs no AddPod and RemovePod: Filter reads the counts as they are.
+    """PreFilter, Filter, PreScore, Score. Needs no AddPod and RemovePod: Filter reads the current counts.
 
     Upstream: pkg/scheduler/framework/plugins/podtopologyspread/plugin.go PodTopologySpread
     """
@@ -31,38 +31,36 @@ class PodTopologySpread:
     def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
         nodes = handle.cluster.nodes
         eligibility = EligibleNodesCache(nodes)
-        self._rulebook = SpreadRulesCache(
-            args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads
-        )
+        self._rules = SpreadRulesCache(args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads)
         self._hard = HardConstraints(nodes, eligibility)
         self._soft = SoftConstraints(nodes, eligibility)
-        self.reads: tuple[str, ...] = _SELECTING_KINDS if self._rulebook.has_defaults else ()
-        """Default constraints count the pods that these select."""
+        self.reads: tuple[str, ...] = _SELECTING_KINDS if self._rules.has_defaults else ()
+        """Default constraints count the pods that these kinds select."""
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip without hard constraints."""
-        return None if self._rulebook.has_hard(pod) else SKIP
+        return None if self._rules.has_hard(pod) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Out are nodes without a topology key, and those where the pod would make the spread too uneven."""
-        return self._hard.refused(pod, self._rulebook.of(pod).hard, nodes)
+        """Reject nodes without a topology key, and nodes where the pod would exceed the allowed skew."""
+        return self._hard.refused(pod, self._rules.of(pod).hard, nodes)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip without soft constraints."""
-        soft = self._rulebook.of(pod).soft
+        soft = self._rules.of(pod).soft
         if not soft.each:
             return SKIP
         state.set(_FRAME, self._soft.frame(soft, nodes))
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """Weighted matching pods in the node's domains, as of PreScore's candidates."""
+        """Return the weighted number of matching pods in the node's domains, for the candidates of PreScore."""
         return self._soft.raw(pod, state.get(_FRAME))
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: Slots) -> Scores:
-        """The fewest are best; nodes that lack a required key get 0."""
+        """Give the best score to the smallest number, and 0 to nodes that lack a required key."""
         return self._soft.normalized(state.get(_FRAME), scores, slots)
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Whatever changes the counts or the domains of its hard constraints; see `hints`."""
-        return PodTopologySpreadHints(self._rulebook).events()
+        """Return the events that change the counts or domains of the hard constraints; see `hints`."""
+        return PodTopologySpreadHints(self._rules).events()

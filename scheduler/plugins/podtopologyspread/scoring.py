@@ -1,7 +1,7 @@
-"""How a pod's soft constraints rank nodes: fewest matching pods in the node's domains are best (docs/spec/core.md §5.8).
+"""Scores of nodes by soft constraints: fewer matching pods in the node's domains are better (docs/spec/core.md §5.8).
 
-Floating point in upstream's order, so that equal clusters get equal scores; only ln(size + 2), which Go computes for
-itself, may differ in its last bit: no count of pods is known for which a rounded score differs.
+Floating point in upstream's order, so that equal clusters get equal scores. Only ln(size + 2), which Go computes
+itself, may differ in its last bit. No count of pods is known for which a rounded score differs.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from scheduler.plugins.podtopologyspread.constraints import (
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _TABLE_MAX: Final = 64
-"""So many domains are gone through one by one; of more the counts come as a column."""
+"""Up to this many domains are computed one by one; for more the counts are a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateDomains:
-    """What a set of candidates means for some constraints."""
+    """The candidates' domains for some constraints."""
 
     constraints: Constraints
     ignored: NodeSet
-    """Candidates that lack a key: they score 0 and count for nothing."""
+    """Candidates that lack a key: they score 0 and do not count."""
     weights: tuple[float, ...]
-    """One per constraint: the more domains, the more a pod in one of them counts."""
+    """One per constraint: a pod weighs more if there are more domains."""
 
 
 class SoftConstraints:
-    """PreScore, Score and NormalizeScore as a dozen vector operations.
+    """Implements PreScore, Score and NormalizeScore as a dozen vector operations.
 
     Upstream: pkg/scheduler/framework/plugins/podtopologyspread/scoring.go PreScore, Score, NormalizeScore
     """
@@ -58,11 +58,11 @@ class SoftConstraints:
         self._by_node: BySlots[_NodeCounts] = BySlots(nodes)
 
     def frame(self, constraints: Constraints, candidates: NodeSet) -> CandidateDomains:
-        """Kept while the same pods find the same candidates, as in a row of equal pods they mostly do."""
+        """Return the domains; cached for equal constraints and candidates, as a series of equal pods mostly has."""
         return self._frames.get((constraints, candidates), lambda: self._framed(constraints, candidates))
 
     def raw(self, pod: PodInfo, frame: CandidateDomains) -> Scores:
-        """Matching pods in the node's domains, weighted and rounded: fewest are best."""
+        """Return the matching pods in the node's domains, weighted and rounded; fewest are best."""
         nodes, constraints = self._nodes, frame.constraints
         top = nodes.present.bit_length()
         total: _Floats | None = None
@@ -76,14 +76,14 @@ class SoftConstraints:
             total = part if total is None else np.add(total, part, out=total)
         scores: Scores = np.zeros(nodes.capacity, dtype=np.int64)
         if total is not None:
-            total += 0.5  # rounds half up; the sums are 0 or at least ln 2, so none is so small that 0.5 distorts it
+            total += 0.5  # rounds half up; sums are 0 or at least ln 2, so adding 0.5 is exact enough
             scores[:top] = total
         if frame.ignored:
             scores[nodeset.slots(frame.ignored, nodes.capacity)] = 0
         return scores
 
     def normalized(self, frame: CandidateDomains, scores: Scores, slots: Slots) -> Scores:
-        """0..100, the fewest pods best; 100 for all if no pod counts anywhere."""
+        """Return 0..100, fewest pods best; 100 for all if no pod counts anywhere."""
         capacity = self._nodes.capacity
         ignored = nodeset.to_mask(frame.ignored, capacity) if frame.ignored else None
         judged = slots if ignored is None else slots[~ignored[slots]]
@@ -94,7 +94,7 @@ class SoftConstraints:
         among = scores[:top] if len(judged) == top else scores.take(judged)  # all slots from 0 on: no copy
         lowest, highest = int(among.min()), int(among.max())
         if highest:
-            # Exact: float64 division gives the very quotient below 2**53, and cutting it is integer division.
+            # Exact: float64 division gives the exact quotient below 2**53, and truncating it is integer division.
             part = np.subtract(float(highest + lowest), scores[:top])
             part *= float(MAX_NODE_SCORE)
             part /= float(highest)
@@ -114,7 +114,7 @@ class SoftConstraints:
         return CandidateDomains(constraints, candidates & ~scored, weights)
 
     def _size(self, key: str, scored: NodeSet) -> int:
-        """How many domains these nodes are in. Those that lack the key are in one together, the one of the value ""."""
+        """Return the number of domains of these nodes. Nodes without the key form one domain, that of the value ""."""
         if key == HOSTNAME:
             return scored.bit_count()
         topology = self._nodes.topologies.of(key)
@@ -122,7 +122,7 @@ class SoftConstraints:
         return topology.distinct(scored) + is_mixed
 
     def _on_each_node(self, constraint: Constraint, weight: float, top: int) -> _Floats:
-        """For the hostname: what counts is on the node itself, whatever the inclusion policies say."""
+        """Return the column for the hostname key: only pods on the node itself count, without inclusion policies."""
         nodes, counted = self._nodes, constraint.counted
         column = self._by_node.get(counted.key, lambda: _NodeCounts(nodes, counted)).column
         part: _Floats = np.multiply(column[:top], weight)
@@ -147,7 +147,7 @@ class SoftConstraints:
         if nameless is not None:
             more = sum(count for slot, count in tally.counts.items() if eligible.keyless >> slot & 1)
             table[nameless] = (counts.per_domain.get(nameless, 0) + more) * weight + slack
-        table.append(0.0)  # where the number of a node without the key, -1, leads
+        table.append(0.0)  # the entry of nodes without the key, whose number is -1
         return np.array(table).take(topology.domain[:top])
 
     def _without_keyless(self, part: _Floats, having: NodeSet) -> _Floats:
@@ -158,7 +158,7 @@ class SoftConstraints:
 
 
 class _NodeCounts:
-    """Matching pods of each slot."""
+    """The matching pods of each slot."""
 
     __slots__ = ("_counted", "_nodes", "column")
 
@@ -169,7 +169,7 @@ class _NodeCounts:
         self._fill()
 
     def refresh(self, slots: set[int]) -> None:
-        """Pods came to these slots or left them, these or others."""
+        """Update the slots whose pods changed."""
         counts = self._nodes.population.tally(self._counted).counts
         if len(slots) > FEW and len(slots) > len(counts):
             self.column.fill(0.0)

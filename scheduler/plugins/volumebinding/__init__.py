@@ -1,4 +1,4 @@
-"""VolumeBinding: pods and their volumes on nodes that can have both (docs/spec/volumes.md §2–§7)."""
+"""The VolumeBinding plugin: it chooses nodes where a pod's volumes are, or can be (docs/spec/volumes.md §2–§7)."""
 
 from scheduler.plugins.volumebinding.plugin import VolumeBinding
 

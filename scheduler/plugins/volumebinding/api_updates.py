@@ -1,10 +1,8 @@
-"""Writes of a plan: PV pre-binds and selected nodes.
+"""Writes a plan: PV pre-bindings, then selected nodes, in order and never undone (docs/spec/volumes.md §6.3).
 
-Pre-bindings and selected nodes are written, in order, and never undone (docs/spec/volumes.md §6.3).
-
-A write that fails for reasons of its own is tried again for the same node while there is time, because a plan that is
-half written nails the pod to a node (B-2): a conflict is answered by what the object says now, a busy server waited for,
-a lost answer read. What the object says must still be what was decided on; nothing is forced.
+A failed write is repeated for the same node while there is time, because a half-written plan keeps the pod on a
+node (B-2). After a conflict the object is read again, a busy server is waited for, and after a lost answer the
+object is read. A repeated write needs an object that still matches the decision.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep
 
 
 def problem_of(decided: PersistentVolumeClaim, now: PersistentVolumeClaim | Broken | None) -> str:
-    """Why the claim that the server has is not the one that was decided on, or does not stay; "" if it is."""
+    """Return why the claim on the server was replaced, or is being deleted; "" if neither is so."""
     if isinstance(now, Broken):
         return f"{now.kind} {now.key} cannot be read: {now.why}"
     metadata = decided.metadata
@@ -53,7 +51,7 @@ _DELETE: Final = "Delete"
 
 
 class WriteDeadline(NamedTuple):
-    """How long failures are answered by another try, and whom to tell when that takes its time."""
+    """The deadline of repeated writes, and a callback for writes that take long."""
 
     deadline: float
     takes_long: Callable[[], None]
@@ -79,10 +77,11 @@ class BindAPIUpdate:
         retries: int,
         checks_live: bool,
     ) -> None:
-        """`check` raises VolumeError for a plan that nobody wants any more.
+        """Take the caches and the writer. `check` raises VolumeError for a plan that is no longer wanted.
 
-        `is_led` tells of a claim's key and a pod's uid whether another pod's plan writes that claim (B-15). `retries`
-        answers to conflicts, and of other failures as many as there is time for; 0 as upstream: none.
+        `is_led` takes a claim's key and a pod's uid, and returns whether another pod's plan writes that claim
+        (B-15). `retries` limits the repetitions after conflicts; other failures are repeated until the deadline. 0
+        as upstream: none.
         """
         self._nodes = nodes
         self._volumes = volumes
@@ -94,12 +93,12 @@ class BindAPIUpdate:
         self._is_led = is_led
         self._retries = retries
         self._checks_live = checks_live
-        self._room = asyncio.Semaphore(_WRITES_IN_FLIGHT)
+        self._write_slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     async def write(self, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
-        """All volumes, then all claims that are not written yet. Raises what the first failure was.
+        """Write all volumes, then all claims that are not written yet. Raises the first failure.
 
-        What is written shows in the plan.
+        The plan shows what is written.
         """
         for static in plan.static:
             if static.written is None and self._is_to_write(static, plan):
@@ -111,11 +110,11 @@ class BindAPIUpdate:
                     await self._select(dynamic, plan, write_deadline)
 
     def _is_to_write(self, step: StaticStep, plan: BindingPlan) -> bool:
-        """Not if the server has it already, or another pod has assumed it for the claim of both and is writing it."""
+        """Return False if the server has the step, or another pod writes it for the claim that both use."""
         step.is_left = False
         now = self._volumes.volumes.get_api(step.volume.key)
         if now is None or (now.spec.claim_ref is not None and not is_for(now, step.claim)):
-            return step.is_dirty  # it will fail; if it is not written, the wait says why
+            return step.is_dirty  # the write fails; without a write the wait reports the reason
         changed, marks = pre_bound(now, step.claim)
         if changed is now or step.is_dirty:
             return changed is not now
@@ -125,7 +124,7 @@ class BindAPIUpdate:
         return not step.is_left
 
     def _is_selected(self, step: DynamicStep, plan: BindingPlan) -> bool:
-        """Whether the server has it already: another pod shares the claim, or it is a second attempt."""
+        """Return whether the server has the node: another pod shares the claim, or this is a second attempt."""
         known = self._volumes.claims.get_api(step.claim.key)
         return (
             known is not None
@@ -134,14 +133,14 @@ class BindAPIUpdate:
         )
 
     def _check_wanted(self, plan: BindingPlan) -> None:
-        """Before each write that leaves: a server may have been busy for long."""
+        """Check the plan before each request, because the previous one may have taken long."""
         try:
             self._check(plan)
         except VolumeError as error:
             raise VolumeError(f"binding volumes: {error}") from error
 
     def _check_use(self, step: StaticStep, node_name: str) -> None:
-        """Likewise for the claim of a volume: the volume's version does not say what has become of it."""
+        """Check the claim before each request: the volume's version does not show changes of the claim."""
         claim, now = step.claim, self._volumes.claims.get_api(step.claim.key)
         problem = ""
         if now is None or now.metadata.uid != claim.metadata.uid:
@@ -164,7 +163,7 @@ class BindAPIUpdate:
             return await self._writer.read_volume(name)
 
         def again(now: PersistentVolume) -> PersistentVolume:
-            problem = self._not_to_be_had(now, step.volume, step.claim, plan.node_name)
+            problem = self._volume_problem(now, step.volume, step.claim, plan.node_name)
             if problem:
                 raise VolumeError(problem)
             changed, step.marks = pre_bound(now, step.claim)
@@ -181,7 +180,7 @@ class BindAPIUpdate:
             write=write,
             read=read,
             again=again,
-            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_passing(now, step.volume),
+            is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_deleted(now, step.volume),
         )
 
     async def _select(self, step: DynamicStep, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
@@ -191,7 +190,7 @@ class BindAPIUpdate:
             return await self._writer.read_claim(metadata.namespace, metadata.name)
 
         def again(now: PersistentVolumeClaim) -> PersistentVolumeClaim:
-            problem = _not_to_be_selected(now, step.claim)
+            problem = _selection_problem(now, step.claim)
             if problem:
                 raise VolumeError(problem)
             return now
@@ -219,13 +218,13 @@ class BindAPIUpdate:
         again: Callable[[T], T],
         is_done: Callable[[T], bool],
     ) -> T:
-        """The object as it is written. Raises the last failure when there is no more time, or no more sense in it."""
+        """Return the object as written. Raises the last failure at the deadline, or when a repetition is useless."""
         conflicts, current = 0, wanted
         retry = self._retry(write_deadline)
         while True:
-            await asyncio.sleep(0)  # a cancellation that came while something was on the wire acts here
+            await asyncio.sleep(0)  # a cancellation during the last request takes effect here
             try:
-                async with self._room:
+                async with self._write_slots:
                     return _readable(await settle(_awaited(write, current)))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
@@ -273,7 +272,7 @@ class BindAPIUpdate:
                 return None if found is None else _readable(found)
 
     async def _confirm(self, claim: PersistentVolumeClaim, write_deadline: WriteDeadline) -> None:
-        """Before a volume that goes with its claim is given to a claim this young: the claim is there, and stays (B-19)."""
+        """Read a young claim before a volume that is deleted with its claim is bound to it (B-19)."""
         if self._clock.wall() - _created(claim) >= _YOUNG_S:
             return
         metadata = claim.metadata
@@ -285,10 +284,10 @@ class BindAPIUpdate:
         if problem:
             raise VolumeError(problem)
 
-    def _not_to_be_had(
+    def _volume_problem(
         self, now: PersistentVolume, decided: PersistentVolume, claim: PersistentVolumeClaim, node_name: str
     ) -> str:
-        """Why the claim may not have this volume any more, there (§12.2 B-2)."""
+        """Return why the claim cannot have this volume on the node any more; "" if it can (§12.2 B-2)."""
         miss = first_miss(now, claim)
         if now.metadata.uid != decided.metadata.uid:
             problem = "is another one now"
@@ -301,20 +300,20 @@ class BindAPIUpdate:
         return f"persistentvolume {now.key} {problem}" if problem else ""
 
 
-def _not_to_be_selected(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:
-    """Why the node may not be written any more (§12.2 B-2)."""
+def _selection_problem(now: PersistentVolumeClaim, decided: PersistentVolumeClaim) -> str:
+    """Return why the node may not be written any more; "" if it may (§12.2 B-2)."""
     wrong = {
         "is another one now": now.metadata.uid != decided.metadata.uid,
         "is being deleted": now.metadata.deletion_timestamp is not None,
         "has a volume": bool(now.spec.volume_name),
         "has another node": now.selected_node not in {None, decided.selected_node},
-        "asks for something else": now.spec != decided.spec,
+        "has another spec": now.spec != decided.spec,
     }
     found = next((what for what, is_so in wrong.items() if is_so), "")
     return f"persistentvolumeclaim {now.key} {found}" if found else ""
 
 
-def _is_passing(now: PersistentVolume, decided: PersistentVolume) -> bool:
+def _is_deleted(now: PersistentVolume, decided: PersistentVolume) -> bool:
     return now.metadata.deletion_timestamp is not None or now.metadata.uid != decided.metadata.uid
 
 
@@ -329,6 +328,6 @@ def _readable(found: T | Broken) -> T:
 
 
 def _created(claim: PersistentVolumeClaim) -> float:
-    """Seconds since the epoch; now and ever for a claim that does not say."""
-    told = claim.metadata.creation_timestamp
-    return started_at(told) if told else -math.inf
+    """Return seconds since the epoch; minus infinity for a claim without a creation time."""
+    created_at = claim.metadata.creation_timestamp
+    return started_at(created_at) if created_at else -math.inf

@@ -1,6 +1,6 @@
-"""Volumes and claims as if they were written already, from Reserve on (docs/spec/volumes.md §5).
+"""Volumes and claims that are assumed from Reserve on, as if they were written (docs/spec/volumes.md §5).
 
-Pods that share a claim assume it together: what one of them gives back stays as long as another holds it (B-15).
+Pods that share a claim assume it together: it stays assumed until the last of them reverts it (B-15).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
 
 
 class AssumedVolumes:
-    """Who holds what, over all profiles. `under_way` are the claims that a plan of ours works on.
+    """The pods that assume each object, for all profiles. `under_way`: claims that a plan is binding.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go AssumePodVolumes, RevertAssumedPodVolumes
     """
@@ -38,7 +38,7 @@ class AssumedVolumes:
         self.under_way = volumes.under_way
 
     def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> BindingPlan | None:
-        """As `VolumeBinder.assume_pod_volumes`."""
+        """Implement `VolumeBinder.assume_pod_volumes`."""
         if self._all_bound(pod):
             return None
         plan = BindingPlan(pod, node_name, followed=list(volumes.followed))
@@ -55,20 +55,23 @@ class AssumedVolumes:
         return plan
 
     def revert(self, plan: BindingPlan) -> None:
-        """As `VolumeBinder.revert_assumed_pod_volumes`. What was written keeps its assumption until the watch shows it (B-17)."""
+        """Implement `VolumeBinder.revert_assumed_pod_volumes`.
+
+        A written object stays assumed until the watch shows it (B-17).
+        """
         uid = plan.pod.uid
         for static in plan.static:
-            if self._let_go(VOLUME, static.volume, uid, is_written=static.written is not None):
+            if self._drop_holder(VOLUME, static.volume, uid, is_written=static.written is not None):
                 self._volumes.volumes.restore(static.volume)
                 self._volumes.given_back[VOLUME, static.volume.key] = None
         for dynamic in plan.dynamic:
-            if self._let_go(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
+            if self._drop_holder(CLAIM, dynamic.claim, uid, is_written=dynamic.written is not None):
                 self._volumes.claims.restore(dynamic.claim)
                 self._volumes.given_back[CLAIM, dynamic.claim.key] = None
         self.done(plan)
 
     def done(self, plan: BindingPlan) -> None:
-        """The plan is carried out, or given up: others need not wait for it."""
+        """End the plan: other plans no longer wait for it."""
         for dynamic in plan.dynamic:
             self._volumes.reservations.end_promise(dynamic.claim, plan.pod.uid)
         for claim in plan.claims():
@@ -77,20 +80,23 @@ class AssumedVolumes:
                 self._volumes.notify(CLAIM, claim.key)
 
     def finish(self, plan: BindingPlan) -> None:
-        """Everything is bound: what was held is real now."""
+        """End a plan whose claims are all bound."""
         for static in plan.static:
-            self._let_go(VOLUME, static.volume, plan.pod.uid, is_written=True)
+            self._drop_holder(VOLUME, static.volume, plan.pod.uid, is_written=True)
         for dynamic in plan.dynamic:
-            self._let_go(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
+            self._drop_holder(CLAIM, dynamic.claim, plan.pod.uid, is_written=True)
         self.done(plan)
 
     def begin(self, plan: BindingPlan) -> None:
-        """The plan is carried out from now on: it writes the claims that no other plan is writing yet."""
+        """Start writing the plan: it writes the claims that no other plan is writing."""
         for claim in plan.claims():
             self._volumes.binding.setdefault(claim.key, {})[plan.pod.uid] = None
 
     def is_led(self, claim_key: str, uid: str) -> bool:
-        """Whether another pod's plan was the first to be carried out for the claim. One that is still held does not count."""
+        """Return whether another pod's plan was the first to begin for the claim.
+
+        Plans that have not begun do not count.
+        """
         return next(iter(self._volumes.binding.get(claim_key, ())), uid) != uid
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -119,8 +125,8 @@ class AssumedVolumes:
     def _hold(self, kind: str, obj: Assumed, uid: str) -> None:
         self._holders.setdefault(_version(kind, obj), {})[uid] = None
 
-    def _let_go(self, kind: str, obj: Assumed, uid: str, *, is_written: bool) -> bool:
-        """Whether this was the last that held it, and nobody has written it: then the server will never have it."""
+    def _drop_holder(self, kind: str, obj: Assumed, uid: str, *, is_written: bool) -> bool:
+        """Return whether this pod was the last to assume the object and it is not written: no server will have it."""
         key = _version(kind, obj)
         if is_written:
             self._holders.pop(key, None)
@@ -135,14 +141,14 @@ class AssumedVolumes:
         return True
 
 
-def _remove(filed: dict[str, dict[str, None]], key: str, uid: str) -> bool:
-    """Whether there was anything of that key."""
-    here = filed.get(key)
+def _remove(holders: dict[str, dict[str, None]], key: str, uid: str) -> bool:
+    """Return whether the key was present."""
+    here = holders.get(key)
     if here is None:
         return False
     here.pop(uid, None)
     if not here:
-        del filed[key]
+        del holders[key]
     return True
 
 
@@ -151,9 +157,10 @@ def _version(kind: str, obj: Assumed) -> tuple[str, str, str]:
 
 
 def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, bool]:
-    """The volume with its claimRef for this claim, and whether it is to be marked as ours (§5.3).
+    """Return the volume with its claimRef for this claim, and whether to mark it as bound by a controller (§5.3).
 
-    The very volume if nothing has to change. One that its owner meant for the claim gets the uid, but no mark.
+    Returns the same volume if nothing changes. A volume that its owner pre-bound to the claim gets the uid, but no
+    mark.
 
     Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go GetBindVolumeToClaim
     """
@@ -171,7 +178,7 @@ def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[P
 
 
 def with_selected_node(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-    """The claim as provisioners are to see it."""
+    """Return the claim with the annotation that provisioners read."""
     annotations = _with(claim.metadata.annotations, SELECTED_NODE, node_name)
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
 

@@ -1,12 +1,9 @@
-"""The binder over the caches.
+"""The binder: sorts, finds, assumes, writes and waits for the volumes of a pod, over the caches.
 
-How many plans are begun at once.
-
-The PV controller and the API server work faster with some dozens of unfinished bindings before them than with a thousand
-(a third faster with 64 than with 1000, on two cores). What takes longer than a second is not worked on but waited for, and
-counts no more: a slow provisioner, a controller that is down, or writes that fail for long, keep nobody from beginning.
-
-The binder over the caches: classification, finding, assuming, writing and waiting put together.
+`UnfinishedPods` limits the plans that are carried out at once. The PV controller and the API server work faster
+with some dozens of unfinished bindings than with a thousand: a third faster with 64 than with 1000, on two cores. A
+plan that takes longer than a second does not count. So a slow provisioner, a stopped controller and writes that
+keep failing delay no other plan.
 """
 
 from __future__ import annotations
@@ -43,22 +40,22 @@ UNFINISHED: Final = 64
 
 
 class UnfinishedPods:
-    """First come, first served. Cancelling while waiting for one's turn leaves nothing behind."""
+    """Admits plans in order of arrival. Cancelling while waiting changes nothing."""
 
     def __init__(self, most: int = UNFINISHED) -> None:
-        self._room = asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most)
 
     @contextlib.asynccontextmanager
     async def begun(self) -> AsyncIterator[Callable[[], None]]:
-        """Counts from the turn until the block ends, or until what it is given is called; more calls do nothing."""
-        await self._room.acquire()
+        """Count the plan from its admission until the block ends, or until the yielded function is called."""
+        await self._slots.acquire()
         is_over = False
 
         def over() -> None:
             nonlocal is_over
             if not is_over:
                 is_over = True
-                self._room.release()
+                self._slots.release()
 
         try:
             yield over
@@ -70,13 +67,13 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-_LEDGER: Final = "ledger"
+_NONE: Final = "none"
 _EVENTS: Final = "events"
 _CLAIMS: Final = "claims"
 
 
 class VolumeBinder:
-    """Plain calls on the caches, but for `bind_pod_volumes`. All raise VolumeError.
+    """Synchronous calls on the caches, except for `bind_pod_volumes`. All raise VolumeError.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go volumeBinder, BindPodVolumes
     """
@@ -87,10 +84,10 @@ class VolumeBinder:
         self._clock = handle.clock
         self._metrics = handle.volume_metrics
         self._bind_timeout_s = bind_timeout_s
-        self._follows_others = not ours.treat_binding_as_unbound
+        self._follows_bindings = not ours.treat_binding_as_unbound
         self._assumptions = AssumedVolumes(cluster.volumes)
-        self._pace = handle.kept("VolumeBinding.pace", UnfinishedPods)
-        together = ours.storage_capacity_reservation == _LEDGER
+        self._unfinished = handle.kept("VolumeBinding.pace", UnfinishedPods)
+        together = ours.storage_capacity_reservation != _NONE
         self._finder = VolumeFinder(cluster.nodes, cluster.volumes, together=together)
         self._waiter = BindingChecker(
             cluster,
@@ -107,20 +104,20 @@ class VolumeBinder:
             chance=handle.chance,
             metrics=handle.volume_metrics,
             check=self._waiter.check,
-            is_led=self._assumptions.is_led if self._follows_others else _nobody_leads,
+            is_led=self._assumptions.is_led if self._follows_bindings else _never_led,
             retries=ours.volume_write_retries,
             checks_live=ours.pre_bind_live_check == _CLAIMS,
         )
 
     def get_pod_volume_claims(self, pod: PodInfo) -> PodVolumeClaims:
-        """Sort the pod's claims. A claim that is missing or wrong raises nothing: see `unusable`."""
-        under_way = self._assumptions.under_way if self._follows_others else {}
+        """Sort the pod's claims. A missing or invalid claim raises nothing: see `unusable`."""
+        under_way = self._assumptions.under_way if self._follows_bindings else {}
         return sort_claims(self._volumes, pod, under_way=under_way)
 
     def eligible_nodes(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
-        """Return which of the nodes are out, and why: exact, or for entangled claims a part of them.
+        """Return the nodes that cannot serve the claims, with the reasons; for entangled claims only some of them.
 
-        If no node is left, numbers go to the log (B-20).
+        If no node is left, counts go to the debug log (B-20).
         """
         conflicts = self._counted("predicate", lambda: self._finder.conflicts(claims, nodes))
         if nodes and claims.delayed and sum(conflicts.values()) == nodes and _log.is_enabled_for(logging.DEBUG):
@@ -129,24 +126,27 @@ class VolumeBinder:
         return conflicts
 
     def find_pod_volumes(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
-        """Return what this node would do for the pod, or why it cannot. Exact."""
+        """Return the volumes that this node would use for the pod, or why it cannot. Exact."""
         return self._counted("predicate", lambda: self._finder.find(claims, slot))
 
     def assume_pod_volumes(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> BindingPlan | None:
-        """Count all of it as done before it is written, or nothing; None if every claim is bound by now (§5.2)."""
+        """Assume all writes, or none on error; return None if every claim is bound (§5.2)."""
         return self._counted("assume", lambda: self._assumptions.assume(pod, node_name, volumes))
 
     def revert_assumed_pod_volumes(self, plan: BindingPlan) -> None:
-        """Undo `assume_pod_volumes`, but for what others assumed as well and what is written. Safe to repeat (§5.4)."""
+        """Undo `assume_pod_volumes`, except for written objects and those that other pods assumed.
+
+        Safe to repeat (§5.4).
+        """
         self._assumptions.revert(plan)
 
     async def bind_pod_volumes(self, plan: BindingPlan) -> None:
         """Write the plan, and return when every claim is bound (§6). Cancelling acts between writes.
 
-        What is written shows in the plan, also if this raises. The error of a failed write is raised as it is; an error
-        that ends the wait begins with "binding volumes".
+        The plan shows what is written, also if this raises. The error of a failed write is raised unchanged; an
+        error that ends the wait begins with "binding volumes".
         """
-        async with self._pace.begun() as takes_long:
+        async with self._unfinished.begun() as takes_long:
             await self._bind(plan, takes_long)
 
     async def _bind(self, plan: BindingPlan, takes_long: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class VolumeBinder:
         self._assumptions.finish(plan)
 
     async def _written_and_waited(self, plan: BindingPlan, deadline: float, takes_long: Callable[[], None]) -> bool:
-        """False if something is left to write, because the plan of another pod that was to write it has ended."""
+        """Return False if a claim is left to write, because the plan of another pod that was to write it has ended."""
         await self._writer.write(plan, WriteDeadline(deadline, takes_long))
         try:
             await self._waiter.wait(plan, deadline, takes_long=takes_long)
@@ -183,5 +183,5 @@ class VolumeBinder:
             raise
 
 
-def _nobody_leads(_claim_key: str, _uid: str) -> bool:
+def _never_led(_claim_key: str, _uid: str) -> bool:
     return False

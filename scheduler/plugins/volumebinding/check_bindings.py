@@ -1,13 +1,10 @@
-"""Waits until every claim of a plan is bound (docs/spec/volumes.md §6.4).
+"""Waits until every claim of a plan is bound, or the decision is undone (docs/spec/volumes.md §3.1, §3.5, §3.6, §6.4).
 
-Where bound volumes can be used: their node affinity, for volumes of in-tree plugins as their CSI driver reads it.
+The objects are checked once when everything is written, and then whenever one of them changes. A check per second
+is the fallback. Only the API server's state counts, because the loop may have assumed the same objects again.
 
-Rules: docs/spec/volumes.md §3.1, §3.5, §3.6.
-
-Until every claim of a plan is bound, or something has undone the decision (docs/spec/volumes.md §6.4).
-
-Looked at once when everything is written and then whenever one of the objects concerned changes; a look a second is the
-safety net. Everything is judged by what the API server has: the loop may have assumed the same objects again.
+`VolumeReachability` decides where a bound volume can be used, by its node affinity. For volumes of in-tree plugins
+it is the affinity that their CSI driver uses.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep
 
 
 class VolumeReachability:
-    """Answers for all nodes at once, or for one and with words.
+    """Checks node affinity for all nodes at once, or for one node with a reason.
 
     Upstream: staging/src/k8s.io/component-helpers/storage/volume/helpers.go CheckNodeAffinity
     """
@@ -42,9 +39,9 @@ class VolumeReachability:
         self._volumes = volumes
 
     def nodes_of(self, volume: PersistentVolume, among: NodeSet) -> NodeSet:
-        """Those of the nodes that a known volume can be used on.
+        """Return those of the nodes on which a known volume can be used.
 
-        Raises VolumeError if one of them wants it translated and it cannot be.
+        Raises VolumeError if a node needs the translated volume and it cannot be translated.
         """
         raw = self._volumes.volumes.where(volume.key).nodes & among
         kind = kind_of(volume)
@@ -56,7 +53,7 @@ class VolumeReachability:
         return (translated & migrated) | (raw & ~migrated)
 
     def misses(self, volume: PersistentVolume, slot: int) -> str:
-        """Why the volume cannot be used on this node; "" if it can. Raises VolumeError as `nodes_of`."""
+        """Return why the volume cannot be used on this node; "" if it can. Raises VolumeError as `nodes_of`."""
         if self.nodes_of(volume, 1 << slot):
             return ""
         return affinity_problem(volume.required_nodes) or "no matching NodeSelectorTerms"
@@ -71,11 +68,11 @@ class VolumeReachability:
 POLL_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 SLOW_POLL_S: Final = 5.0
-"""The safety net of waits that take long: thousands may wait for slow provisioners."""
+"""The fallback of long waits: thousands of plans may wait for slow provisioners."""
 
 
 class BindingChecker:
-    """Waits for one plan at a time, for any number of plans beside each other.
+    """Waits for plans, one call per plan, any number of plans concurrently.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBindings, isPVCFullyBound
     """
@@ -89,19 +86,19 @@ class BindingChecker:
         slowness: SlowBindingReports,
         follows_events: bool,
     ) -> None:
-        """Without `follows_events` it looks as upstream does: once a second, for the first time after a second."""
+        """Take the caches. Without `follows_events` it polls like upstream: once a second, first after a second."""
         self._cluster = cluster
         self._volumes = cluster.volumes
         self._assumptions = assumptions
         self._reach = VolumeReachability(cluster.nodes, cluster.volumes)
         self._clock = clock
-        self._slowness = slowness
+        self._slow_reports = slowness
         self._follows_events = follows_events
 
     async def wait(self, plan: BindingPlan, deadline: float, *, takes_long: Callable[[], None] | None = None) -> None:
-        """Raises VolumeError when it cannot come to pass any more, or at the deadline.
+        """Wait until all claims are bound. Raises VolumeError when that becomes impossible, or at the deadline.
 
-        `takes_long` is called every second that it waits.
+        `takes_long` is called every second.
         """
         if self._clock.now() >= deadline:
             raise VolumeError("context deadline exceeded")
@@ -112,7 +109,7 @@ class BindingChecker:
             if takes_long is not None:
                 takes_long()
             while marks and waited_s >= marks[0]:
-                message = self._slowness.tell(plan, marks.pop(0))
+                message = self._slow_reports.report(plan, marks.pop(0))
                 messages.extend([message] if message is not None else [])
 
         try:
@@ -132,11 +129,11 @@ class BindingChecker:
             raise VolumeError("context deadline exceeded")
 
     def is_bound(self, plan: BindingPlan) -> bool:
-        """Whether every claim is; False to go on waiting. Raises VolumeError. What is fatal is looked for first (B-4)."""
+        """Return whether every claim is bound. Raises VolumeError; fatal problems are looked for first (B-4)."""
         return all(list(self._verdicts(plan, self.check(plan))))
 
     def check(self, plan: BindingPlan) -> int:
-        """The node's slot; raises VolumeError if the node has gone, or the pod has, or to another node."""
+        """Return the node's slot. Raises VolumeError if node or pod is gone, or the pod is bound to another node."""
         slot = self._cluster.nodes.present_slot(plan.node_name)
         if slot is None:
             raise VolumeError(f'failed to get node "{plan.node_name}": node "{plan.node_name}" not found')
@@ -171,7 +168,7 @@ class BindingChecker:
                 raise NotWritten
             raise VolumeError(f'ClaimRef got reset for pv "{volume.key}"')
         step.is_left = False
-        # Another scheduler, or a user, may have meant another volume for the claim at the same time.
+        # Another scheduler, or a user, may have bound the claim to another volume at the same time.
         return self._is_in_reach(plan, claim, slot) and claim.is_fully_bound
 
     def _dynamic(self, plan: BindingPlan, step: DynamicStep, slot: int) -> bool:
@@ -203,7 +200,7 @@ class BindingChecker:
         return True
 
     def _claim(self, decided: PersistentVolumeClaim, context: str) -> PersistentVolumeClaim:
-        """The claim as the server has it; one that came in its place is not it."""
+        """Return the claim as the server has it. Raises VolumeError if it is gone or was replaced."""
         now = self._volumes.claims.get_api(decided.key)
         if now is None or now.metadata.uid != decided.metadata.uid:
             raise VolumeError(f"{context}: {self._volumes.claims.absence(decided.key)}")
@@ -226,7 +223,7 @@ def _topics(plan: BindingPlan) -> list[tuple[str, str]]:
 
 
 def _is_behind(seen: PersistentVolume | PersistentVolumeClaim, written: object) -> bool:
-    """Whether the watch has not shown yet what the server answered. Versions that are no numbers cannot be behind."""
+    """Return whether the watch has not yet shown the server's answer; versions that are no numbers cannot be behind."""
     if not isinstance(written, (PersistentVolume, PersistentVolumeClaim)):
         return False
     theirs, ours = seen.metadata.resource_version, written.metadata.resource_version

@@ -1,7 +1,7 @@
-"""Bindings that take long say what they wait for (docs/spec/volumes.md §12.2 B-21).
+"""Events for pods whose volumes take long to bind, with the reason (docs/spec/volumes.md §12.2 B-21).
 
-What a provisioner said last is read from the claim's events and quoted. That is a courtesy: a few are asked about at
-once, for a short while, and whatever comes of it the user is told, and no binding waits for it.
+The provisioner's last event on the claim is read and quoted. At most a few events are read at once, for a short
+time. The report is made without a quote if the read fails, and no binding waits for it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from scheduler.plugins.volumebinding.pod_volumes import BindingPlan
 _log = structlog.get_logger(__name__)
 
 MARKS_S: Final = (30, 60, 300)
-"""An event and a count after so much waiting; the last is a warning."""
+"""Seconds of waiting after which there is an event and a count; the last event is a warning."""
 ASKING_S: Final = 2.0
 AT_ONCE: Final = 4
-"""A server without a cache of events reads all those of the namespace for each question; and thousands may wait."""
+"""An API server without a cache of events reads all events of the namespace per request; thousands of pods may wait."""
 
 
 class _Wait(NamedTuple):
     claim: PersistentVolumeClaim
-    whom: str
+    awaited: str
     provisioner: str
-    """"" where none is waited for."""
+    """Empty for a claim that waits for no provisioner."""
 
 
 class SlowBindingReports:
-    """Tells the pod's user; the binding goes on."""
+    """Reports slow bindings to the pod; the binding continues."""
 
     def __init__(self, handle: Handle) -> None:
         self._volumes = handle.cluster.volumes
@@ -45,55 +45,55 @@ class SlowBindingReports:
         self._clock = handle.clock
         self._scheduler_name = handle.scheduler_name
         self._ours = handle.scheduler_names | {handle.scheduler_name}
-        """Who reports what this process says of claims: that is not news."""
-        self._asking: set[asyncio.Task[None]] = set()
+        """Reporters of this process's own events, which are not quoted."""
+        self._reading: set[asyncio.Task[None]] = set()
         self._has_failed = False
         self._errors = handle.errors
 
-    def tell(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
-        """The plan is not carried out after so long; nothing is said if it is by now. Raises nothing.
+    def report(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
+        """Report that the plan is not bound after this time; do nothing if it is. Raises nothing.
 
-        Said at once, or when the task that is returned has ended. Whoever waits no longer cancels it: then it is said
-        without what has not been answered.
+        The report is made at once, or when the returned task ends. If the task is cancelled, the report has only
+        the events read until then.
         """
         try:
-            return self._tell(plan, after_s)
-        except Exception as error:  # noqa: BLE001 (it costs the pod's user a message, never the binding)
+            return self._report(plan, after_s)
+        except Exception as error:  # noqa: BLE001 (only a message is lost, never the binding)
             self._failed(plan, error)
             return None
 
-    def _tell(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
+    def _report(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
         waits = list(self._waits(plan))
         if not waits:
             return None
         self._metrics.long_wait(after_s)
         quotes: dict[str, str] = {}
-        asked = [wait for wait in waits if wait.provisioner]
-        if not asked or len(self._asking) >= AT_ONCE:
-            self._say(plan, after_s, waits, quotes=quotes)
+        provisioned = [wait for wait in waits if wait.provisioner]
+        if not provisioned or len(self._reading) >= AT_ONCE:
+            self._record_event(plan, after_s, waits, quotes=quotes)
             return None
-        task = asyncio.ensure_future(self._ask_for_a_while(asked, quotes))
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
-        task.add_done_callback(lambda _: self._say_later(plan, after_s, waits, quotes))
+        task = asyncio.ensure_future(self._read_events_within(provisioned, quotes))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+        task.add_done_callback(lambda _: self._record_event_later(plan, after_s, waits, quotes))
         return task
 
-    def _say_later(self, plan: BindingPlan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
+    def _record_event_later(self, plan: BindingPlan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
         try:
-            self._say(plan, after_s, waits, quotes=quotes)
-        except Exception as error:  # noqa: BLE001 (it would end in the event loop, where nobody looks)
+            self._record_event(plan, after_s, waits, quotes=quotes)
+        except Exception as error:  # noqa: BLE001 (in the event loop it would be lost)
             self._failed(plan, error)
 
     def _failed(self, plan: BindingPlan, error: Exception) -> None:
         what = "the message that volumes are not bound yet failed"
         self._errors.record("binding", error, what, pod=plan.pod.key)
 
-    def _say(self, plan: BindingPlan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
+    def _record_event(self, plan: BindingPlan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
         parts = []
         for wait in waits:
             quote = quotes.get(wait.claim.key)
-            told = f" (last event: {quote})" if quote else ""
-            parts.append(f'claim "{wait.claim.metadata.name}" waits for {wait.whom}{told}')
+            last_event = f" (last event: {quote})" if quote else ""
+            parts.append(f'claim "{wait.claim.metadata.name}" waits for {wait.awaited}{last_event}')
         self._recorder.event(
             plan.pod.pod,
             controller=self._scheduler_name,
@@ -118,17 +118,17 @@ class SlowBindingReports:
         known = self._volumes.classes.get(claim.storage_class)
         where = f'to provision it for node "{plan.node_name}"'
         if known is None:
-            return _Wait(claim, f"nobody (its class is gone) {where}", "")
+            return _Wait(claim, f"a provisioner (its StorageClass does not exist) {where}", "")
         provisioner = known.obj.provisioner
         return _Wait(claim, f"{provisioner} {where}", _named(claim) or provisioner)
 
-    # -- what was said of it -------------------------------------------------------------------------------------------
+    # -- events of provisioners ----------------------------------------------------------------------------------------
 
-    async def _ask_for_a_while(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
-        await done_within(self._clock, self._ask(waits, quotes), ASKING_S)
+    async def _read_events_within(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        await done_within(self._clock, self._read_events(waits, quotes), ASKING_S)
 
-    async def _ask(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
-        """One after the other; what one question failed of, the next would too."""
+    async def _read_events(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        """Read the events one after the other; stop at the first failure, because the next read would fail too."""
         for wait in waits:
             try:
                 quote = await self._writer.last_event(wait.claim, provisioner=wait.provisioner, besides=self._ours)
@@ -142,5 +142,5 @@ class SlowBindingReports:
 
 
 def _named(claim: PersistentVolumeClaim) -> str:
-    """The PV controller writes on a claim who is to provision it: the CSI driver where its class names an in-tree plugin."""
+    """Return the provisioner that the PV controller wrote on the claim: for an in-tree plugin its CSI driver."""
     return next((name for key in STORAGE_PROVISIONERS if (name := claim.metadata.annotations.get(key))), "")

@@ -1,15 +1,11 @@
-"""Volumes for a pod's claims on each node.
+"""Volumes for a pod's claims, on all nodes at once or on one node (docs/spec/volumes.md §3).
 
-Why a claim may not have a volume, wherever both are: the gates of docs/spec/volumes.md §3.3.2 but for node affinity.
+Checks on all nodes use sets of nodes: where bound volumes are, how many free volumes of which size there are, and
+where a claim can be provisioned. A claim costs some look-ups and set operations, whatever the number of volumes,
+capacity objects and nodes.
 
-Which nodes can serve a pod's claims, and what one of them would do for it (docs/spec/volumes.md §3).
-
-For all nodes at once with sets: where bound volumes are; how many free volumes of which size; who can provision. A claim
-costs some look-ups and set operations, whatever the number of volumes, capacity objects and nodes.
-
-Volumes that somebody meant for a claim and that it will not get as it was meant (docs/spec/volumes.md §12.3 B-25).
-
-Why a claim found nothing, in numbers, for the log (docs/spec/volumes.md §12.4 B-20). O(volumes): only for who asks.
+The module also warns of pre-bound volumes that a claim cannot get as intended (§12.3 B-25), and counts why a claim
+finds no volume (§12.4 B-20).
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ from scheduler.plugins.volumebinding.pod_volumes import (
 
 
 class VolumeMismatch(enum.Enum):
-    """What is in the way, in the order of the gates; `value` is the rest of a sentence about the volume."""
+    """The first rule that a volume breaks, in order of §3.3.2; `value` completes a sentence about the volume."""
 
     TAKEN = "belongs to another claim"
     SIZE = "is too small"
@@ -73,7 +69,7 @@ class VolumeMismatch(enum.Enum):
 
 
 def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
-    """None for a volume that will do. One that is meant for the claim need not pass the last three gates.
+    """Return the rule that the volume breaks, or None. A volume pre-bound to the claim need not pass the last three.
 
     Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go FindMatchingVolume
     """
@@ -105,18 +101,18 @@ def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volu
 
 _SUBSETS: Final = 3
 _COMPARED: Final = 6
-"""Of more claims than this together, or behind those, nothing is said before they are tried."""
+"""Limits of `_too_few`: it compares this many claims of a class, in subsets of up to `_SUBSETS`."""
 _ORDER = (NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_NOT_EXIST)
 
 
 class VolumeFinder:
-    """Reads the caches as they are; keeps nothing.
+    """Finds volumes in the caches; has no state.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go FindPodVolumes, findMatchingVolumes
     """
 
     def __init__(self, nodes: Nodes, volumes: Volumes, *, together: bool) -> None:
-        """`together`: claims of one pod share the room that they find, and what is in flight is not there (B-1)."""
+        """Take the caches. `together`: claims of one pod share capacity, and reserved capacity is not free (B-1)."""
         self._nodes = nodes
         self._volumes = volumes
         self._reach = VolumeReachability(nodes, volumes)
@@ -125,7 +121,7 @@ class VolumeFinder:
     # -- all nodes -----------------------------------------------------------------------------------------------------
 
     def conflicts(self, claims: PodVolumeClaims, nodes: NodeSet) -> Conflicts:
-        """As `VolumeBinder.eligible_nodes`."""
+        """Implement `VolumeBinder.eligible_nodes`."""
         volumes = self._volumes
         volumes.groups.catch_up()
         away, unknown = self._check_bound_claims(claims, nodes)
@@ -138,7 +134,7 @@ class VolumeFinder:
                 slot = self._nodes.present_slot(claim.selected_node)
                 left &= 1 << slot if slot is not None else EMPTY
                 selected.append(claim)
-        elsewhere = nodes & ~left  # nothing else is looked at there (§3.2)
+        elsewhere = nodes & ~left  # these nodes have no other reason (§3.2)
         conflict, full = EMPTY, EMPTY
         if left:
             matched = sorted((c for c in claims.delayed if c.selected_node is None), key=_size)
@@ -163,7 +159,7 @@ class VolumeFinder:
         )
 
     def _check_bound_claims(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[NodeSet, NodeSet]:
-        """Where a bound volume cannot be used, and where the look stopped at one that nobody knows (§3.1).
+        """Return where a bound volume cannot be used, and where the check stopped at an unknown volume (§3.1).
 
         Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBoundClaims
         """
@@ -178,10 +174,10 @@ class VolumeFinder:
     def _nodes_without_match(
         self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool
     ) -> list[NodeSet]:
-        """Of each claim, smallest first, the nodes that have no volume for it (§3.3).
+        """Return per claim, smallest first, the nodes that have no volume for it (§3.3).
 
-        Claims of a class that wish for the same but for the size take the smallest that fits one after the other; so
-        who goes without follows from how many there are of each size. Entangled claims are counted one by one.
+        Claims of a class that differ only in size take the smallest fitting volume one after the other. So the
+        number of volumes of each size decides which claims get none. Entangled claims are counted one by one.
         """
         out: list[NodeSet] = []
         queues: dict[str, _Queue] = {}
@@ -202,9 +198,9 @@ class VolumeFinder:
     def _not_provisioned(
         self, wanted: Sequence[tuple[PersistentVolumeClaim, NodeSet]], nodes: NodeSet
     ) -> tuple[NodeSet, NodeSet]:
-        """Where provisioning fails for want of a provisioner or topology, and where for want of space (§3.4)."""
+        """Return where provisioning fails because of provisioner or topology, and where because of capacity (§3.4)."""
         conflict, full, alive = EMPTY, EMPTY, nodes
-        drawings: dict[str, CapacityCheck] = {}
+        checks: dict[str, CapacityCheck] = {}
         for claim, where in wanted:
             here = where & alive
             if not here:
@@ -218,15 +214,15 @@ class VolumeFinder:
             conflict |= barred
             here &= ~barred
             alive &= ~barred
-            lacking = here & ~self._has_enough_capacity(claim, known, here, drawings)
+            lacking = here & ~self._has_enough_capacity(claim, known, here, checks)
             full |= lacking
             alive &= ~lacking
         return conflict, full
 
     def _too_few(self, claims: Sequence[PersistentVolumeClaim]) -> NodeSet:
-        """Where some claims of a class that nobody provisions have fewer volumes between them than they are (Hall).
+        """Return the nodes where claims of a static class have fewer volumes together than claims (Hall's theorem).
 
-        That does not say that they find one each elsewhere, but mostly they do: few nodes are left to be tried.
+        Other nodes may still lack a volume for each claim, but mostly do not: few nodes are left to be tried.
         """
         out = EMPTY
         by_class: dict[str, list[FittingVolumes]] = {}
@@ -245,10 +241,10 @@ class VolumeFinder:
     def _exact(
         self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
     ) -> tuple[NodeSet, NodeSet]:
-        """Nodes that are out, where claims were counted one by one: all the reasons are found by trying each."""
+        """Return the failing nodes after trying each contested node, where counts of single claims do not decide."""
         classes = [self._volumes.classes.get(claim.storage_class) for claim in claims.delayed]
         if all(known is not None and known.is_static for known in classes):
-            contested &= ~conflict  # there is no other reason
+            contested &= ~conflict  # a static class has no other reason
         for slot in nodeset.each(contested):
             _, wanted = self._find_matching_volumes(claims.delayed, slot)
             reason = self._check_volume_provisions(wanted, slot)
@@ -258,39 +254,39 @@ class VolumeFinder:
         return conflict, full
 
     def _has_enough_capacity(
-        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, drawings: dict[str, CapacityCheck]
+        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, checks: dict[str, CapacityCheck]
     ) -> NodeSet:
-        size = self._room_for(claim, known)
+        size = self._tracked_bytes(claim, known)
         if size is None:
             return nodes
-        drawing = self._drawing(known.obj.key, drawings)
-        return drawing.next(size, nodes) if drawing is not None else EMPTY
+        check = self._capacity_check(known.obj.key, checks)
+        return check.next(size, nodes) if check is not None else EMPTY
 
-    def _room_for(self, claim: PersistentVolumeClaim, known: KnownClass) -> int | None:
-        """The bytes for which there must be room; None if nobody says how much there is, or none is asked for."""
+    def _tracked_bytes(self, claim: PersistentVolumeClaim, known: KnownClass) -> int | None:
+        """Return the bytes to reserve; None if the driver does not track capacity, or the claim requests none."""
         request, driver = claim.request, self._volumes.drivers.get(known.obj.provisioner)
         is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
         return request.value if request is not None and is_tracked else None
 
-    def _drawing(self, storage_class: str, drawings: dict[str, CapacityCheck]) -> CapacityCheck | None:
-        drawing = drawings.get(storage_class)
-        if drawing is None:
+    def _capacity_check(self, storage_class: str, checks: dict[str, CapacityCheck]) -> CapacityCheck | None:
+        check = checks.get(storage_class)
+        if check is None:
             pools = self._volumes.capacities.of(storage_class)
             if pools is None:
                 return None
             pools.catch_up()
-            drawing = CapacityCheck(pools, together=self._together)
+            check = CapacityCheck(pools, together=self._together)
             sharing = self._volumes.capacities.sharing
-            for other, beside in drawings.items() if sharing.is_any else ():
+            for other, other_check in checks.items() if sharing.is_any else ():
                 if sharing.shares(storage_class, other):
-                    drawing.share(beside)
-            drawings[storage_class] = drawing
-        return drawing
+                    check.share(other_check)
+            checks[storage_class] = check
+        return check
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
     def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
-        """As `VolumeBinder.find_pod_volumes`."""
+        """Implement `VolumeBinder.find_pod_volumes`."""
         self._volumes.groups.catch_up()
         bit = 1 << slot
         away, unknown = self._check_bound_claims(claims, bit)
@@ -310,7 +306,7 @@ class VolumeFinder:
     def _find_matching_volumes(
         self, delayed: Sequence[PersistentVolumeClaim], slot: int
     ) -> tuple[list[StaticBinding], list[PersistentVolumeClaim]]:
-        """A volume for each claim that finds one; and the claims that are to be provisioned, in order."""
+        """Return a volume for each claim that finds one, and the claims to provision, in order."""
         static: list[StaticBinding] = []
         taken: set[str] = set()
         wanted = [claim for claim in delayed if claim.selected_node is not None]
@@ -335,29 +331,28 @@ class VolumeFinder:
 
     def _check_volume_provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
         bit = 1 << slot
-        drawings: dict[str, CapacityCheck] = {}
+        checks: dict[str, CapacityCheck] = {}
         drawn: list[tuple[PersistentVolumeClaim, CapacityCheck | None]] = []
         for claim in wanted:
             known = self._class_of(claim)
             if known.is_static or not known.allowed.nodes & bit:
                 return BIND_CONFLICT
-            size = self._room_for(claim, known)
-            drawing = None
+            size = self._tracked_bytes(claim, known)
+            check = None
             if size is not None:
-                drawing = self._drawing(known.obj.key, drawings)
-                if drawing is None or not drawing.at(slot, size):
+                check = self._capacity_check(known.obj.key, checks)
+                if check is None or not check.at(slot, size):
                     return NOT_ENOUGH_SPACE
-            drawn.append((claim, drawing))
-        pools = {name: iter(drawing.pools_at(slot)) for name, drawing in drawings.items()}
+            drawn.append((claim, check))
+        pools = {name: iter(check.pools_at(slot)) for name, check in checks.items()}
         return [
-            Provision(claim, next(pools[claim.storage_class]) if drawing is not None else None)
-            for claim, drawing in drawn
+            Provision(claim, next(pools[claim.storage_class]) if check is not None else None) for claim, check in drawn
         ]
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
     def _meant(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """The volume that is meant for this claim and could hold it: gates 2–6, of its class. Then no other is tried."""
+        """Return the fitting volume that is pre-bound to this claim: rules 2–6. Then no other volume is tried."""
         for volume in self._volumes.volumes.meant_for(claim.key):
             if first_miss(volume, claim) is None:
                 return volume
@@ -377,7 +372,7 @@ class VolumeFinder:
 
 
 class _Queue:
-    """Claims of one class and one wish that are served smallest first: how many of the volumes are taken already."""
+    """Claims of one class with equal requirements, served smallest first; counts the volumes that are taken."""
 
     def __init__(self, class_volumes: ClassVolumes) -> None:
         self._class_volumes = class_volumes
@@ -385,7 +380,7 @@ class _Queue:
         self._taken: npt.NDArray[np.int32] | None = None
 
     def served(self, requirements: VolumeRequirements, size: int, *, alone: bool) -> NodeSet:
-        """The nodes that still have a volume of at least this size. Sizes must not fall."""
+        """Return the nodes that still have a volume of at least this size. Sizes must not decrease."""
         fits = self._class_volumes.fits(requirements, size)
         if alone:
             return fits.nodes
@@ -393,7 +388,7 @@ class _Queue:
         if self._before is None or self._taken is None:
             self._before, self._taken = counts, np.minimum(counts, 1)
             return fits.nodes
-        # Those taken before are the smallest: only what the sizes in between could not absorb is of this size.
+        # Smaller claims took the smallest volumes first. Only those that found no smaller volume took one of this size.
         taken = np.maximum(self._taken - (self._before - counts), 0)
         is_served = counts > taken
         self._before, self._taken = counts, taken + is_served
@@ -401,7 +396,7 @@ class _Queue:
 
 
 def _contested(claims: Sequence[PersistentVolumeClaim], missing: Sequence[NodeSet], nodes: NodeSet) -> NodeSet:
-    """The nodes where two claims of one class find a volume, each if it were alone."""
+    """Return the nodes where two claims of one class each find a volume alone."""
     out, once = EMPTY, dict[str, NodeSet]()
     for claim, lacking in zip(claims, missing):
         found, before = nodes & ~lacking, once.get(claim.storage_class, EMPTY)
@@ -424,7 +419,7 @@ def _check_selector(claim: PersistentVolumeClaim, requirements: VolumeRequiremen
 
 
 def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
-    """Reason → nodes, turned into reasons of each node → nodes."""
+    """Turn reason → nodes into the reasons of each node → nodes."""
     left = EMPTY
     for nodes in flags.values():
         left |= nodes
@@ -442,19 +437,19 @@ def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
 
 
 class VolumeMismatches:
-    """Warns once for each claim; a look-up for each claim that waits for its pod."""
+    """Warns once per claim; costs a look-up for each delayed claim."""
 
     def __init__(self, volumes: Volumes, recorder: Recorder, *, scheduler_name: str) -> None:
         self._volumes = volumes
         self._recorder = recorder
         self._scheduler_name = scheduler_name
-        self._told = LogOnce()
+        self._warned = LogOnce()
 
     def look(self, pod: PodInfo, claims: PodVolumeClaims) -> None:
-        """Tell the pod and the claim what is odd about the volumes that are meant for the claim."""
+        """Record an event on pod and claim if volumes pre-bound to the claim do not match it."""
         for claim in claims.delayed:
-            note = "; ".join(self._odd(claim))
-            if not note or not self._told.is_new(claim.metadata.uid):
+            note = "; ".join(self._mismatches(claim))
+            if not note or not self._warned.is_new(claim.metadata.uid):
                 continue
             concerned: tuple[Pod | PersistentVolumeClaim, ...] = (pod.pod, claim)
             for about in concerned:
@@ -467,7 +462,7 @@ class VolumeMismatches:
                     note=note,
                 )
 
-    def _odd(self, claim: PersistentVolumeClaim) -> Iterator[str]:
+    def _mismatches(self, claim: PersistentVolumeClaim) -> Iterator[str]:
         meant = [volume for volume in self._volumes.volumes.meant_for(claim.key) if is_for(volume, claim)]
         for volume in meant:
             if volume.storage_class != claim.storage_class:
@@ -477,7 +472,7 @@ class VolumeMismatches:
 
 
 def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]:
-    """The claim, and how many volumes and capacity objects of its class will do, or why not. Wherever they are."""
+    """Return counts of the class's volumes and capacity objects in the whole cluster, for one claim."""
     request = claim.request
     known = volumes.classes.get(claim.storage_class)
     pools = volumes.capacities.of(claim.storage_class)
@@ -516,4 +511,4 @@ _WORDS: Final = {
     VolumeMismatch.SELECTOR: "not selected",
     VolumeMismatch.ACCESS_MODES: "lacking an access mode",
 }
-"""Only volumes of the claim's class are looked at."""
+"""Without STORAGE_CLASS, because only volumes of the claim's class are counted."""

@@ -1,8 +1,9 @@
-"""Which events can help a pod that VolumeBinding refused, by what its claims wait for (docs/spec/volumes.md §7.1).
+"""Events that can help a pod that VolumeBinding rejected, by what its claims wait for (docs/spec/volumes.md §7.1).
 
-Upstream wakes for every volume, class, CSINode and capacity object; here a pod is asked about only at those that its
-claims have to do with. Woken besides: who waits for a driver to stop tracking capacity (B-10), for room that was in
-flight, and for a volume that another pod of ours gave back.
+Upstream retries pods for every volume, class, CSINode and capacity object. Here an event concerns only pods whose
+claims depend on the object.
+Further events retry pods that wait for a driver to stop tracking capacity (B-10), for reserved capacity, and for a
+volume that another pod has released.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import EventHint, Hint, Topics
 
-_IN_TREE: Final = "volumes that CSINodes say how to read"
+_IN_TREE: Final = "volumes of in-tree plugins"
 
 
 class VolumeBindingHints:
-    """Topics of waiting pods and of events; a hint says that they meet.
+    """Topics of waiting pods and of events; a hint compares them.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/volume_binding.go EventsToRegister
     """
@@ -38,7 +39,6 @@ class VolumeBindingHints:
         self._volumes = handle.cluster.volumes
 
     def events(self) -> Sequence[EventHint]:
-        """All registrations."""
         changed = Action.ADD | UPDATE
         return (
             self._registered(Resource.STORAGE_CLASS, changed, _class_changed),
@@ -55,8 +55,8 @@ class VolumeBindingHints:
         self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
     ) -> EventHint:
         def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
-            told = set(of_event(old, new))
-            return Hint.QUEUE if any(topic in told for topic in self._topics(pod)) else Hint.SKIP
+            topics = set(of_event(old, new))
+            return Hint.QUEUE if any(topic in topics for topic in self._topics(pod)) else Hint.SKIP
 
         return EventHint(ClusterEvent(resource, action), meets, _shape, Topics(self._topics, of_event))
 
@@ -80,19 +80,19 @@ class VolumeBindingHints:
         storage_class = claim.storage_class
         yield "class", storage_class
         if not claim.is_fully_bound:
-            yield "room", storage_class
+            yield "capacity", storage_class
             known = self._volumes.classes.get(storage_class)
             if known is not None:
                 yield "driver", known.obj.provisioner
 
     def _pod_gone(self, old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
-        """It may have been on its way to volumes that it does not need any more."""
+        """Yield the topics of a deleted pod's claims: it may release volumes and capacity."""
         for use in old.claims if old is not None else ():
             yield "claim", use.key
             claim = self._volumes.claims.get_api(use.key)
             if claim is not None and not claim.is_fully_bound:
                 yield "class", claim.storage_class
-                yield "room", claim.storage_class
+                yield "capacity", claim.storage_class
 
 
 def _shape(pod: PodInfo) -> Hashable:
@@ -106,7 +106,7 @@ def _claim_changed(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 
 
 def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) -> Iterator[Hashable]:
-    """A claim that a volume was meant for may have others when it is not any more, or is gone."""
+    """Yield the topics of a volume, and of the claims it was or is pre-bound to, which may now have other volumes."""
     for volume in (old, new):
         if volume is not None and volume.spec.claim_ref is not None:
             yield "claim", volume.spec.claim_ref.key
@@ -117,7 +117,7 @@ def _volume_changed(old: PersistentVolume | None, new: PersistentVolume | None) 
 
 
 def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterator[Hashable]:
-    """Nothing else of it ever changes."""
+    """Yield the class if its topologies changed; no other field that matters can change."""
     if new is not None and (old is None or old.allowed_topologies != new.allowed_topologies):
         yield "class", new.key
 
@@ -133,15 +133,15 @@ def _driver_changed(old: CSIDriver | None, new: CSIDriver | None) -> Iterator[Ha
 
 
 def _capacity_changed(old: CSIStorageCapacity | None, new: CSIStorageCapacity | str | None) -> Iterator[Hashable]:
-    """A class's name alone says that what was in flight of it is not any more."""
+    """Yield the class of a capacity object; a bare class name means that reserved capacity was released."""
     if isinstance(new, str):
-        yield "room", new
+        yield "capacity", new
     elif new is not None and (old is None or _offers_more(old, new)):
-        yield "room", new.storage_class_name
+        yield "capacity", new.storage_class_name
 
 
 def _offers_more(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
-    """An object that tells its largest volume only has room for any number of them."""
+    """Return whether larger or more volumes fit. An object with only a maximum size has no limit in total."""
     is_endless = new.limit is not None and old.capacity is not None and new.capacity is None
     return is_endless or _is_more(old.limit, new.limit) or _is_more(old.capacity, new.capacity)
 

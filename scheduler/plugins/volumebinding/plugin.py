@@ -32,12 +32,12 @@ from scheduler.plugins.volumebinding.scorer import CapacityScore
 
 PLUGIN: Final = "VolumeBinding"
 _YOUNG_S: Final = 2.0
-"""The watch of claims may be this far behind the one of pods."""
+"""The watch of claims may be this far behind the watch of pods."""
 
 
 @dataclass(slots=True, eq=False)
 class VolumeState:
-    """One attempt: the claims, and from Reserve on what is to be written."""
+    """One attempt: the claims, and from Reserve on the plan to write."""
 
     claims: PodVolumeClaims
     all_bound: bool = False
@@ -82,7 +82,7 @@ class VolumeBinding:
     # -- deciding ------------------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
-        """Skip for a pod without claims; a claim that no node can help refuses the pod (§2)."""
+        """Skip a pod without claims; reject a pod with a claim that fits no node (§2)."""
         if not pod.claims:
             state.set(STATE, VolumeState(_NO_CLAIMS))
             return SKIP
@@ -99,9 +99,9 @@ class VolumeBinding:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """The nodes that cannot serve the claims, by all their reasons (§3).
+        """Return the nodes that cannot serve the claims, by their reasons (§3).
 
-        Once a node is reserved only what is bound already is looked at again: the rest is assumed, and ours.
+        After Reserve only bound claims are checked again, because this pod has assumed all other claims.
         """
         if not state.has(STATE):
             return {Rejection(self.name, Code.ERROR, ("not found",)): nodes}
@@ -116,12 +116,15 @@ class VolumeBinding:
         return {Rejection(self.name, Code.UNRESOLVABLE, reasons): out for reasons, out in conflicts.items()}
 
     def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
-        """Filter is exact but for claims that wish for different volumes of one class; also when PreFilter has refused."""
+        """Return whether Filter is exact: no two delayed claims of one class have different requirements.
+
+        It is also exact after PreFilter has rejected the pod, and after Reserve.
+        """
         known = state.get(STATE) if state.has(STATE) else None
         return known is None or not known.claims.is_entangled or known.is_reserved
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
-        """Claims that wish for different volumes of one class are tried node by node."""
+        """Try the node for claims of one class with different requirements."""
         if self.filter_is_exact(state, pod):
             return None
         try:
@@ -135,7 +138,10 @@ class VolumeBinding:
         return SKIP if self._score is None else None
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
-        """What the classes of the pod's unbound claims have for them, wherever it is (§12.4 B-20). O(volumes): for who asks."""
+        """Count the volumes and capacity that the unbound claims' classes have in the cluster (§12.4 B-20).
+
+        O(volumes).
+        """
         try:
             claims = self._binder.get_pod_volume_claims(pod)
         except VolumeError as error:
@@ -146,7 +152,7 @@ class VolumeBinding:
         return {"claims": [account_of(self._volumes, claim) for claim in unbound]} if unbound else None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """How full the volumes and pools of each node would be. O(nodes), each tried, if any claim is delayed."""
+        """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
         claims = state.get(STATE).claims
         if self._score is not None and claims.delayed:
@@ -159,7 +165,7 @@ class VolumeBinding:
     # -- acting --------------------------------------------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
-        """Take the volumes and the room of this node (§5.1)."""
+        """Reserve the volumes and the capacity of this node (§5.1)."""
         known = state.get(STATE) if state.has(STATE) else None
         if known is None or not pod.claims:
             if known is not None:
@@ -180,13 +186,13 @@ class VolumeBinding:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back what was taken; nothing if nothing was, or on another node (§5.4)."""
+        """Undo Reserve; do nothing if it failed or reserved another node (§5.4)."""
         known = state.get(STATE) if state.has(STATE) else None
         if known is not None and known.plan is not None and known.plan.node_name == node_name:
             self._binder.revert_assumed_pod_volumes(known.plan)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
-        """Skip when every claim is bound, unless the watch may not show the newest of them yet (§6.1, §12.3 B-18)."""
+        """Skip when every claim is bound, unless the watch may not show their newest state yet (§6.1, §12.3 B-18)."""
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
@@ -212,7 +218,7 @@ class VolumeBinding:
         return None
 
     async def _confirm(self, pod: PodInfo, claims: PodVolumeClaims) -> Rejection | None:
-        """Each bound claim is still the one that was decided on."""
+        """Reject the pod if a bound claim was replaced or is being deleted."""
         for claim in claims.bound:
             metadata = claim.metadata
             problem = problem_of(claim, await self._writer.read_claim(metadata.namespace, metadata.name))
@@ -228,7 +234,7 @@ class VolumeBinding:
     # -- waking --------------------------------------------------------------------------------------------------------
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """§7.1."""
+        """Return the events that can help a rejected pod (§7.1)."""
         return self._hints.events()
 
 

@@ -1,7 +1,4 @@
-"""The plan of a pod's volumes, and the classification of its claims.
-
-What the plugin asks of whoever knows volumes: six operations, so that plugin and algorithm are tested apart.
-"""
+"""The sorted claims of a pod, and the plan of their volumes (docs/spec/volumes.md §2)."""
 
 from __future__ import annotations
 
@@ -29,23 +26,23 @@ VOLUME_NOT_EXIST: Final = "node(s) unavailable due to one or more pvc(s) bound t
 UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
 
 Reasons: TypeAlias = tuple[str, ...]
-"""Why a node cannot serve a pod's claims, in upstream's order: NodeConflict, BindConflict, NotEnoughSpace, PVNotExist."""
+"""Why a node cannot serve the claims, in upstream's order: NodeConflict, BindConflict, NotEnoughSpace, PVNotExist."""
 
 Conflicts: TypeAlias = Mapping[Reasons, NodeSet]
-"""The nodes that are out, by their reasons. Disjoint."""
+"""Reasons → the nodes that fail for them. The sets are disjoint."""
 
 
 class VolumeError(Exception):
-    """A failure of ours or of what we were told, as opposed to an answer: the attempt ends. The message is upstream's."""
+    """An error that ends the attempt, as opposed to a rejection. The message is upstream's."""
 
 
 class NotWritten(Exception):
-    """Another pod's plan was to write a claim that both pods use, and ended before it did: this plan writes it."""
+    """Another pod's plan ended before it wrote a claim that both pods use: this plan writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """A pod's claims by what is still to be done for them, each once, in the order of the volumes (§2.3).
+    """A pod's claims by binding state, each once, in the order of the volumes (§2.3).
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go PodVolumeClaims
     """
@@ -54,22 +51,22 @@ class PodVolumeClaims:
     delayed: tuple[PersistentVolumeClaim, ...] = ()
     immediate: tuple[PersistentVolumeClaim, ...] = ()
     followed: tuple[PersistentVolumeClaim, ...] = ()
-    """Their volume is chosen and another pod of ours is binding them: this pod goes where that volume is, and waits."""
+    """Claims with a volume that another pod's plan is binding: this pod goes where the volume is, and waits."""
     unusable: str = ""
-    """Why the pod cannot be placed whatever the nodes are; "" for no such reason (§2.2)."""
+    """Why the pod fits no node, whatever the nodes are; "" for no such reason (§2.2)."""
     is_entangled: bool = False
-    """Some delayed claims of one class wish for different volumes: which node serves all must be tried node by node."""
+    """Some delayed claims of one class have different requirements: whether a node serves all must be tried."""
 
 
 class StaticBinding(NamedTuple):
-    """A volume for a claim, as it is found."""
+    """A claim and the volume found for it."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
 
 
 class Provision(NamedTuple):
-    """A claim that is to be provisioned for the node, and where the room comes from, if anybody knows."""
+    """A claim to provision on the node, and the pool that provides the capacity if it is known."""
 
     claim: PersistentVolumeClaim
     pool: CapacityPool | None
@@ -77,7 +74,7 @@ class Provision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodVolumes:
-    """What one node would do for one pod.
+    """The volumes that one node would use for one pod.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go PodVolumes
     """
@@ -89,31 +86,31 @@ class PodVolumes:
 
 @dataclass(slots=True, eq=False)
 class StaticStep:
-    """A volume to be written for a claim: as assumed, and as the server answered once it is written."""
+    """A volume to write for a claim: as assumed, and then as the server answered."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
     is_dirty: bool
     marks: bool
-    """Say that we bound it, so that the PV controller undoes all of it if it has to."""
+    """Add the annotation that a controller bound it, so that the PV controller may undo the binding."""
     written: PersistentVolume | None = None
     is_left: bool = False
-    """The plan of another pod is to write it, and it has not been seen yet."""
+    """The plan of another pod is to write it, and the watch has not shown it yet."""
 
 
 @dataclass(slots=True, eq=False)
 class DynamicStep:
-    """A claim to be written with its node: as assumed, and as the server answered."""
+    """A claim to write with its node: as assumed, and then as the server answered."""
 
     claim: PersistentVolumeClaim
     written: PersistentVolumeClaim | None = None
     is_left: bool = False
-    """The plan of another pod is to write it, and it has not been seen yet."""
+    """The plan of another pod is to write it, and the watch has not shown it yet."""
 
 
 @dataclass(slots=True, eq=False)
 class BindingPlan:
-    """What is to be written for a pod on its node, all of it assumed. Known by its pod's uid."""
+    """The assumed writes for a pod on its node. Identified by its pod's uid."""
 
     pod: PodInfo
     node_name: str
@@ -122,7 +119,7 @@ class BindingPlan:
     followed: list[PersistentVolumeClaim] = field(default_factory=list)
 
     def claims(self) -> list[PersistentVolumeClaim]:
-        """All that are not bound yet."""
+        """Return all claims that are not bound yet."""
         return [*(step.claim for step in self.static), *(step.claim for step in self.dynamic), *self.followed]
 
 
@@ -130,7 +127,7 @@ _LOST = "Lost"
 
 
 def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) -> PodVolumeClaims:
-    """Each claim once. `under_way` are those that a binding of ours is working on. Raises VolumeError.
+    """Sort each claim once. `under_way`: claims that a plan of this process is binding. Raises VolumeError.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go GetPodVolumeClaims
     """
@@ -160,7 +157,7 @@ def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) ->
 
 
 def _unusable(volumes: Volumes, pod: PodInfo, use: ClaimUse) -> str:
-    """§2.2, on what the API server has."""
+    """Return why the claim on the API server cannot be used; "" if it can (§2.2)."""
     claim = volumes.claims.get_api(use.key)
     if claim is None:
         if use.is_ephemeral and (CLAIM, use.key) not in volumes.broken:
@@ -174,7 +171,7 @@ def _unusable(volumes: Volumes, pod: PodInfo, use: ClaimUse) -> str:
 
 
 def _unreadable(volumes: Volumes, groups: Mapping[str, Sequence[PersistentVolumeClaim]]) -> str:
-    """What stands between the claims and nodes because nobody can read it: with it the claims may well be fine."""
+    """Return the text for an object that the claims need and that cannot be read; "" if there is none."""
     if not volumes.broken:
         return ""
     needed = [(VOLUME, claim.spec.volume_name) for claim in (*groups["bound"], *groups["followed"])]
@@ -184,7 +181,7 @@ def _unreadable(volumes: Volumes, groups: Mapping[str, Sequence[PersistentVolume
 
 
 def _each_once(uses: tuple[ClaimUse, ...]) -> tuple[ClaimUse, ...]:
-    """A claim that two volumes name is one claim (B-16)."""
+    """Drop repeated claims: a claim of two volumes is one claim (B-16)."""
     return tuple({use.key: use for use in reversed(uses)}.values())[::-1]
 
 
@@ -199,7 +196,7 @@ def _group(volumes: Volumes, claim: PersistentVolumeClaim, under_way: Container[
 
 
 def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim's class waits for a pod. A class that is not there does not. Raises VolumeError (§2.3)."""
+    """Return whether the claim's class waits for a pod; a missing class does not. Raises VolumeError (§2.3)."""
     name = claim.storage_class
     known = volumes.classes.get(name) if name else None
     if known is None:
@@ -211,5 +208,5 @@ def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_entangled(delayed: tuple[PersistentVolumeClaim, ...]) -> bool:
-    wishes: dict[str, object] = {}
-    return any(wishes.setdefault(claim.storage_class, wish_of(claim)) != wish_of(claim) for claim in delayed)
+    requirements: dict[str, object] = {}
+    return any(requirements.setdefault(claim.storage_class, wish_of(claim)) != wish_of(claim) for claim in delayed)

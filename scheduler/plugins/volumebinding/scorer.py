@@ -1,7 +1,7 @@
-"""How full a node's volumes and pools would be: StorageCapacityScoring (docs/spec/volumes.md §4).
+"""The utilization of a node's volumes and pools: StorageCapacityScoring (docs/spec/volumes.md §4).
 
-Off unless that feature gate is on. Volumes that are there count alone if the node has one for any claim; else the pools
-that claims would be provisioned from, as their objects tell them.
+Off unless that feature gate is on. If a node has a volume for any claim, only such volumes count. Otherwise the
+pools count from which the claims would be provisioned.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scheduler.plugins.volumebinding.pod_volumes import PodVolumes
 
 
 class CapacityScore:
-    """By the shape of the plugin's arguments, 0..100.
+    """Scores from 0 to 100 by the shape of the plugin's arguments.
 
     Upstream: pkg/scheduler/framework/plugins/volumebinding/scorer.go buildScorerFunction
     """
@@ -23,11 +23,11 @@ class CapacityScore:
         self._curve = broken_line(shape)
 
     def of(self, volumes: PodVolumes) -> int:
-        """Of what a node would do for a pod."""
+        """Return the score of the volumes that a node would use for a pod."""
         return self.average(_classes(volumes).values())
 
     def average(self, classes: Iterable[tuple[int, int]]) -> int:
-        """Of requested and capacity, in bytes, of each class: all weigh the same, halves are rounded up."""
+        """Return the mean score of (requested, capacity) in bytes per class: equal weights, halves are rounded up."""
         scores = [self._curve[_utilization(requested, capacity)] for requested, capacity in classes]
         return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
 
@@ -37,19 +37,19 @@ def _utilization(requested: int, capacity: int) -> int:
 
 
 def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
-    """Class → requested and capacity. A pool's capacity counts once, however many claims draw from it."""
+    """Return class → requested and capacity. A pool's capacity counts once for all claims that use it."""
     out: dict[str, tuple[int, int]] = {}
     for binding in volumes.static:
         request, name = binding.claim.request, binding.volume.spec.storage_class_name
         requested, capacity = out.get(name, (0, 0))
-        asked = request.value if request is not None else 0
-        out[name] = requested + asked, capacity + binding.volume.capacity.value
+        own = request.value if request is not None else 0
+        out[name] = requested + own, capacity + binding.volume.capacity.value
     if volumes.static:
         return out
     for claim, pool in volumes.dynamic:
         if pool is None or claim.request is None:
             continue
         requested, _ = out.get(claim.storage_class, (0, 0))
-        told = pool.obj.capacity
-        out[claim.storage_class] = requested + claim.request.value, told.value if told is not None else 0
+        available = pool.obj.capacity
+        out[claim.storage_class] = requested + claim.request.value, available.value if available is not None else 0
     return out

@@ -88,7 +88,7 @@ async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_dev
 def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:
     """§3.4: a node that was not looked at is no node on which the claim is all that is in the way."""
     world = Served(HELD_ON_N9, a_claim("d").request("r", "A", count=9))
-    world.plugin._boards._clock = Slow(world.clock)
+    world.plugin._verdicts._clock = Slow(world.clock)
     info, state = world.tried("c", "d")
 
     assert NOT_HELPED == said(world.post_filter(state, info))

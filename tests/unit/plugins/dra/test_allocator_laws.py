@@ -64,7 +64,7 @@ def _shown(pick: Pick) -> tuple[object, ...]:
 
 def _told(search: Allocator, picked: Picked) -> tuple[object, ...]:
     device = search._node_devices.devices[picked.number].id
-    return picked.claim, picked.request, picked.ask.full_name, device, picked.amounts
+    return picked.claim, picked.request, picked.request_data.full_name, device, picked.amounts
 
 
 def _as_picks(literal: Literal, case: Case, told: Sequence[Any]) -> list[Pick]:

@@ -135,7 +135,7 @@ class Puzzle:
         sets = SelectorSets(world.devices.selectors.holding)
         self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON).of(asking(count=6))
         on_nodes.catch_up()
-        for _, _, ask in self.demand.asks:
+        for _, _, ask in self.demand.request_data:
             assert ask.selectors is not None
             list(ask.selectors.evaluating(each.kind for view in on_nodes.pools(0) for each in view.devices))
 

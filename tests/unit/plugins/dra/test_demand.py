@@ -57,6 +57,6 @@ def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kep
 
     assert (after is before) == is_kept
     assert demands.of([CLAIM]) is after
-    for *_, ask in after.asks:
+    for *_, ask in after.request_data:
         now = classes.get(ask.spec.device_class_name)
         assert (ask.device_class and ask.device_class.spec) == (now and now.spec)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import requests_of
-from scheduler.plugins.dra.extended_resources import asked
+from scheduler.plugins.dra.extended_resources import mapped_requests
 from tests.unit.objects import container, pod
 
 GPU, TPU = "example.com/gpu", "example.com/tpu"
@@ -25,7 +25,7 @@ def sidecar(name: str, count: int) -> dict[str, Any]:
 
 def wanted(*containers: dict[str, Any], first: tuple[dict[str, Any], ...] = ()) -> tuple[dict[str, int], str]:
     """Request → count, and `container.request` in order; `container-1-request-0` is called `1.0`."""
-    found = asked(pod(containers=list(containers), initContainers=list(first)), CLASSES)
+    found = mapped_requests(pod(containers=list(containers), initContainers=list(first)), CLASSES)
     requests = {short(request.name): request.exactly.count for request in found.requests if request.exactly is not None}
     return requests, " ".join(f"{mapped.container_name}{short(mapped.request_name)}" for mapped in found.mappings)
 
@@ -68,7 +68,7 @@ def test_one_resource(first: tuple[Any, ...], containers: list[Any], requests: d
 def test_324_several_resources() -> None:
     """Resources by name; requests by name in all; what lasts before what comes first, resource by resource."""
     both = container("m", **{TPU: "1", GPU: "2", "cpu": "1"})
-    found = asked(pod(containers=[both], initContainers=[container("i", **{TPU: "3"})]), {TPU: "t", GPU: "g"})
+    found = mapped_requests(pod(containers=[both], initContainers=[container("i", **{TPU: "3"})]), {TPU: "t", GPU: "g"})
 
     exactly = [(r.name, r.exactly and (r.exactly.device_class_name, r.exactly.count)) for r in found.requests]
     assert exactly == [
@@ -97,7 +97,7 @@ def test_requests_are_ordered_by_name_as_text() -> None:
 def test_only_what_is_served_by_devices_counts() -> None:
     """Of two resources the node has one itself."""
     both = container("m", **{TPU: "1", GPU: "2"})
-    found = asked(pod(containers=[both]), {TPU: "t"})
+    found = mapped_requests(pod(containers=[both]), {TPU: "t"})
 
     assert ["container-0-request-1"] == [request.name for request in found.requests]
     assert [TPU] == [mapped.resource_name for mapped in found.mappings]

@@ -164,9 +164,9 @@ def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]
                 each.claim,
                 each.request,
                 -1,
-                each.ask.full_name,
+                each.request_data.full_name,
                 device,
-                each.ask.spec,
+                each.request_data.spec,
                 None if each.amounts is None else dict(each.amounts),
             )
             for each, device in zip(found, devices, strict=True)

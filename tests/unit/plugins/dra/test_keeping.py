@@ -41,7 +41,7 @@ def stage(slices: SliceBuilder, *claims: ClaimBuilder) -> tuple[World, Nominated
     world.show(slices, *claims)
     everybody = [("n1", nominee(claim.obj()["metadata"]["name"])) for claim in claims]
     world.handle.preempting.nominated = lambda: everybody
-    keeping = world.plugin._evicting._keeping
+    keeping = world.plugin._preemption._nominated_devices
     for _, other in everybody:
         avoids(world, keeping, other)
     return world, keeping
@@ -105,7 +105,7 @@ def test_an_equal_share_of_somebody_else_is_not_the_pods() -> None:
     world = World()
     world.show(a_slice("n1", "a", a_device("m").shared().cap("room", "16")), running.reserved_for("z", "uid-z"), FIVE)
     world.handle.preempting.nominated = lambda: [("n1", nominee())]
-    keeping = world.plugin._evicting._keeping
+    keeping = world.plugin._preemption._nominated_devices
     avoids(world, keeping, nominee())
     world.handle.preempting.nominated = list
 
@@ -149,7 +149,7 @@ def test_what_shifts_from_one_to_the_next(claims: tuple[ClaimBuilder, ...], then
     world.show(THREE, *claims)
     world.cluster.add_pod(placed(nominee("z"), "n1"))
     world.handle.preempting.nominated = lambda: [("n1", nominee("u")), ("n1", nominee("s"))]
-    keeping = world.plugin._evicting._keeping
+    keeping = world.plugin._preemption._nominated_devices
     in_turn(world, keeping)
     assert "uid-s" in keeping._avoided
 

@@ -287,8 +287,8 @@ def test_what_took_too_long_beside_devices_that_are_kept_may_be_quick_without_th
     """Where several nodes see them: nothing tells then that they are not kept any more."""
     world = slow(lambda: Trying(*[each.everywhere() for each in puzzle("n1", room=200)], TEN))
     world.devices.on_nodes.catch_up()
-    boards, devices, slot = world.plugin._boards, world.devices, world.cluster.nodes.present.bit_length() - 1
-    demand = world.plugin._demands.of((devices.claims.get("default/c"),))
+    boards, devices, slot = world.plugin._verdicts, world.devices, world.cluster.nodes.present.bit_length() - 1
+    demand = world.plugin._parser.of((devices.claims.get("default/c"),))
     kept = AllocationState()
     kept.hold("kept", AllocationResult(DeviceAllocationResult((DeviceRequestAllocationResult("r", "a", "n1", "d00"),))))
     use = HypotheticalState(devices.use, frozenset(), kept)

@@ -86,7 +86,7 @@ async def test_b21_a_class_that_went_meanwhile() -> None:
     await world.clock.advance(30.0)
     task.cancel()
 
-    assert 'claim "d1" waits for nobody (its class is gone) to provision it for node "n1"' in (
+    assert 'claim "d1" waits for a provisioner (its StorageClass does not exist) to provision it for node "n1"' in (
         world.recorder.events[0].note
     )
 
@@ -214,9 +214,9 @@ def mistaken(*_: Any, **__: Any) -> Any:
 async def test_an_unforeseen_error_while_telling_costs_no_binding_its_time_out(at: str, is_busy: bool) -> None:
     """The binding fails at its deadline, its polls go on until then, and the error is in the log."""
     world = World(D1, args=VolumeBindingArgs(100.0))
-    slowness: Any = world.binder._waiter._slowness
+    slowness: Any = world.binder._waiter._slow_reports
     if is_busy:
-        slowness._asking = set(range(AT_ONCE))
+        slowness._reading = set(range(AT_ONCE))
     *holder, name = at.split(".")
     setattr(getattr(slowness, holder[0]) if holder else slowness, name, mistaken)
     with structlog.testing.capture_logs() as logs:

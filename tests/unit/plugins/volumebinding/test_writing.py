@@ -380,7 +380,7 @@ async def test_a_volume_that_turned_out_to_be_meant_for_the_claim() -> None:
         pytest.param(
             lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": ""}), "has another node", id="no node"
         ),
-        pytest.param(lambda c: spec(c, storage_class_name="other"), "asks for something else", id="another spec"),
+        pytest.param(lambda c: spec(c, storage_class_name="other"), "has another spec", id="another spec"),
     ],
 )
 async def test_a_claim_that_may_not_have_the_node_any_more(change: Callable[[Any], Any], note: str) -> None:
