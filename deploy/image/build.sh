@@ -78,7 +78,7 @@ wheels() {
   libraries
 }
 
-# The shared libraries that interpreter and wheels are linked to, beside the interpreter; and of which packages they are,
+# The shared libraries that interpreter and wheels are linked to, next to the interpreter; and of which packages they are,
 # because that is what scanners of images look for.
 libraries() {
   local layer=$layers/interpreter linked path

@@ -52,7 +52,7 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
         pytest.param(
             {"config": {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}}, "at '/config/apiVersion'", id="a version"
         ),
-        pytest.param({"config": {"leaderElection": {}}}, "config.leaderElection: has a block", id="election twice"),
+        pytest.param({"config": {"leaderElection": {}}}, "config.leaderElection: use the values' block leaderElection instead", id="election twice"),
         pytest.param(
             {"leaderElection": {"enabled": False}}, "replicaCount: 2 replicas need leaderElection.enabled", id="two"
         ),

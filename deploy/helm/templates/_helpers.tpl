@@ -58,7 +58,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- .Values.leaderElection.resourceName | default (include "kubestow.fullname" .) -}}
 {{- end -}}
 
-{{- /* Of the first profile: what the notes, the test and the admission policy tell pods to ask for. */ -}}
+{{- /* The scheduler name of the first profile, for the notes, the test and the admission policy. */ -}}
 {{- define "kubestow.schedulerName" -}}
 {{- $profile := .Values.config.profiles | default list | first | default dict -}}
 {{- $profile.schedulerName | default "kubestow" -}}
@@ -67,7 +67,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- /* The file that the daemon reads. */ -}}
 {{- define "kubestow.config" -}}
 {{- if hasKey .Values.config "leaderElection" -}}
-{{- fail "config.leaderElection: has a block of its own in the values, leaderElection: the permissions follow from it" -}}
+{{- fail "config.leaderElection: use the values' block leaderElection instead: the permissions follow from it" -}}
 {{- end -}}
 {{- $election := dict "leaderElect" .Values.leaderElection.enabled -}}
 {{- if .Values.leaderElection.enabled -}}

@@ -1,6 +1,6 @@
 {{- /*
-Which permissions a configuration needs. The tables say where the plugins that need some run, and what they read; the
-tests compare them with the code, and what is made of them with what the daemon asks for.
+Permissions that a configuration needs. The tables have the extension points of the plugins and the kinds that they read; the
+tests compare them with the code, and the resulting rules with what the daemon needs.
 */ -}}
 
 {{- define "kubestow.pluginTable" -}}
@@ -42,7 +42,7 @@ DefaultPreemption:
     policy: [poddisruptionbudgets]
 {{- end -}}
 
-{{- /* "false" if the profile's PodTopologySpread is told to have no default constraints. */ -}}
+{{- /* "false" if the profile's PodTopologySpread has no default constraints. */ -}}
 {{- define "kubestow.hasDefaultSpread" -}}
 {{- $has := true -}}
 {{- range .pluginConfig -}}
@@ -118,7 +118,7 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 {{- define "kubestow.rules" -}}
 {{- $needs := include "kubestow.needs" . | fromJson -}}
 {{- $runs := $needs.runs -}}
-# pods, nodes, and what is written on them
+# pods, nodes, and writes about pods
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list, watch]
@@ -134,12 +134,12 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-# another installation that serves the same scheduler names
+# other installations with the same scheduler names
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [list]
 {{- with $needs.reads }}
-# what the enabled plugins look at
+# kinds that the enabled plugins read
 {{- range $group, $plurals := . }}
 {{- with $plurals }}
 - apiGroups: [{{ $group | quote }}]
@@ -179,7 +179,7 @@ SchedulerProfiles may turn on count as if one more profile had just these.
   resources: [resourceclaims/status, resourceclaims/binding]
   verbs: [patch, update]
 {{- end }}
-# who asks for metrics and the like, and may they
+# authentication and authorization of clients
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
@@ -187,7 +187,7 @@ SchedulerProfiles may turn on count as if one more profile had just these.
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- if .Values.schedulerProfiles.enabled }}
-# our own objects
+# SchedulerProfile objects
 - apiGroups: [kubestow.dev]
   resources: [schedulerprofiles]
   verbs: [list, watch]
