@@ -8,7 +8,7 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
+.PHONY: audit image image-test kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
@@ -131,6 +131,9 @@ format: $(INSTALLED) ## let ruff write what it can
 
 image: ## the container image, with docker or podman; IMAGE=name:tag for another name than localhost/kubestow:dev
 	deploy/image/make.sh $(IMAGE)
+
+image-test: $(INSTALLED) ## build the image with podman and run it: size, labels, commands, daemon; needs podman, runc and mmdebstrap
+	E2E=required $(BIN)/python -m pytest -q tests/deploy/test_container.py tests/deploy/test_image.py
 
 kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
 	deploy/kind/up.sh $(IMAGE)

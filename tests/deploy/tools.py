@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -81,7 +82,10 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
 }
 
 
-def or_skip(tool: Callable[[], Path]) -> Path:
+_Made = TypeVar("_Made")
+
+
+def or_skip(tool: Callable[[], _Made]) -> _Made:
     """For fixtures: without Go or Debian the asking test is skipped with one line, or fails if `E2E=required`."""
     try:
         return tool()
@@ -95,7 +99,7 @@ def module(wanted: Module) -> Path:
     """The directory of the module's files, read-only. Downloads it if need be."""
     command = [_go(wanted.path), "mod", "download", "-json", wanted.name]
     with tempfile.TemporaryDirectory() as nowhere:  # a go.mod around us would have a say
-        answer = json.loads(_ran(command, directory=Path(nowhere), environment={"GONOSUMDB": wanted.path}))
+        answer = json.loads(ran(command, directory=Path(nowhere), environment={"GONOSUMDB": wanted.path}))
     if answer["Sum"] != wanted.hash:
         msg = f"{wanted.name} is not what it was: {answer['Sum']} instead of {wanted.hash}"
         raise BuildFailed(msg)
@@ -127,7 +131,7 @@ def _built(wanted: Module, package: str) -> Path:
 
     def make(place: Path) -> None:
         flags = ("-trimpath", "-ldflags", "-s -w", "-o", str(place / name))
-        _ran([_go(name), "build", *flags, package], directory=module(wanted))
+        ran([_go(name), "build", *flags, package], directory=module(wanted))
 
     return cached(name, f"{wanted} {package}", make) / name
 
@@ -150,18 +154,18 @@ def _unpack(place: Path) -> None:
         directory = Path(scratch)
         apt = ["apt-get", "-q", "-o", "APT::Sandbox::User="]
         try:
-            _ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+            ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
         except BuildFailed:  # the machine's lists are empty or old: some of our own, as whoever we are
             apt += ["-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}/cache"]
             for part in ("lists", "cache"):
                 (directory / part / "partial").mkdir(parents=True)
-            _ran([*apt, "update"], directory=directory)
-            _ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+            ran([*apt, "update"], directory=directory)
+            ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
         (package,) = directory.glob("*.deb")
-        _ran(["dpkg", "-x", str(package), str(place)], directory=directory)
+        ran(["dpkg", "-x", str(package), str(place)], directory=directory)
 
 
-def _ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
+def ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
     """What it printed. Raises `BuildFailed` with its last words."""
     ran = subprocess.run(
         command,
@@ -196,8 +200,10 @@ def _locked(directory: Path, name: str) -> Iterator[None]:
 
 def main() -> int:
     """Make all of them. 1 if one cannot be had and `E2E=required` asks for it, else 0."""
+    from tests.deploy import engine
+
     is_complete = True
-    for name, tool in TOOLS.items():
+    for name, tool in {**TOOLS, "base image": engine.base}.items():
         try:
             print(f"{name}: {tool()}", file=sys.stderr, flush=True)  # noqa: T201
         except Unavailable as why:
