@@ -8,7 +8,7 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit image image-test kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
+.PHONY: audit dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
@@ -143,7 +143,12 @@ audit: ## known weaknesses of the locked dependencies; fails where PyPI's data a
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/audit.txt; }
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
 
+dist sbom: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
+	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release && \
+	.venv-release/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt; }
+	deploy/release/build.sh dist
+
 lock: ## write requirements/ anew from pyproject.toml; needs uv
-	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit"; do set -- $$lock; \
+	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit" "release --group release"; do set -- $$lock; \
 	uv pip compile $${2} $${3} $${4} --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --upgrade -q -o requirements/$$1.txt; done

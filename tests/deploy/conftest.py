@@ -42,6 +42,16 @@ def kubeconform() -> Path:
 
 
 @pytest.fixture(scope="session")
+def actionlint() -> Path:
+    return tools.or_skip(tools.actionlint)
+
+
+@pytest.fixture(scope="session")
+def release_environment() -> Path:
+    return tools.or_skip(tools.release_environment)
+
+
+@pytest.fixture(scope="session")
 def promtool() -> Path:
     return tools.or_skip(tools.promtool)
 

@@ -1,4 +1,4 @@
-"""Where the tools come from that the tests of the deployment use: helm, kubeconform, promtool and prometheus.
+"""Where the tools come from that the tests of the deployment use: helm, kubeconform, actionlint, promtool and prometheus.
 
 Each is made once per user, in the cache that the control plane's binaries are in: Go tools from the module of their
 release, whose hash is written here and whose own go.sum pins all that it is built with; promtool and prometheus from
@@ -42,6 +42,7 @@ class Module:
 HELM = Module("helm.sh/helm/v4", "v4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=")
 HELM_3 = Module("helm.sh/helm/v3", "v3.22.0", "h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=")
 KUBECONFORM = Module("github.com/yannh/kubeconform", "v0.8.0", "h1:loDYd3a3spjIFrauqW67CDKF55Oo9R6uvC8AvpVd4ug=")
+ACTIONLINT = Module("github.com/rhysd/actionlint", "v1.7.12", "h1:vQ4GeJN86C0QH+gTUQcs8McmK62OLT3kmakPMtEWYnY=")
 KUBERNETES = Module("k8s.io/kubernetes", "v1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=")
 PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
@@ -62,6 +63,22 @@ def kubeconform() -> Path:
     return _built(KUBECONFORM, "./cmd/kubeconform")
 
 
+def actionlint() -> Path:
+    return _built(ACTIONLINT, "./cmd/actionlint")
+
+
+def release_environment() -> Path:
+    """Return a virtual environment with the packages of requirements/release.txt."""
+    lock = Path(__file__).parents[2] / "requirements" / "release.txt"
+
+    def make(place: Path) -> None:
+        ran([sys.executable, "-m", "venv", "--without-pip", str(place)], directory=place)
+        pip = (sys.executable, "-m", "pip", "--python", str(place / "bin/python"), "--quiet", "--no-input")
+        ran([*pip, "install", "--require-hashes", "-r", str(lock)], directory=place)
+
+    return cached("release", f"{sys.version}\n{lock.read_text()}", make)
+
+
 def promtool() -> Path:
     return _debian("promtool")
 
@@ -77,6 +94,8 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
     "helm": helm,
     **({"helm3": helm3} if ALSO_HELM_3 else {}),
     "kubeconform": kubeconform,
+    "actionlint": actionlint,
+    "release_environment": release_environment,
     "promtool": promtool,
     "prometheus": prometheus,
 }
