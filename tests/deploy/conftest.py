@@ -52,6 +52,11 @@ def release_environment() -> Path:
 
 
 @pytest.fixture(scope="session")
+def renovate_schema() -> Path:
+    return tools.or_skip(tools.renovate_schema)
+
+
+@pytest.fixture(scope="session")
 def promtool() -> Path:
     return tools.or_skip(tools.promtool)
 

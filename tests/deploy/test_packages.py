@@ -60,7 +60,7 @@ def tracked(*under: str) -> list[str]:
 
 
 def test_the_sdist_has_all_files(dist: Path) -> None:
-    """A user who has only the sdist can test, document and deploy Kubestow."""
+    """The sdist alone is enough to test, document and deploy Kubestow."""
     with tarfile.open(dist / f"kubestow-{__version__}.tar.gz") as made:
         names = {name.partition("/")[2] for name in made.getnames()}
 
@@ -97,7 +97,7 @@ def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
 
 
 def test_the_metadata(dist: Path) -> None:
-    """The wheel asks for the dependencies and the Python versions of pyproject.toml."""
+    """The wheel requires the dependencies and the Python versions of pyproject.toml."""
     (site,) = dist.glob("environment/lib/python3.*/site-packages")
     (found,) = importlib.metadata.distributions(name="kubestow", path=[str(site)])
 
@@ -130,7 +130,7 @@ def sbom(dist: Path) -> dict[str, Any]:
 
 
 def test_the_sbom_is_complete(sbom: dict[str, Any]) -> None:
-    """All packages of the lock file that this platform installs, in their versions, and no others."""
+    """All packages of the lock file that this platform installs, in their versions, and no further package."""
     lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
     pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
     wanted = {

@@ -7,6 +7,7 @@ Debian's package, unpacked, for which nobody need be root, or else those on the 
 `python -m tests.deploy.tools` makes all of them ahead of the tests and says where they are.
 """
 
+import base64
 import fcntl
 import hashlib
 import json
@@ -48,6 +49,8 @@ PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 )
 _DEBIAN_PACKAGE = "prometheus"
+_RENOVATE = "renovate@44.121.2"
+_RENOVATE_SHA512 = "gNsY+POw2UN3B4e8x0B5UK3onH1qF7wMirKGaUnJcSx3+xEWH4n35RS4rvVEtTIIV/BoZoFbsIo7njTb9Mydxg=="
 
 
 def helm() -> Path:
@@ -79,6 +82,23 @@ def release_environment() -> Path:
     return cached("release", f"{sys.version}\n{lock.read_text()}", make)
 
 
+def renovate_schema() -> Path:
+    """Return the JSON schema of Renovate's configuration, from its package of the npm registry."""
+
+    def make(place: Path) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            ran(["npm", "pack", "--silent", _RENOVATE], directory=Path(scratch))
+            (package,) = Path(scratch).glob("*.tgz")
+            found = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
+            if found != _RENOVATE_SHA512:
+                raise BuildFailed(f"{_RENOVATE} has another hash than before: {found}")
+            ran(["tar", "-xzf", str(package), "-C", str(place), "package/renovate-schema.json"], directory=place)
+
+    if shutil.which("npm") is None:
+        raise Unavailable("no schema of Renovate: npm is not installed")
+    return cached("renovate", _RENOVATE, make) / "package" / "renovate-schema.json"
+
+
 def promtool() -> Path:
     return _debian("promtool")
 
@@ -96,6 +116,7 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
     "kubeconform": kubeconform,
     "actionlint": actionlint,
     "release_environment": release_environment,
+    "renovate_schema": renovate_schema,
     "promtool": promtool,
     "prometheus": prometheus,
 }
