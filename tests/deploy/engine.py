@@ -39,6 +39,8 @@ default_ulimits = ["nofile={files}:{files}", "nproc=1024:1024"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
+lock_type = "file"
+tmp_dir = "{directory}/tmp"
 image_copy_tmp_dir = "{directory}"
 """
 _STORAGE = """
