@@ -25,7 +25,7 @@ BASE = "localhost/python"
 IMAGE = "localhost/kubestow:1.2.3"
 SUITE = "bookworm"
 _PROGRAMS = ("podman", "runc", "mmdebstrap")
-_PACKAGES = (*_PROGRAMS, "debian-archive-keyring")
+PACKAGES = (*_PROGRAMS, "debian-archive-keyring")
 _IN_BASE = ("python3", "python3-pip", "python3-venv", "ca-certificates", "binutils")
 _CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 _MACHINE = ("etc/pip.conf", _CERTIFICATES)
@@ -139,7 +139,7 @@ def missing() -> list[str]:
 def base() -> Path:
     """Return the archive of the base image: Debian with Python and pip, without certificates of authorities."""
     if lacking := missing():
-        packages = " ".join(_PACKAGES)
+        packages = " ".join(PACKAGES)
         raise Unavailable(f"no {', '.join(lacking)}: apt-get install --no-install-recommends {packages}")
     key = " ".join((SUITE, *_IN_BASE))
     return cached("base-image", key, _make_base) / "base.tar"

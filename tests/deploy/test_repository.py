@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from scheduler import __version__
+from tests.deploy.engine import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
@@ -176,6 +177,13 @@ def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
 
     assert (ended.returncode == 0) is is_right, ended.stderr
     assert ended.stdout == (f"version={__version__}\n" if is_right else "")
+
+
+def test_ci_installs_the_container_engine() -> None:
+    """The packages that .ci/run installs are those that the tests name."""
+    (line,) = [line for line in (ROOT / ".ci/run").read_text().splitlines() if "apt-get" in line and "install" in line]
+
+    assert line.rpartition("--no-install-recommends ")[2].split() == list(PACKAGES)
 
 
 # -- other settings --------------------------------------------------------------------------------------------------------
