@@ -143,10 +143,12 @@ audit: ## known weaknesses of the locked dependencies; fails where PyPI's data a
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/audit.txt; }
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
 
-dist sbom: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
+dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
 	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release && \
 	.venv-release/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt; }
 	deploy/release/build.sh dist
+
+sbom: dist ## the same: the SBOM describes the environment in which the wheel is installed
 
 lock: ## write requirements/ anew from pyproject.toml; needs uv
 	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit" "release --group release"; do set -- $$lock; \
