@@ -8,7 +8,7 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit image kind help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
+.PHONY: audit dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
@@ -132,6 +132,9 @@ format: $(INSTALLED) ## let ruff write what it can
 image: ## the container image, with docker or podman; IMAGE=name:tag for another name than localhost/kubestow:dev
 	deploy/image/make.sh $(IMAGE)
 
+image-test: $(INSTALLED) ## build the image with podman and run it: size, labels, commands, daemon; needs podman, runc and mmdebstrap
+	E2E=required $(BIN)/python -m pytest -q tests/deploy/test_container.py tests/deploy/test_image.py
+
 kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
 	deploy/kind/up.sh $(IMAGE)
 
@@ -140,7 +143,14 @@ audit: ## known weaknesses of the locked dependencies; fails where PyPI's data a
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/audit.txt; }
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
 
+dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
+	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release && \
+	.venv-release/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt; }
+	deploy/release/build.sh dist
+
+sbom: dist ## the same: the SBOM describes the environment in which the wheel is installed
+
 lock: ## write requirements/ anew from pyproject.toml; needs uv
-	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit"; do set -- $$lock; \
+	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit" "release --group release"; do set -- $$lock; \
 	uv pip compile $${2} $${3} $${4} --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --upgrade -q -o requirements/$$1.txt; done

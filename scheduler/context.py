@@ -68,7 +68,7 @@ class Inbox:
             self.apply()
 
     async def caught_up(self) -> None:
-        """The same for who cannot do without: return when what has arrived is applied, at the end of the attempt under way."""
+        """Block until all queued changes are applied, after the running attempt ends."""
         while self._is_closed:
             self._applied.clear()
             await self._applied.wait()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the image is made of, step by step; the Dockerfile and tests/deploy/test_image.py run this very file.
+# Makes the layers of the image. The Dockerfile runs it, and so do the tests where no container engine is installed.
 #
-#   build.sh interpreter | wheels | kubestow
+#   build.sh tools | interpreter | wheels | kubestow
 #
 # Works in the current directory: reads requirements/ and, for the last step, the source there, and leaves a directory
 # per step, layers/<step>, that is laid over / of an empty image. Nothing but these is in it: the interpreter that runs
@@ -21,6 +21,39 @@ site=$venv/lib/$("$python" -c 'import sys; print("python%d.%d" % sys.version_inf
 prune() { # directory
   find "$1" -type d \( -name test -o -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
   find "$1" -type f -regextype posix-extended -regex '.*/test_[^/]*|.*\.(pyi|pyx|pxd|c|h|a)' -delete
+}
+
+# Symbol tables are a tenth of the image; the dynamic symbols stay. A wheel with a directory NAME.libs was patched to
+# find the libraries in it, and strip would break such a file (numpy: "ELF load command address/offset not page-aligned").
+strip_libraries() { # site-packages
+  local libs patched=()
+  for libs in "$1"/*.libs; do
+    patched+=(-not -path "$libs/*" -not -path "${libs%.libs}/*")
+  done
+  find "$1" -type f -name '*.so' "${patched[@]}" -exec strip --strip-unneeded {} +
+}
+
+# kubernetes_asyncio reads kubeconfigs and service accounts here. Its packages import all its API models when they are
+# imported (43 MB), and the daemon never uses a model. tests/deploy/test_image.py compares the names that its
+# configuration module needs with those that stay.
+without_models() { # site-packages
+  local client=$1/kubernetes_asyncio/client package
+  for package in client/api client/models dynamic leaderelection stream utils watch; do
+    rm -r "$1/kubernetes_asyncio/$package"
+  done
+  mkdir "$client/models"
+  : >"$client/models/__init__.py"
+  printf 'from kubernetes_asyncio.client.%s import %s\n' \
+    api_client ApiClient configuration Configuration >"$client/__init__.py"
+  sed -i '/^import kubernetes_asyncio\./d; /^__all__/d' "$1/kubernetes_asyncio/__init__.py"
+}
+
+# The official base image has no strip.
+tools() {
+  command -v strip >/dev/null || {
+    apt-get -qq update
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends binutils
+  }
 }
 
 # Tracebacks name the files as they will be found in the image.
@@ -74,12 +107,14 @@ wheels() {
   "${pip[@]}" install --no-compile --only-binary :all: --require-hashes -r requirements/runtime.txt --target "$layer$site"
   rm -rf "$layer$site/bin"
   prune "$layer"
+  strip_libraries "$layer$site"
+  without_models "$layer$site"
   compile "$layer"
   libraries
 }
 
-# The shared libraries that interpreter and wheels are linked to, next to the interpreter; and of which packages they are,
-# because that is what scanners of images look for.
+# Copies the shared libraries that interpreter and wheels are linked to into the layer of the interpreter, and names
+# their Debian packages there for scanners of images.
 libraries() {
   local layer=$layers/interpreter linked path
   linked=$(
@@ -133,6 +168,6 @@ kubestow() {
 }
 
 case ${1:-} in
-  interpreter | wheels | kubestow) "$1" ;;
-  *) echo "usage: build.sh interpreter | wheels | kubestow" >&2 && exit 2 ;;
+  tools | interpreter | wheels | kubestow) "$1" ;;
+  *) echo "usage: build.sh tools | interpreter | wheels | kubestow" >&2 && exit 2 ;;
 esac

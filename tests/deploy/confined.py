@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _TOOLS = ("unshare", "mount", "chroot", "env", "sh")
-_MOUNTS = ("dev", "proc")
+MOUNTS = ("dev", "proc")
 _ENTER = """
 root=$1 user=$2 writable=$3; shift 3
 {mount} --bind "$root" "$root"
@@ -38,7 +38,7 @@ def is_possible() -> bool:
 
 def prepare(root: Path) -> None:
     """What an engine adds to an image: where it mounts things."""
-    for name in _MOUNTS:
+    for name in MOUNTS:
         (root / name).mkdir(exist_ok=True)
 
 

@@ -1,10 +1,14 @@
 """Tools as fixtures: a test that asks for one is skipped where it cannot be had, or fails if `E2E=required`."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.deploy import tools
+from tests.deploy import engine, tools
+from tests.deploy.engine import Podman
+from tests.deploy.image import Image, from_script, prepared
 from tests.e2e.controlplane.build import BuildFailed, Unavailable
 
 
@@ -38,6 +42,21 @@ def kubeconform() -> Path:
 
 
 @pytest.fixture(scope="session")
+def actionlint() -> Path:
+    return tools.or_skip(tools.actionlint)
+
+
+@pytest.fixture(scope="session")
+def release_environment() -> Path:
+    return tools.or_skip(tools.release_environment)
+
+
+@pytest.fixture(scope="session")
+def renovate_schema() -> Path:
+    return tools.or_skip(tools.renovate_schema)
+
+
+@pytest.fixture(scope="session")
 def promtool() -> Path:
     return tools.or_skip(tools.promtool)
 
@@ -45,3 +64,34 @@ def promtool() -> Path:
 @pytest.fixture(scope="session")
 def prometheus() -> Path:
     return tools.or_skip(tools.prometheus)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory for a gigabyte of images."""
+    directory = tmp_path_factory.mktemp("image")
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def podman(place: Path) -> Iterator[Podman]:
+    """An engine that has built the image from the Dockerfile as `make image` does."""
+    directory = place / "podman"
+    directory.mkdir()
+    started = tools.or_skip(lambda: engine.start(directory))
+    try:
+        started.build()
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def image(request: pytest.FixtureRequest, place: Path) -> Image:
+    """The files of the image. Without an engine the same script makes them."""
+    if engine.missing():
+        return tools.or_skip(lambda: from_script(place))
+    started: Podman = request.getfixturevalue("podman")
+    started.export(engine.IMAGE, place / "root")
+    return prepared(Image(place / "root"))

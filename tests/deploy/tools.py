@@ -1,4 +1,4 @@
-"""Where the tools come from that the tests of the deployment use: helm, kubeconform, promtool and prometheus.
+"""Where the tools come from that the tests of the deployment use: helm, kubeconform, actionlint, promtool and prometheus.
 
 Each is made once per user, in the cache that the control plane's binaries are in: Go tools from the module of their
 release, whose hash is written here and whose own go.sum pins all that it is built with; promtool and prometheus from
@@ -7,6 +7,7 @@ Debian's package, unpacked, for which nobody need be root, or else those on the 
 `python -m tests.deploy.tools` makes all of them ahead of the tests and says where they are.
 """
 
+import base64
 import fcntl
 import hashlib
 import json
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -41,11 +43,14 @@ class Module:
 HELM = Module("helm.sh/helm/v4", "v4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=")
 HELM_3 = Module("helm.sh/helm/v3", "v3.22.0", "h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=")
 KUBECONFORM = Module("github.com/yannh/kubeconform", "v0.8.0", "h1:loDYd3a3spjIFrauqW67CDKF55Oo9R6uvC8AvpVd4ug=")
+ACTIONLINT = Module("github.com/rhysd/actionlint", "v1.7.12", "h1:vQ4GeJN86C0QH+gTUQcs8McmK62OLT3kmakPMtEWYnY=")
 KUBERNETES = Module("k8s.io/kubernetes", "v1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=")
 PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 )
 _DEBIAN_PACKAGE = "prometheus"
+_RENOVATE = "renovate@44.121.2"
+_RENOVATE_SHA512 = "gNsY+POw2UN3B4e8x0B5UK3onH1qF7wMirKGaUnJcSx3+xEWH4n35RS4rvVEtTIIV/BoZoFbsIo7njTb9Mydxg=="
 
 
 def helm() -> Path:
@@ -59,6 +64,39 @@ def helm3() -> Path:
 
 def kubeconform() -> Path:
     return _built(KUBECONFORM, "./cmd/kubeconform")
+
+
+def actionlint() -> Path:
+    return _built(ACTIONLINT, "./cmd/actionlint")
+
+
+def release_environment() -> Path:
+    """Return a virtual environment with the packages of requirements/release.txt."""
+    lock = Path(__file__).parents[2] / "requirements" / "release.txt"
+
+    def make(place: Path) -> None:
+        ran([sys.executable, "-m", "venv", "--without-pip", str(place)], directory=place)
+        pip = (sys.executable, "-m", "pip", "--python", str(place / "bin/python"), "--quiet", "--no-input")
+        ran([*pip, "install", "--require-hashes", "-r", str(lock)], directory=place)
+
+    return cached("release", f"{sys.version}\n{lock.read_text()}", make)
+
+
+def renovate_schema() -> Path:
+    """Return the JSON schema of Renovate's configuration, from its package of the npm registry."""
+
+    def make(place: Path) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            ran(["npm", "pack", "--silent", _RENOVATE], directory=Path(scratch))
+            (package,) = Path(scratch).glob("*.tgz")
+            found = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
+            if found != _RENOVATE_SHA512:
+                raise BuildFailed(f"{_RENOVATE} has another hash than before: {found}")
+            ran(["tar", "-xzf", str(package), "-C", str(place), "package/renovate-schema.json"], directory=place)
+
+    if shutil.which("npm") is None:
+        raise Unavailable("no schema of Renovate: npm is not installed")
+    return cached("renovate", _RENOVATE, make) / "package" / "renovate-schema.json"
 
 
 def promtool() -> Path:
@@ -76,12 +114,18 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
     "helm": helm,
     **({"helm3": helm3} if ALSO_HELM_3 else {}),
     "kubeconform": kubeconform,
+    "actionlint": actionlint,
+    "release_environment": release_environment,
+    "renovate_schema": renovate_schema,
     "promtool": promtool,
     "prometheus": prometheus,
 }
 
 
-def or_skip(tool: Callable[[], Path]) -> Path:
+_Made = TypeVar("_Made")
+
+
+def or_skip(tool: Callable[[], _Made]) -> _Made:
     """For fixtures: without Go or Debian the asking test is skipped with one line, or fails if `E2E=required`."""
     try:
         return tool()
@@ -95,7 +139,7 @@ def module(wanted: Module) -> Path:
     """The directory of the module's files, read-only. Downloads it if need be."""
     command = [_go(wanted.path), "mod", "download", "-json", wanted.name]
     with tempfile.TemporaryDirectory() as nowhere:  # a go.mod around us would have a say
-        answer = json.loads(_ran(command, directory=Path(nowhere), environment={"GONOSUMDB": wanted.path}))
+        answer = json.loads(ran(command, directory=Path(nowhere), environment={"GONOSUMDB": wanted.path}))
     if answer["Sum"] != wanted.hash:
         msg = f"{wanted.name} is not what it was: {answer['Sum']} instead of {wanted.hash}"
         raise BuildFailed(msg)
@@ -127,7 +171,7 @@ def _built(wanted: Module, package: str) -> Path:
 
     def make(place: Path) -> None:
         flags = ("-trimpath", "-ldflags", "-s -w", "-o", str(place / name))
-        _ran([_go(name), "build", *flags, package], directory=module(wanted))
+        ran([_go(name), "build", *flags, package], directory=module(wanted))
 
     return cached(name, f"{wanted} {package}", make) / name
 
@@ -150,18 +194,18 @@ def _unpack(place: Path) -> None:
         directory = Path(scratch)
         apt = ["apt-get", "-q", "-o", "APT::Sandbox::User="]
         try:
-            _ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+            ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
         except BuildFailed:  # the machine's lists are empty or old: some of our own, as whoever we are
             apt += ["-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}/cache"]
             for part in ("lists", "cache"):
                 (directory / part / "partial").mkdir(parents=True)
-            _ran([*apt, "update"], directory=directory)
-            _ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+            ran([*apt, "update"], directory=directory)
+            ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
         (package,) = directory.glob("*.deb")
-        _ran(["dpkg", "-x", str(package), str(place)], directory=directory)
+        ran(["dpkg", "-x", str(package), str(place)], directory=directory)
 
 
-def _ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
+def ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
     """What it printed. Raises `BuildFailed` with its last words."""
     ran = subprocess.run(
         command,
@@ -196,8 +240,10 @@ def _locked(directory: Path, name: str) -> Iterator[None]:
 
 def main() -> int:
     """Make all of them. 1 if one cannot be had and `E2E=required` asks for it, else 0."""
+    from tests.deploy import engine
+
     is_complete = True
-    for name, tool in TOOLS.items():
+    for name, tool in {**TOOLS, "base image": engine.base}.items():
         try:
             print(f"{name}: {tool()}", file=sys.stderr, flush=True)  # noqa: T201
         except Unavailable as why:

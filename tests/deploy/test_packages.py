@@ -1,0 +1,157 @@
+"""The files of a release: sdist, wheel and SBOM, as `make dist` builds them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from scheduler import __version__
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+pytestmark = pytest.mark.timeout(900)  # the first test waits for the wheels
+
+
+@pytest.fixture(scope="module")
+def dist(release_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a release, and a fresh environment in which the wheel is installed."""
+    out = tmp_path_factory.mktemp("dist")
+    build(ROOT, out, release_environment)
+    return out
+
+
+def build(source: Path, out: Path, release_environment: Path) -> None:
+    env = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "RELEASE_PYTHON": str(release_environment / "bin/python"),
+        "SOURCE_DATE_EPOCH": "1700000000",
+    }
+    command = [str(source / "deploy/release/build.sh"), str(out)]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    return dist / f"kubestow-{__version__}-py3-none-any.whl"
+
+
+def tracked(*under: str) -> list[str]:
+    """Return the paths that git knows and that still exist."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("this is no clone: git does not know which files belong to the project")
+    listed = subprocess.run(["git", "ls-files", *under], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def test_the_sdist_has_all_files(dist: Path) -> None:
+    """The sdist alone is enough to test, document and deploy Kubestow."""
+    with tarfile.open(dist / f"kubestow-{__version__}.tar.gz") as made:
+        names = {name.partition("/")[2] for name in made.getnames()}
+
+    assert [name for name in tracked() if name not in names] == []
+
+
+def test_the_sdist_builds_the_same_wheel(dist: Path, wheel: Path, tmp_path: Path) -> None:
+    """Bit for bit, and without git."""
+    with tarfile.open(dist / f"kubestow-{__version__}.tar.gz") as made:
+        made.extractall(tmp_path, filter="data")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "again")]
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    subprocess.run(command, cwd=tmp_path / f"kubestow-{__version__}", env=env, capture_output=True, check=True)
+    again = tmp_path / "again" / wheel.name
+
+    assert contents(again) == contents(wheel)
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as made:
+        return {name: made.read(name) for name in made.namelist()}
+
+
+def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
+    """All tracked files of scheduler/, data included, the metadata, and neither tests nor other files."""
+    made = contents(wheel)
+    metadata = {name for name in made if name.startswith(f"kubestow-{__version__}.dist-info/")}
+
+    assert set(made) - metadata == set(tracked("scheduler"))
+    assert [name for name in made if re.search(r"(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)", name)] == []
+    assert [name for name in made if name.endswith("schema.json.gz")] != []
+    assert {Path(name).name for name in metadata} == {"METADATA", "WHEEL", "RECORD", "LICENSE", "entry_points.txt"}
+
+
+def test_the_metadata(dist: Path) -> None:
+    """The wheel requires the dependencies and the Python versions of pyproject.toml."""
+    (site,) = dist.glob("environment/lib/python3.*/site-packages")
+    (found,) = importlib.metadata.distributions(name="kubestow", path=[str(site)])
+
+    assert found.version == __version__
+    assert found.metadata["License-Expression"] == "Apache-2.0"
+    assert set(map(Requirement, found.requires or [])) == set(map(Requirement, PROJECT["dependencies"]))
+    assert found.metadata["Requires-Python"].split(",")[::-1] == PROJECT["requires-python"].split(",")
+
+
+def test_the_installed_program(dist: Path, tmp_path: Path) -> None:
+    """The console script of a fresh environment places the pods of an example, outside of the source tree."""
+    program = str(dist / "environment/bin/kubestow")
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    version, demo = (
+        subprocess.run([program, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        for words in (["version"], ["simulate", str(ROOT / "examples/demo.yaml")])
+    )
+
+    assert version.stdout.startswith(f"kubestow {__version__} ("), version.stderr
+    assert demo.returncode == 0, demo.stderr
+    assert "484 of 500 pods placed on 50 nodes" in demo.stdout
+
+
+# -- the SBOM --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sbom(dist: Path) -> dict[str, Any]:
+    return json.loads((dist / f"kubestow-{__version__}.cdx.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_the_sbom_is_complete(sbom: dict[str, Any]) -> None:
+    """All packages of the lock file that this platform installs, in their versions, and no further package."""
+    lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
+    pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
+    wanted = {
+        (normal(each.name), str(each.specifier)[2:]) for each in pinned if not each.marker or each.marker.evaluate()
+    }
+
+    assert {(normal(each["name"]), each["version"]) for each in sbom["components"]} == wanted
+    assert [each["name"] for each in sbom["components"] if not each["purl"].startswith("pkg:pypi/")] == []
+    assert [each["name"] for each in sbom["components"] if not each.get("licenses")] == []
+
+
+def test_the_sbom_names_the_product(sbom: dict[str, Any]) -> None:
+    """Kubestow in its version, and the packages that it depends on directly."""
+    product = sbom["metadata"]["component"]
+    (needed,) = [each["dependsOn"] for each in sbom["dependencies"] if each["ref"] == product["bom-ref"]]
+
+    assert (sbom["bomFormat"], product["name"], product["version"]) == ("CycloneDX", "kubestow", __version__)
+    assert {normal(ref.partition("==")[0]) for ref in needed} == {
+        normal(Requirement(each).name) for each in PROJECT["dependencies"]
+    }
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

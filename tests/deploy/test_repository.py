@@ -1,0 +1,237 @@
+"""Workflows and settings of the repository: checked by actionlint, zizmor and Renovate's schema, and against the project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler import __version__
+from tests.deploy.engine import PACKAGES
+
+ROOT = Path(__file__).parents[2]
+GITHUB = ROOT / ".github"
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+NAMES = ("release", "scorecard", "test")
+
+
+def workflow(name: str) -> dict[str, Any]:
+    # PyYAML reads the key `on` as the truth value of YAML 1.1.
+    return yaml.safe_load((GITHUB / "workflows" / f"{name}.yml").read_text())  # type: ignore[no-any-return]
+
+
+def steps(name: str) -> Iterator[dict[str, Any]]:
+    for job in workflow(name)["jobs"].values():
+        yield from job.get("steps", ())
+
+
+# -- the linters -----------------------------------------------------------------------------------------------------------
+
+
+def actionlint_on(program: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(program), "-no-color", "-shellcheck=", "-pyflakes=", *map(str, paths)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def zizmor_on(environment: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(environment / "bin/zizmor"), "--offline", "--no-progress", "--color=never", *map(str, paths)]
+    env = {name: value for name, value in os.environ.items() if name not in {"GH_TOKEN", "GITHUB_TOKEN"}}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def test_actionlint(actionlint: Path) -> None:
+    ended = actionlint_on(actionlint, *WORKFLOWS)
+
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout
+
+
+def test_zizmor(release_environment: Path) -> None:
+    ended = zizmor_on(release_environment, GITHUB)
+
+    assert ended.returncode == 0, ended.stdout
+    assert "No findings to report" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "linters"),
+    [
+        pytest.param(
+            "${{ matrix.python }}", "${{ matrix.pythom }}", {"actionlint"}, id="a property that does not exist"
+        ),
+        pytest.param("persist-credentials: false", "fetch-depth: 1", {"zizmor"}, id="credentials that stay on disk"),
+        pytest.param(
+            "run: make unit PYTHON=python",
+            "run: echo ${{ github.head_ref }}",
+            {"actionlint", "zizmor"},
+            id="an injection",
+        ),
+    ],
+)
+def test_the_linters_find(
+    old: str, new: str, linters: set[str], actionlint: Path, release_environment: Path, tmp_path: Path
+) -> None:
+    """A mistake in a copy of the workflow is found, so the two tests above can fail."""
+    broken = tmp_path / "test.yml"
+    text = (GITHUB / "workflows/test.yml").read_text()
+    assert old in text
+    broken.write_text(text.replace(old, new))
+    found = {
+        name
+        for name, ended in (
+            ("actionlint", actionlint_on(actionlint, broken)),
+            ("zizmor", zizmor_on(release_environment, broken)),
+        )
+        if ended.returncode != 0
+    }
+
+    assert found == linters
+
+
+# -- the project's own rules -----------------------------------------------------------------------------------------------
+
+
+def test_the_workflows() -> None:
+    assert tuple(path.stem for path in WORKFLOWS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_actions_are_pinned(name: str) -> None:
+    """Each action by the full hash of a commit, with its version; one version of each action in all workflows."""
+    text = (GITHUB / "workflows" / f"{name}.yml").read_text()
+    used = re.findall(r"uses: (\S+)(.*)", text)
+
+    assert used
+    for action, comment in used:
+        if not action.startswith("./"):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), f"{action}{comment}"
+
+
+def test_one_version_of_each_action() -> None:
+    used = {step["uses"] for name in NAMES for step in steps(name) if "uses" in step}
+
+    assert len({action.partition("@")[0] for action in used}) == len(used)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_permissions(name: str) -> None:
+    """No right by default; each job lists its rights and has a time limit."""
+    found = workflow(name)
+
+    assert found["permissions"] == {}
+    for job in found["jobs"].values():
+        assert job["permissions"]
+        assert "uses" in job or job["timeout-minutes"] <= 90
+
+
+def test_tests_are_those_of_the_project() -> None:
+    """CI runs .ci/run, with the versions of Python and Go that the project names."""
+    jobs = workflow("test")["jobs"]
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    versions = [each.rpartition(" ")[2] for each in classifiers if re.search(r":: 3\.\d+$", each)]
+    (go,) = {
+        step["with"]["go-version"] for name in NAMES for step in steps(name) if "go-version" in step.get("with", {})
+    }
+    needed = re.findall(r"^go (1\.\d+)", (ROOT / "tests/e2e/controlplane/kubernetes/go.mod").read_text(), re.MULTILINE)
+
+    assert any(step.get("run", "").endswith(" .ci/run") for step in jobs["ci"]["steps"])
+    assert jobs["unit"]["strategy"]["matrix"]["python"] == versions
+    assert [go] == needed
+
+
+def test_a_release_waits_for_the_tests() -> None:
+    """Each job that publishes needs the tests, directly or through another job."""
+    jobs = workflow("release")["jobs"]
+
+    def needs(name: str) -> set[str]:
+        direct = jobs[name].get("needs", [])
+        direct = [direct] if isinstance(direct, str) else direct
+        return {*direct, *(each for other in direct for each in needs(other))}
+
+    publishes = {name for name, job in jobs.items() if {"packages", "contents"} & writes(job) or "environment" in job}
+    assert publishes == {"image", "publish", "pypi", "release"}
+    assert [name for name in publishes if not {"test", "build"} <= needs(name)] == []
+
+
+def writes(job: dict[str, Any]) -> set[str]:
+    return {name for name, right in job["permissions"].items() if right == "write"}
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_right"),
+    [(f"v{__version__}", True), (__version__, False), ("v99.0.0", False)],
+    ids=["its own version", "without v", "another version"],
+)
+def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
+    """The tag, the package and the chart have one version."""
+    command = [str(ROOT / "deploy/release/version.sh"), tag]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (ended.returncode == 0) is is_right, ended.stderr
+    assert ended.stdout == (f"version={__version__}\n" if is_right else "")
+
+
+def test_ci_installs_the_container_engine() -> None:
+    """The packages that .ci/run installs are those that the tests name."""
+    (line,) = [line for line in (ROOT / ".ci/run").read_text().splitlines() if "apt-get" in line and "install" in line]
+
+    assert line.rpartition("--no-install-recommends ")[2].split() == list(PACKAGES)
+
+
+# -- other settings --------------------------------------------------------------------------------------------------------
+
+
+def test_renovate(renovate_schema: Path, release_environment: Path) -> None:
+    """The configuration is valid, and all its fields are fields of the schema."""
+    schema, config = json.loads(renovate_schema.read_text()), json.loads((ROOT / "renovate.json").read_text())
+    checked = "import json, jsonschema, sys; jsonschema.Draft7Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))"
+    command = [
+        str(release_environment / "bin/python"),
+        "-c",
+        checked,
+        str(renovate_schema),
+        str(ROOT / "renovate.json"),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert set(config) - set(schema["properties"]) == {"$schema"}
+    for manager in config["customManagers"]:
+        (pattern,) = manager["matchStrings"]
+        (place,) = manager["managerFilePatterns"]
+        assert re.fullmatch(place.strip("/").replace("\\/", "/"), ".github/workflows/release.yml")
+        assert len(re.findall(pattern.replace("(?<", "(?P<"), (GITHUB / "workflows/release.yml").read_text())) == 1
+
+
+def test_pre_commit_hooks() -> None:
+    """The hooks are local and call programs of .venv, so no version is pinned twice."""
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = [hook["entry"].split()[0] for repo in repos for hook in repo["hooks"]]
+
+    assert [repo["repo"] for repo in repos] == ["local"]
+    assert entries == [".venv/bin/ruff", ".venv/bin/ruff", ".venv/bin/mypy"]
+    assert [entry for entry in entries if not (ROOT / entry).exists()] == []
+
+
+def test_issue_forms() -> None:
+    """Each form has what GitHub requires: a name, a description, and fields with unique ids and labels."""
+    forms = [path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+
+    assert {path.stem for path in forms} == {"bug", "feature"}
+    for path in forms:
+        form = yaml.safe_load(path.read_text())
+        ids = [field["id"] for field in form["body"]]
+        assert form["name"]
+        assert form["description"]
+        assert len(set(ids)) == len(ids)
+        assert all(field["attributes"]["label"] for field in form["body"])
+        assert {field["type"] for field in form["body"]} <= {"textarea", "input", "dropdown"}
+    assert yaml.safe_load((GITHUB / "ISSUE_TEMPLATE/config.yml").read_text())["blank_issues_enabled"] is False
