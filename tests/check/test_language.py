@@ -34,7 +34,6 @@ NOT_REWRITTEN = (
     "scheduler/scheduler.py",
     "scheduler/waiting_pods.py",
     "benchmarks/",
-    "docs/adr/",
     "docs/spec/",
     "tests/",
 )
