@@ -21,9 +21,6 @@ trap 'rm -f "$archive"' EXIT
 "$engine" save "$image" >"$archive"
 kind load image-archive "$archive" --name "$cluster"
 
-# helm leaves a CRD that is there as it is.
-kubectl "${on[@]}" apply --server-side --force-conflicts -f deploy/helm/crds
-
 # The annotation has the pods replaced when an image of the same name has other contents.
 helm upgrade --install kubestow deploy/helm --kube-context "kind-$cluster" --namespace kubestow --create-namespace \
   --set "image.repository=${image%:*}" --set-string "image.tag=${image##*:}" --set image.pullPolicy=Never \

@@ -13,7 +13,7 @@ from scheduler.testing.apiserver import LIKE_1_36_WITH_OURS, ApiServer
 from tests.contract.conftest import PATIENCE_S, STRATEGIC, Api, Object, refusal
 from tests.e2e.controlplane.harness import ControlPlane
 
-CRD = Path(__file__).parents[2] / "deploy/helm/crds/schedulerprofiles.yaml"
+CRD = Path(__file__).parents[2] / "deploy/helm/files/schedulerprofiles-crd.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PROFILES = "/apis/kubestow.dev/v1alpha1/schedulerprofiles"
 SPEC: Object = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 5}]}}}

@@ -181,6 +181,10 @@ OBJECTS: Mapping[str, Json] = {
         "nodeSelector": {"kubernetes.io/os": None},
     },
     "a token from a Secret": {"metrics": {"serviceMonitor": {"enabled": True, "tokenSecret": {"name": "t"}}}},
+    "a certificate of cert-manager": {
+        "serving": {"tls": {"certManager": {"enabled": True, "issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}}},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+    },
     "one's own TLS": {
         "metrics": {"serviceMonitor": {"enabled": True, "tlsConfig": {"ca": {"configMap": {"name": "c", "key": "k"}}}}}
     },

@@ -17,7 +17,7 @@ from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedPro
 from tests.deploy.chart import CHART, Json
 from tests.unit.test_profileobjects import Bench
 
-CRD: Final[Json] = yaml.safe_load((CHART / "crds" / "schedulerprofiles.yaml").read_text(encoding="utf-8"))
+CRD: Final[Json] = yaml.safe_load((CHART / "files" / "schedulerprofiles-crd.yaml").read_text(encoding="utf-8"))
 (VERSION,) = CRD["spec"]["versions"]
 SCHEMA: Final[Json] = VERSION["schema"]["openAPIV3Schema"]["properties"]
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "config" / "kubestow.yaml"

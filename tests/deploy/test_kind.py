@@ -96,11 +96,11 @@ def test_without_a_tool(missing: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("clusters", "made"), [("other", 1), ("kubestow", 0)], ids=["a new cluster", "again"])
 def test_kind(clusters: str, made: int, tmp_path: Path) -> None:
-    """Cluster, image, CRD (which helm does not bring up to date), chart, workload, in this order; a cluster that is there is kept."""
+    """Cluster, image, chart, workload, in this order; an existing cluster is kept."""
     played = Played(tmp_path, "docker", "kind", "kubectl", "helm", clusters=clusters)
     ended = played.run("kind/up.sh")
-    crds, workload = (f"kubectl --context kind-kubestow apply {what}" for what in ("--server-side", "-f examples/"))
-    steps = ("kind create", "docker save", "kind load", crds, "helm upgrade", workload)
+    workload = "kubectl --context kind-kubestow apply -f examples/"
+    steps = ("kind create", "docker save", "kind load", "helm upgrade", workload)
     found = [next(step for step in steps if call.startswith(step)) for call in played.calls(*steps)]
 
     assert ended.returncode == 0, ended.stderr

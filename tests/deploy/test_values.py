@@ -52,7 +52,11 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
         pytest.param(
             {"config": {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}}, "at '/config/apiVersion'", id="a version"
         ),
-        pytest.param({"config": {"leaderElection": {}}}, "config.leaderElection: use the values' block leaderElection instead", id="election twice"),
+        pytest.param(
+            {"config": {"leaderElection": {}}},
+            "config.leaderElection: use the values' block leaderElection instead",
+            id="election twice",
+        ),
         pytest.param(
             {"leaderElection": {"enabled": False}}, "replicaCount: 2 replicas need leaderElection.enabled", id="two"
         ),
@@ -112,6 +116,11 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
             {"admissionPolicy": {"enabled": True, "schedulerName": "other"}},
             "admissionPolicy.schedulerName: no profile of config is named other",
             id="pods for a scheduler that does not exist",
+        ),
+        pytest.param(
+            {"serving": {"tls": {"certManager": {"enabled": True}}}},
+            "certManager.issuerRef.name: is required",
+            id="no issuer",
         ),
         pytest.param({"image": {"repository": ""}}, "image.repository: is required", id="no image"),
         pytest.param(

@@ -48,6 +48,9 @@ KUBERNETES = Module("k8s.io/kubernetes", "v1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+W
 PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 )
+CERT_MANAGER = Module(
+    "github.com/cert-manager/cert-manager", "v1.18.2", "h1:H2P75ycGcTMauV3gvpkDqLdS3RSXonWF2S49QGA1PZE="
+)
 _DEBIAN_PACKAGE = "prometheus"
 _RENOVATE = "renovate@44.121.2"
 _RENOVATE_SHA512 = "gNsY+POw2UN3B4e8x0B5UK3onH1qF7wMirKGaUnJcSx3+xEWH4n35RS4rvVEtTIIV/BoZoFbsIo7njTb9Mydxg=="

@@ -74,7 +74,7 @@ def _crds() -> list[Json]:
     """Ours, and those of the Prometheus operator."""
     folder = tools.or_skip(lambda: tools.module(tools.PROMETHEUS_OPERATOR)) / "example" / "prometheus-operator-crd"
     theirs = [folder / f"monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")]
-    files = [*theirs, *sorted((CHART / "crds").glob("*.yaml"))]
+    files = [*theirs, *sorted((CHART / "files").glob("*-crd.yaml"))]
     return [crd for file in files for crd in yaml.safe_load_all(file.read_text(encoding="utf-8")) if crd]
 
 

@@ -23,7 +23,7 @@ from tests.e2e.stage import ALL, Permission, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-CRD = Path(__file__).parents[2] / "deploy/helm/crds/schedulerprofiles.yaml"
+CRD = Path(__file__).parents[2] / "deploy/helm/files/schedulerprofiles-crd.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PROFILES = "/apis/kubestow.dev/v1alpha1/schedulerprofiles"
 PROFILE = f"{PROFILES}/{SCHEDULER_NAME}"

@@ -50,6 +50,13 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end -}}
 
+{{- /* The Secret of the serving certificate; empty: each replica creates a certificate. */ -}}
+{{- define "kubestow.tlsSecret" -}}
+{{- with .Values.serving.tls -}}
+{{- .secretName | default (ternary (printf "%s-tls" (include "kubestow.fullname" $)) "" .certManager.enabled) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "kubestow.leaseNamespace" -}}
 {{- .Values.leaderElection.resourceNamespace | default .Release.Namespace -}}
 {{- end -}}
