@@ -46,6 +46,7 @@ from scheduler.framework.status import (
 from scheduler.metrics.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
+_NO_STATE: Final = "not found"
 
 SAMPLED: Final = 0.1
 """Share of attempts whose plugins are timed one by one, as upstream."""
@@ -333,7 +334,9 @@ class Cycle:
                 if not isinstance(answer, Nominate):
                     unfit.nominate, unfit.victims = None, ()
                 if not code.is_rejection and self._failures.is_new((plugin.name, no.message)):
-                    _log.error("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
+                    # A plugin finds no state if PreFilter ended before it, as for a pod without its claim: that is no defect.
+                    log = _log.info if no.message == _NO_STATE else _log.error
+                    log("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
                 break
             if no.reasons:
                 messages.append(no.message)

@@ -284,10 +284,7 @@ def test_missing_references_end_a_strict_run(tmp_path: Path, capsys: pytest.Capt
     code, shown = simulate(tmp_path, capsys, [NODE, pod("a", **CLAIMED)], "--strict")
 
     assert code == 2
-    assert (
-        "1 objects are missing that the input refers to:\n  ResourceClaim default/forgotten: named by"
-        in shown["stderr"]
-    )
+    assert "1 object is missing in the input:\n  ResourceClaim default/forgotten: named by" in shown["stderr"]
 
 
 def test_all_pods_of_missing_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

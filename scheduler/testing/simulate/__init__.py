@@ -97,10 +97,11 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDa
 def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_strict: bool) -> None:
     if not missing:
         return
+    objects = "1 object is" if len(missing) == 1 else f"{len(missing)} objects are"
     lines = [f"  {each}" for each in missing[:_MOST_LINES]]
     if len(missing) > _MOST_LINES:
         lines.append(f"  … and {len(missing) - _MOST_LINES} more")
-    text = "\n".join([f"{len(missing)} objects are missing that the input refers to:", *lines])
+    text = "\n".join([f"{objects} missing in the input:", *lines])
     if is_strict:
         raise InputError(text)
     _say(errors, text)

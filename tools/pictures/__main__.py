@@ -1,0 +1,39 @@
+"""`python -m tools.pictures` writes docs/pictures: the chart from docs/results, and the terminal from a run of the examples."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from tools.pictures import chart, terminal
+
+ROOT: Final = Path(__file__).parents[2]
+PICTURES: Final = ROOT / "docs" / "pictures"
+RESULTS: Final = ROOT / "docs" / "results" / "2026-11-24.jsonl"
+SOURCE: Final = "2 cores for etcd, API server, load and scheduler; docs/results/2026-11-24.jsonl has all rounds"
+
+
+def performance() -> str:
+    """Return the bar chart."""
+    return chart.svg(chart.read(RESULTS.read_text(encoding="utf-8")), SOURCE)
+
+
+def demo() -> str:
+    """Run two of the examples of `make demo` and return their output as a picture."""
+    sessions = []
+    for name in ("volumes", "devices"):
+        command = [sys.executable, "-m", "scheduler", "simulate", f"examples/{name}.yaml"]
+        sessions.append((f"kubestow simulate examples/{name}.yaml", terminal.recorded(command, ROOT)))
+    return terminal.drawn(sessions, "make demo")
+
+
+def main() -> None:
+    """Write all pictures."""
+    PICTURES.mkdir(exist_ok=True)
+    (PICTURES / "performance.svg").write_text(performance(), encoding="utf-8")
+    (PICTURES / "demo.svg").write_text(demo(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
