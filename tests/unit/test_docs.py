@@ -176,3 +176,11 @@ def test_metrics_that_are_named_are_there(page: str) -> None:
     named = set(re.findall(r"`(?:rate\(|increase\()?((?:kubestow|scheduler|rest_client)_\w+)", text))
     assert named
     assert named - there == set()
+
+
+def test_the_readme_is_one_page() -> None:
+    """At most 120 lines of at most 110 characters."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+
+    assert len(lines) <= 120
+    assert [line for line in lines if len(line) > 110] == []
