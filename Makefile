@@ -8,7 +8,7 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
+.PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
@@ -138,6 +138,11 @@ image-test: $(INSTALLED) ## build the image with podman and run it: size, labels
 kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
 	deploy/kind/up.sh $(IMAGE)
 
+site: ## the documentation as a site in site/, with mkdocs
+	@test -x .venv-docs/bin/mkdocs || { $(PYTHON) -m venv .venv-docs && \
+	.venv-docs/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/docs.txt; }
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .venv-docs/bin/mkdocs -q build --strict
+
 audit: ## known weaknesses of the locked dependencies; fails where PyPI's data about them cannot be reached
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && \
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/audit.txt; }
@@ -151,6 +156,6 @@ dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked depe
 sbom: dist ## the same: the SBOM describes the environment in which the wheel is installed
 
 lock: ## write requirements/ anew from pyproject.toml; needs uv
-	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit" "release --group release"; do set -- $$lock; \
+	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit" "release --group release" "docs --group docs"; do set -- $$lock; \
 	uv pip compile $${2} $${3} $${4} --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --upgrade -q -o requirements/$$1.txt; done
