@@ -1,10 +1,7 @@
-"""The binding cycle: PreBind and Bind in background tasks, and how they end early.
+"""The binding cycle: Permit, PreBind, a second check, and Bind in one background task per pod, or undo.
 
-The background half of an attempt: permit → prebind → second look → bind, or everything undone.
-
-One task per pod (docs/architecture.md, "Design principles"). A write that was sent is awaited to its
-answer; cancellation acts between writes. Whatever changes cache or queue goes through the inbox. Rules:
-docs/spec/core.md §3.11, §3.12, §2.6.
+A write that was sent is awaited until its answer; cancellation acts between writes (docs/architecture.md, "Design
+principles"). Changes of cache and queue go through the inbox. Rules: docs/spec/core.md §3.11, §3.12, §2.6.
 """
 
 from __future__ import annotations
@@ -47,47 +44,50 @@ _LONGEST_ERROR: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class PodWatch:
-    """What a binding needs to know of the watch of pods."""
+    """What a binding needs from the watch of pods."""
 
     version: Callable[[], str] = str
-    """How far it is, for the records."""
+    """Returns its version, for the records."""
     disconnected_s: Callable[[], float] = float
-    """For how long it has had no stream; 0 while it has one, however quiet."""
+    """Returns how long it has had no stream; 0 while it has one, even a silent one."""
 
 
 @dataclass(slots=True, eq=False)
 class Binding:
-    """One pod on its way to its node."""
+    """One pod between Reserve and its node."""
 
     queued: QueuedPodInfo
     assumed: PodInfo
     state: CycleState
     runner: Runner
-    """Whose plugins hold what is reserved: with them it ends, whatever is in force by then."""
+    """The runner whose plugins hold the reservations.
+
+    The binding ends with it, even if another one is in force later.
+    """
     waits: Mapping[str, Wait]
     record: DecisionRecord
     popped_at: float
     outlook: int
     is_preparing: bool = False
-    """PreBind is under way: a preemptor may still cancel it."""
+    """Whether PreBind is running: a preemptor may still cancel it."""
     is_prepared: bool = False
-    """All that has to be done before Bind is done."""
+    """Whether everything before Bind is done."""
     is_sending: bool = False
-    """The Binding is on the wire: cancelling waits for its answer."""
+    """Whether the Binding is in flight: cancelling waits for its answer."""
     is_cancelled: bool = False
     kept_on: str = ""
-    """From Bind on the node: a failed write does not cost the pod the room that was made for it there."""
+    """From Bind on the node: a failed write keeps the capacity that victims left there."""
     preempted_by: str = ""
     """The plugin that cancelled it for a pod of higher priority."""
 
     @property
     def profile(self) -> Profile:
-        """As it was when the pod was placed."""
+        """Return the profile with which the pod was placed."""
         return self.runner.profile
 
 
 class BindingRejected(Exception):
-    """A rejection on the way; carries who said no. `is_late`: from PreBind or Bind, where no event is waited for any more."""
+    """A rejection by a plugin. `is_late`: by PreBind or Bind, after which no event can wake the pod."""
 
     def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
         super().__init__(rejection.message)
@@ -96,11 +96,11 @@ class BindingRejected(Exception):
 
 
 class Dropped(Exception):
-    """The pod is gone, or somebody else bound it: release what was held, say nothing."""
+    """The pod is deleted, or another component bound it: release its reservations without an event."""
 
 
 class UnknownOutcomes:
-    """Bindings that were sent, whose answer was lost, and that could not be read yet."""
+    """Bindings whose answer was lost and whose pod could not be read yet."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -110,7 +110,7 @@ class UnknownOutcomes:
         self._said_at = 0.0
 
     def add(self, binding: Binding, error: str) -> None:
-        """Note that a read failed. Logs the oldest binding once a minute, beginning one minute after its first failure."""
+        """Record a failed read. Logs the oldest binding once a minute, beginning one minute after its first failure."""
         now = self._clock.now()
         self._since.setdefault(binding.assumed.uid, (now, binding))
         self._error = error[:_LONGEST_ERROR]
@@ -127,11 +127,11 @@ class UnknownOutcomes:
             )
 
     def discard(self, uid: str) -> None:
-        """The outcome is known, or the binding has ended."""
+        """Remove a binding whose outcome is known, or that has ended."""
         self._since.pop(uid, None)
 
     def text(self) -> str:
-        """For /readyz?verbose; "" without any."""
+        """Return text for /readyz?verbose; "" if there is none."""
         if not self._since:
             return ""
         since, oldest = next(iter(self._since.values()))
@@ -143,22 +143,24 @@ class UnknownOutcomes:
 
 
 WRITES_IN_FLIGHT: Final = 128
-"""Bindings on the wire at once; more would only wait in the API server."""
+"""Bindings in flight; more would only wait in the API server."""
 MAX_DISCONNECTED_S: Final = 10.0
-"""No Binding is sent once the watch of pods has been disconnected for longer: other schedulers' bindings are not seen.
+"""No Binding is sent after the watch of pods was disconnected for longer, because bindings of other schedulers are
+not seen.
 
-An ordinary reconnect takes less than a second; the back-off of a watch that keeps failing reaches 10 s."""
+An ordinary reconnect takes less than a second; the back-off of a failing watch reaches 10 s.
+"""
 _STREAM_POLL_S: Final = 0.5
 _READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
-"""Between reads of a pod whose Binding lost its answer; the last one repeats until a read or the watch tells."""
+"""Pauses between reads of a pod whose Binding lost its answer; the last one repeats."""
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
-"""After cancelling: how long a write on the wire may take to be answered."""
+"""Time for the answer of a write in flight after cancelling."""
 
 
 class Binder:
-    """Starts and tracks binding tasks. `in_flight` counts those that have nothing to wait for but answers.
+    """Start and track binding tasks. `in_flight` counts those that only wait for answers.
 
     Upstream: pkg/scheduler/schedule_one.go bindingCycle, runBindingCycle, handleBindingCycleError
     """
@@ -189,7 +191,7 @@ class Binder:
         self._room = asyncio.Semaphore(writes_in_flight)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
         self.permits = permits if permits is not None else WaitingPodsMap(shared.clock)
-        """Pods that Permit holds: for plugins to allow or reject, and for intake when one is deleted."""
+        """Pods that Permit holds. Plugins allow or reject them; event handlers remove deleted ones."""
         self._uids: dict[str, int] = {}
         self._preparing = 0
 
@@ -200,22 +202,25 @@ class Binder:
 
     @property
     def in_flight(self) -> int:
-        """Bindings that are doing something; not those held by Permit, nor those in PreBind, which may take minutes."""
+        """Return the number of working bindings.
+
+        Those held by Permit and those in PreBind, which may take minutes, do not count.
+        """
         return len(self._tasks) - len(self.permits) - self._preparing
 
     def oldest_s(self) -> float:
-        """How long ago the pod was taken off the queue that has been on its way for longest; 0 without any. Constant cost."""
+        """Return how long ago the oldest running binding left the queue; 0 if there is none. Constant cost."""
         oldest = next(iter(self._tasks.values()), None)
         return 0.0 if oldest is None else self._clock.now() - oldest.popped_at
 
     def remark(self) -> str:
-        """Why bindings do not leave, or do not end; "" while nothing is unusual."""
+        """Return why bindings are not sent or do not end; "" normally."""
         lost_s = self._pod_watch.disconnected_s()
         held_back = f"no Binding is sent: the watch of pods has been disconnected for {lost_s:.0f} s"
         return "; ".join(filter(None, (held_back if lost_s > MAX_DISCONNECTED_S else "", self._unknown.text())))
 
     def start(self, binding: Binding) -> None:
-        """Take over an assumed pod with everything reserved; from here on this module undoes it."""
+        """Take over an assumed pod with its reservations; from here on this module undoes them."""
         uid = binding.assumed.uid
         if binding.waits:
             self.permits.hold(binding.assumed, binding.waits)
@@ -225,9 +230,9 @@ class Binder:
         task.add_done_callback(self._ended)
 
     async def drain(self, limit_s: float) -> int:
-        """Let bindings finish; cancel what is left after `limit_s`, and wait for answers to what was sent.
+        """Let bindings finish; after `limit_s` cancel the rest and wait for answers to sent writes.
 
-        Returns how many were cancelled. Gives up on a server that does not answer within some seconds more.
+        Returns how many were cancelled. Gives up after some more seconds without answers.
         """
         await ended_within(self._tasks, limit_s, self._clock)
         for task, binding in (left := list(self._tasks.items())):
@@ -238,23 +243,23 @@ class Binder:
         return len(left)
 
     def has(self, uid: str) -> bool:
-        """Whether a binding of this pod is under way."""
+        """Return whether a binding of this pod is running."""
         return uid in self._uids
 
     def preempt(self, uid: str, plugin: str) -> bool:
-        """Take back the place of a pod that has not been sent to its node; False if it has, or if it is not here."""
+        """Cancel the binding of a pod for a preemptor. Returns False if its Binding was sent, or if there is none."""
         if self.permits.is_held(uid):
             return self.permits.preempt(uid, plugin)
         for task, binding in self._tasks.items():
             if binding.assumed.uid == uid and binding.is_preparing:
-                if not binding.preempted_by:  # once: what it waits for is an answer that it must have
+                if not binding.preempted_by:  # only once: then it waits for an answer
                     binding.preempted_by = plugin
                     task.cancel()
                 return True
         return False
 
     def gives_way(self, uid: str) -> bool:
-        """Whether its place is being taken back already."""
+        """Return whether the binding is being cancelled for a preemptor."""
         return uid in self._uids and any(b.preempted_by for b in self._tasks.values() if b.assumed.uid == uid)
 
     # -- one binding -------------------------------------------------------------------------------------------------
@@ -266,7 +271,7 @@ class Binder:
         self._uids[uid] -= 1
         if not self._uids[uid]:
             del self._uids[uid]
-            self.permits.discard(uid)  # cancelled before it ever ran
+            self.permits.discard(uid)  # it was cancelled before it ran
         self._inbox.wake()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._errors.record("binding", error, "a binding's end was not handled", pod=binding.assumed.key)
@@ -312,7 +317,7 @@ class Binder:
                 self._preparing -= 1
             binding.is_preparing = False
         binding.is_prepared = True
-        if binding.preempted_by:  # at the end of PreBind, where it was not noticed any more
+        if binding.preempted_by:  # at the end of PreBind, which did not notice it
             raise asyncio.CancelledError
         async with self._room:
             if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
@@ -340,7 +345,10 @@ class Binder:
             raise AttemptError(f"waiting on permit for pod: {no.message}", plugin=no.plugin)
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
-        """Neighbours that allow it run beside each other; a failure cancels its siblings between their writes."""
+        """Run PreBind plugins.
+
+        Neighbours that allow it run concurrently; a failure cancels the rest between their writes.
+        """
         with self._timed("PreBind", binding):
             batch: list[PreBindPlugin] = []
             for plugin in active:
@@ -354,7 +362,7 @@ class Binder:
 
     @contextlib.contextmanager
     def _timed(self, point: str, binding: Binding) -> Iterator[None]:
-        """Time an extension point. What ends it from outside is not told: a pod that is gone, a cancellation."""
+        """Time an extension point. A deleted pod and a cancellation are not recorded."""
         began = self._clock.now()
         code: Code | None = Code.ERROR
         try:
@@ -396,8 +404,8 @@ class Binder:
         raise AttemptError(f'running PreBind plugin "{plugin.name}": {no.message}', plugin=plugin.name)
 
     def _last_look(self, binding: Binding) -> None:
-        """Before each Binding that leaves: the second look, what had been seen by then, and that it leaves."""
-        self._inbox.catch_up()  # what the watch has shown already
+        """Check before each Binding: the second check, the version of the watch, and that the Binding is sent."""
+        self._inbox.catch_up()  # what the watch has already delivered
         no = self._second_look(binding)
         if no is not None:
             self._metrics.binding_conflict("node")
@@ -406,7 +414,7 @@ class Binder:
         self._refusals.sent(binding.assumed)
 
     def _second_look(self, binding: Binding) -> Rejection | None:
-        """The node as the newest cache has it, without ourselves: another scheduler may have been faster (D7)."""
+        """Check the node in the newest cache without the pod itself: another scheduler may have been faster (D7)."""
         node_name = binding.assumed.node_name
         if self._cluster.outlook(binding.assumed) == binding.outlook:
             return None
@@ -433,7 +441,10 @@ class Binder:
             raise AttemptError("no Bind plugin took the pod")
 
     async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
-        """Bind; a busy server is waited for, a refusal read, a lost answer read and tried again on the same node."""
+        """Bind.
+
+        A busy server is waited for, a refusal is read, and a lost answer is read and repeated on the same node.
+        """
         lost = 0
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
         while True:
@@ -443,7 +454,7 @@ class Binder:
             try:
                 binding.is_sending = True
                 return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
-            except (Ambiguous, Conflict, NotFound) as error:  # something else than the pod may not be there
+            except (Ambiguous, Conflict, NotFound) as error:  # something other than the pod may be missing
                 if await self._is_ours(binding):
                     return None
                 lost += 1
@@ -458,7 +469,7 @@ class Binder:
                 binding.is_sending = False
 
     async def _pods_followed(self) -> None:
-        """Wait while the watch of pods is disconnected: the second look could not see what others have bound."""
+        """Wait while the watch of pods is disconnected: the second check could not see bindings of other schedulers."""
         while self._pod_watch.disconnected_s() > MAX_DISCONNECTED_S:
             if not self._is_held_back:
                 _log.warning("no binding is sent while the watch of pods is disconnected")
@@ -469,9 +480,11 @@ class Binder:
         self._is_held_back = False
 
     async def _is_ours(self, binding: Binding) -> bool:
-        """True: the API server has the pod on our node. Raises Dropped when the pod is out of our hands.
+        """Return True if the API server has the pod on our node.
 
-        Blocks until a read succeeds or the watch shows the pod: while the outcome is unknown the assumption stays.
+        Raises Dropped if the pod is deleted or on another node.
+
+        Blocks until a read succeeds or the watch shows the pod: while the outcome is unknown, the pod stays assumed.
         """
         assumed = binding.assumed
         binding.is_sending = False
@@ -498,11 +511,14 @@ class Binder:
         return bool(node_name)
 
     def _is_shown(self, binding: Binding) -> bool:
-        """Whether the watch has shown the pod on our node. Raises Dropped when it has shown it elsewhere, or deleted."""
+        """Return whether the watch has shown the pod on our node.
+
+        Raises Dropped if it was shown elsewhere, or deleted.
+        """
         assumed = binding.assumed
         self._inbox.catch_up()
         if self._cluster.is_assumed(assumed.uid) or self._cluster.is_broken(assumed.uid):
-            return False  # an unreadable pod is left to the next read
+            return False  # the next read decides about an unreadable pod
         held = self._cluster.get(assumed.uid)
         if held is not None and held.node_name != assumed.node_name:
             self._metrics.binding_conflict("pod")
@@ -537,7 +553,10 @@ class Binder:
         _log.debug("pod bound", pod=assumed.key, node=assumed.node_name, attempts=queued.attempts)
 
     def _release(self, binding: Binding) -> bool:
-        """Undo reservations in reverse and the assumption; False if the watch has already taken the pod over."""
+        """Undo reservations in reverse order, and the assumption.
+
+        Returns False if the watch has already confirmed the pod.
+        """
         binding.runner.unreserve(binding.state, binding.assumed)
         try:
             self._cluster.forget(binding.assumed)
@@ -546,7 +565,10 @@ class Binder:
         return True
 
     def _undo_failed(self, binding: Binding, message: str, *, is_refusal: bool = False) -> None:
-        """A refusal by PreBind as well, as upstream: the status's plain text, no rejecters, error back-off."""
+        """Undo after a failure.
+
+        A refusal by PreBind counts as one, as upstream: plain text, no rejecting plugins, error back-off.
+        """
         if self._was_carried_out(binding):
             return
         binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
@@ -571,11 +593,14 @@ class Binder:
             self._queue.move_all(ASSIGNED_POD_DELETE, assumed, None, concerns=lambda pod: pod.uid != assumed.uid)
 
     def _was_carried_out(self, binding: Binding) -> bool:
-        """What looked like a failure was none, for the watch has shown the pod on our node: then that is told."""
+        """Return whether a supposed failure succeeded: the watch has shown the pod on our node.
+
+        Then success is reported.
+        """
         assumed, held = binding.assumed, self._cluster.get(binding.assumed.uid)
         if held is None or held.node_name != assumed.node_name or self._cluster.is_assumed(assumed.uid):
             return False
-        if not binding.is_prepared:  # somebody else bound it: what was to come before will not come any more
+        if not binding.is_prepared:  # another component bound it, so the remaining PreBind work is dropped
             binding.runner.unreserve(binding.state, assumed)
         self._queue.done(assumed.uid)
         self._succeeded(binding)
@@ -584,7 +609,7 @@ class Binder:
     def _undo_dropped(self, binding: Binding) -> None:
         if self._was_carried_out(binding):
             return
-        binding.record.result, binding.record.message = "error", "the pod is gone or was bound by somebody else"
+        binding.record.result, binding.record.message = "error", "the pod is gone or was bound by another component"
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
         self._queue.done(binding.assumed.uid)
@@ -595,6 +620,6 @@ def _bind_error(name: str, error: ApiError) -> AttemptError:
 
 
 def _foremost(several: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of what parallel plugins raised: an answer about the pod before a failure, a failure before a mistake."""
+    """Return the most important error of parallel plugins: about the pod, then a failure, then a defect."""
     rank = {kind: at for at, kind in enumerate((BindingRejected, AttemptError, ApiError))}
     return min(several.exceptions, key=lambda error: rank.get(type(error), len(rank)))

@@ -1,12 +1,9 @@
-"""State that the parts of the scheduler share, and the update queue through which cache and queue change.
+"""State that the parts of the scheduler share: one cache, one queue, one inbox, and the ports.
 
-The one door through which cache and queue change (docs/architecture.md, "Design principles").
-
-Watch batches, outcomes of bindings and wake-ups are put here from anywhere on the event loop and applied between
-attempts: by the scheduling loop, or by a binding that is about to leave and must know all there is to know. So an attempt
-that gives the event loop a turn still sees one unchanged state.
-
-What the parts of the scheduling loop share: one cache, one queue, one inbox, and the ports to the world.
+Cache and queue change only through the inbox (docs/architecture.md, "Design principles"). Watch batches, outcomes of
+bindings and wake-ups are put there from anywhere on the event loop. They are applied between attempts: by the
+scheduling loop, or by a binding before it sends. An attempt that lets the event loop run therefore still sees one
+unchanged state.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from scheduler.queue import SchedulingQueue
 
 
 class Inbox:
-    """First in, first out. `put` never blocks and never runs the change itself."""
+    """Queue of changes, first in, first out. `put` never blocks and never runs the change."""
 
     def __init__(self, errors: UnforeseenErrors | None = None) -> None:
         self._errors = errors or UnforeseenErrors()
@@ -45,11 +42,11 @@ class Inbox:
         self._news.set()
 
     def wake(self) -> None:
-        """Something may be ready: end a `wait` without a change."""
+        """End a `wait` without a change, because a pod may be ready."""
         self._news.set()
 
     def apply(self) -> int:
-        """Run what has arrived, in order; returns how many. One failing change is logged and costs only itself."""
+        """Run the queued changes in order; return how many. A failing change is logged and affects only itself."""
         applied = 0
         while self._changes:
             change = self._changes.popleft()
@@ -63,7 +60,7 @@ class Inbox:
         return applied
 
     def catch_up(self) -> None:
-        """Apply what has arrived, from anywhere but a change; nothing happens while an attempt is under way."""
+        """Apply queued changes, from anywhere but a change. Does nothing while an attempt is running."""
         if not self._is_closed:
             self.apply()
 
@@ -76,7 +73,7 @@ class Inbox:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """While an attempt that is not at its end gives the event loop a turn."""
+        """Keep changes in the queue while an unfinished attempt lets the event loop run."""
         self._is_closed = True
         try:
             yield
@@ -84,13 +81,13 @@ class Inbox:
             self._is_closed = False
 
     async def wait(self) -> None:
-        """Return when something was put or woken, also if that was before this call."""
+        """Return when something was put or woken, also before this call."""
         await self._news.wait()
         self._news.clear()
 
 
 class UnboundPods:
-    """Our unbound pods as the watch has them, by `namespace/name`: what a failed attempt re-reads."""
+    """Our unbound pods in the watch, by `namespace/name`, for failed attempts."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodInfo] = {}
@@ -103,28 +100,31 @@ class UnboundPods:
         return iter(self._pods.values())
 
     def get(self, key: str) -> PodInfo | None:
-        """The newest object; None when the pod is gone or bound."""
+        """Return the newest object; None if the pod is deleted or bound."""
         return self._pods.get(key)
 
     def set(self, info: PodInfo) -> None:
-        """Add or replace."""
+        """Add or replace a pod."""
         self._pods[info.key] = info
         self._changed[info.key] = None
 
     def pop(self, key: str) -> PodInfo | None:
-        """Remove; None if it was not there."""
+        """Remove and return a pod; None if it is unknown."""
         self._changed[key] = None
         return self._pods.pop(key, None)
 
     def take_changed(self) -> Iterable[str]:
-        """The keys added, replaced or removed since the last call."""
+        """Return the keys added, replaced or removed since the last call."""
         changed, self._changed = self._changed, {}
         return changed
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Made once by `app`. Cluster, queue and pending are changed by the scheduling loop only, through the inbox."""
+    """Shared objects, created once by `app`.
+
+    Only the scheduling loop changes cluster, queue and pending, through the inbox.
+    """
 
     cluster: Cluster
     queue: SchedulingQueue

@@ -1,12 +1,12 @@
-"""One attempt: prefilter → filter → score → verify → reserve → permit.
+"""One attempt: PreFilter → Filter → Score → Verify → Reserve → Permit.
 
-A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator
-only so that a long attempt can give the event loop a turn (docs/architecture.md, "Design principles"): between
-`yield`s no cache or queue change is applied, because those wait in the inbox; and devices stay in the use that they
-were in (`AllocationState.still`).
+A decision reads the cache and returns a value; nothing here waits or writes to the cluster. `attempt` is a generator,
+so that a long attempt can let the event loop run (docs/architecture.md, "Design principles"). Between `yield`s no
+change of cache or queue is applied, because changes wait in the inbox, and the use of devices stays the same
+(`AllocationState.still`).
 
-Rules: docs/spec/core.md §3.1–§3.6. What differs on purpose: all nodes are looked at unless percentageOfNodesToScore is
-set, and an Error that upstream would meet on a node that is never verified is raised only if Filter finds it (ADR 0003).
+Rules: docs/spec/core.md §3.1–§3.6. Deliberate differences: all nodes are checked unless percentageOfNodesToScore is
+set, and an Error on a node that is never verified is only raised if Filter finds it (ADR 0003).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ SAMPLED: Final = 0.1
 _RECORDED_EXAMPLES: Final = 5
 _FAILURES_TOLD: Final = 1000
 _REFUSALS_TOLD: Final = 4
-"""So often Verify refuses a node before Filter is asked again."""
+"""Refusals by Verify before Filter runs again."""
 
 
 @dataclass(slots=True)
 class Scheduled:
-    """A node was chosen, the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
+    """A node was chosen; the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
 
     state: CycleState
     runner: Runner
@@ -69,7 +69,7 @@ class Scheduled:
 
 @dataclass(slots=True)
 class Unschedulable:
-    """No node takes the pod; nothing is held. `nominate`: "" clears a nomination, None leaves it alone.
+    """No node fits; nothing is reserved. `nominate`: "" clears a nomination, None keeps it.
 
     `victims` are to be evicted from the nominated node.
     """
@@ -80,12 +80,12 @@ class Unschedulable:
     record: DecisionRecord
     victims: tuple[PodInfo, ...] = ()
     post_filter_s: float = 0.0
-    """How long PostFilter took."""
+    """Seconds of PostFilter."""
 
 
 @dataclass(slots=True)
 class SchedulingFailed:
-    """The attempt failed for a reason of ours; nothing is held."""
+    """The attempt failed with an error; nothing is reserved."""
 
     message: str
     record: DecisionRecord
@@ -95,7 +95,7 @@ Outcome: TypeAlias = Scheduled | Unschedulable | SchedulingFailed
 
 
 class Cycle:
-    """Decides for one pod at a time. Single owner: the scheduling loop.
+    """Decide for one pod at a time. Owned by the scheduling loop.
 
     Upstream: pkg/scheduler/schedule_one.go schedulingCycle, schedulePod, findNodesThatFitPod, assumeAndReserve
     """
@@ -118,14 +118,14 @@ class Cycle:
         self._held_back = held_back
         self._next_start = 0
         self._failures = LogOnce(_FAILURES_TOLD)
-        """Failures of PostFilter that the log has: pods whose PreFilter says no meet the same one at each attempt."""
+        """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
-        """Try to place the pod. Yields only when more than 5 ms have passed since the last turn."""
+        """Try to place the pod. Yields only if more than 5 ms have passed since the last yield."""
         return paced(self._trying(pod, attempts), self._clock)
 
     def _trying(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
-        """Yields wherever the event loop may have a turn. Until a node is held, nothing is changed."""
+        """Try to place the pod. Yields wherever the event loop may run. Until a node is reserved, nothing changes."""
         runner = self._runners[pod.pod.spec.scheduler_name]
         started = self._clock.now()
         record = DecisionRecord(
@@ -172,14 +172,14 @@ class Cycle:
         status = Code.ERROR
         try:
             feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=runner.exact)
-            status = Code.SUCCESS  # as upstream, also where no node passes
+            status = Code.SUCCESS  # as upstream, also if no node passes
         finally:
             self._metrics.point("Filter", status.value, runner.profile.name, self._clock.now() - began)
         sample = self._sample(runner.profile, pre.nodes, self._preferred(runner.profile, feasible))
         slot = yield from self._best(runner, state, pod, sample, record)
         if slot is None and feasible:
-            # Verify refused every node of the sample: rebuild the reasons in plugin order, as upstream would have met
-            # them. A node outside the sample may still hold.
+            # Verify refused every node of the sample: compute the reasons in plugin order, as upstream would. A node
+            # outside of the sample may still fit.
             feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=True)
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
@@ -188,7 +188,7 @@ class Cycle:
         return (yield from self._no_node(runner, state, pod, diagnosis, record))
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
-        """The nominated node alone, if the pod still fits there: no scoring (§3.3 step 3). Else who refused it."""
+        """Try the nominated node alone, without scoring (§3.3 step 3). Otherwise return the plugins that refused it."""
         name = runner.nominated_to(pod)
         slot = self._cluster.nodes.present_slot(name) if name else None
         if slot is None:
@@ -199,7 +199,7 @@ class Cycle:
     def _best(
         self, runner: Runner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
     ) -> Work[int | None]:
-        """Verify in descending score until one node holds."""
+        """Verify in descending order of scores until a node passes."""
         record.feasible_count = feasible.bit_count()
         if not feasible:
             return None
@@ -224,19 +224,22 @@ class Cycle:
             feasible &= ~(1 << slot)
             refused += 1
             if refused % _REFUSALS_TOLD == 0:
-                # What was learnt of these nodes holds for others, too.
+                # What was learnt about these nodes holds for equal nodes.
                 feasible, _ = yield from runner.filter(state, pod, feasible, exact=False)
             yield
         return None
 
     def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
-        """Nodes whose kubelet has just refused a pod of ours come last: only when no other takes the pod (§2.6)."""
+        """Return the preferred nodes.
+
+        Nodes whose kubelet just rejected a pod are used only if no other node fits (§2.6).
+        """
         return feasible if profile.parity else feasible & ~self._held_back() or feasible
 
     def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
-        """Uniformly among the best (§3.6 step 8), as far as no plugin cares which."""
+        """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference."""
         slots = scored.slots
-        is_prefix = len(slots) == slots[-1] + 1  # every slot from 0 on: a view instead of a copy
+        is_prefix = len(slots) == slots[-1] + 1  # all slots from 0 on: a view instead of a copy
         totals = scored.total[: len(slots)] if is_prefix else scored.total[slots]
         ties = slots[totals == totals.max()]
         if len(ties) > 1 and runner.profile.prefer and not runner.profile.parity:
@@ -259,7 +262,10 @@ class Cycle:
         return nodeset.slots(nodes, self._cluster.nodes.capacity)
 
     def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:
-        """An explicit percentageOfNodesToScore: the first that many feasible nodes, round robin (§3.3 step 5)."""
+        """Return the sample of an explicit percentageOfNodesToScore.
+
+        It has the first feasible nodes, round robin (§3.3 step 5).
+        """
         percentage = profile.percentage_of_nodes_to_score
         everything = candidates.bit_count()
         if not percentage or percentage >= 100 or everything < 100:
@@ -287,9 +293,12 @@ class Cycle:
         return diagnosis
 
     def _refused(self, pre: PreFiltered, groups: Groups, node_count: int, *, on_nominated: Groups) -> Diagnosis:
-        """`on_nominated` is what was said of the nominated node: it counts if PreFilter had narrowed that node away.
+        """Return the diagnosis.
 
-        In any case upstream keeps one list of who said it and of who narrowed, and tells all of them of the other nodes.
+        `on_nominated` has the reasons of the nominated node; it counts if PreFilter excluded that node.
+
+        Upstream keeps one list of the plugins that refused and of those that narrowed, and names all of them for the
+        other nodes.
         """
         judged, absent = pre.nodes, pre.absent
         if absent is not None and on_nominated:
@@ -307,7 +316,7 @@ class Cycle:
     def _no_node(
         self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
     ) -> Work[Unschedulable]:
-        """PostFilter: plugins in order until one finds a way, or says that there is none (§3.2, §3.9)."""
+        """Run PostFilter plugins in order until one finds a node, or says that there is none (§3.2, §3.9)."""
         unfit = Unschedulable(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []
         began = self._clock.now()
@@ -329,7 +338,8 @@ class Cycle:
             assert no is not None
             code = no.code
             if code is not Code.UNSCHEDULABLE:
-                # Unresolvable or failed: only this answer counts, and a failure is not the pod's error (§3.9).
+                # After an unresolvable answer or an error only that answer counts, and an error is not the pod's
+                # fault (§3.9).
                 messages = [no.message] if no.reasons else []
                 if not isinstance(answer, Nominate):
                     unfit.nominate, unfit.victims = None, ()
@@ -351,7 +361,7 @@ class Cycle:
         return unfit
 
     def _with_absent(self, diagnosis: Diagnosis) -> Groups:
-        """Every node's verdict, those that no filter looked at included."""
+        """Return the verdict of every node, including nodes that no filter checked."""
         if diagnosis.absent is None:
             return diagnosis.groups
         seen = nodeset.EMPTY
@@ -362,7 +372,7 @@ class Cycle:
     # -- holding what was found --------------------------------------------------------------------------------------
 
     def _hold(self, runner: Runner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
-        """Assume, reserve, permit; whatever fails, nothing stays held."""
+        """Assume, reserve and permit. After any failure nothing stays reserved."""
         node_name = assumed.node_name
         self._cluster.assume(assumed)
         waits: dict[str, Wait] = {}
@@ -413,7 +423,7 @@ class Cycle:
         self._metrics.point(point, status.value, runner.profile.name, self._clock.now() - began)
 
     def _score_row(self, scored: Scored, chosen: int) -> NodeScore:
-        """The chosen node; the runners-up cost a sort and are left to `explain`."""
+        """Return the scores of the chosen node; those of other nodes would cost a sort and are computed in `explain`."""
         name = self._cluster.nodes.name(chosen)
         parts = {plugin: int(column[chosen]) for plugin, column in scored.parts.items()}
         return NodeScore(name, int(scored.total[chosen]), parts)
@@ -435,12 +445,12 @@ class Cycle:
 
 
 def run(attempt: Work[Outcome]) -> Outcome:
-    """Drive an attempt to its end without giving turns: for tests, what-if and benchmarks."""
+    """Run an attempt to its end without yielding, for tests, simulations and benchmarks."""
     return finish(attempt)
 
 
 def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:
-    """As it is, unless it is a failure of the plugin: then the attempt ends."""
+    """Return the rejection; an error of the plugin ends the attempt instead."""
     if not no.code.is_rejection:
         raise AttemptError(f'running {point} plugin "{plugin}": {no.message}', plugin=plugin)
     return no

@@ -1,7 +1,7 @@
-"""What a failed attempt leaves behind: the pod back in the queue, an event, a condition (docs/spec/core.md §3.8).
+"""Handle a failed attempt: the pod returns to the queue, with an event and a condition (docs/spec/core.md §3.8).
 
-Used by the cycle's owner and by bindings alike. The condition is patched in the background, at most one patch per pod in
-flight, newest wins: a slow API server never holds up a decision (§3.14).
+Used by the scheduling loop and by bindings. Conditions are patched in the background, at most one patch per pod at a
+time, newest wins. A slow API server never delays a decision (§3.14).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SCHEDULER_ERROR: Final = "SchedulerError"
 _PATCHES_IN_FLIGHT: Final = 16
 BRIEF_S: Final = 1.0
 UNTOLD_S: Final = 30.0
-"""Of a pod that never was told to fit nowhere no autoscaler thinks that it does."""
+"""Pods without a False PodScheduled condition do not trigger autoscalers, so the write can wait."""
 POD_SCHEDULED: Final = "PodScheduled"
 
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """One patch: None leaves that part alone."""
+    """One patch; None leaves that part unchanged."""
 
     pod: Pod
     condition: PodCondition | None
@@ -47,57 +47,57 @@ class _Status:
 
 
 class _Known(NamedTuple):
-    """What a patch would change, in comparable form."""
+    """The fields that a patch would change, in comparable form."""
 
     verdict: tuple[str, ...]
     nominate: str
 
 
-class _Asked(NamedTuple):
-    """What was asked for and the watch has not shown yet; None for nothing: of that the watch is to be believed."""
+class _Requested(NamedTuple):
+    """Requested values that the watch has not shown yet; None for a value that the watch decides."""
 
     verdict: tuple[str, ...] | None = None
     nominate: str | None = None
 
-    def left(self, shown: _Known) -> _Asked:
-        """Without what is the case."""
-        return _Asked(
+    def left(self, shown: _Known) -> _Requested:
+        """Return the requested values without those that the watch shows."""
+        return _Requested(
             None if self.verdict == shown.verdict else self.verdict,
             None if self.nominate == shown.nominate else self.nominate,
         )
 
     def over(self, shown: _Known) -> _Known:
-        """As it will be once all has been done."""
+        """Return the values after all requested changes."""
         return _Known(
             shown.verdict if self.verdict is None else self.verdict,
             shown.nominate if self.nominate is None else self.nominate,
         )
 
 
-_NOTHING: Final = _Asked()
+_NOTHING: Final = _Requested()
 
 
 class PodStatusUpdater:
-    """Conditions and nominations on their way to the API server. `submit` never blocks."""
+    """Write conditions and nominations to the API server. `submit` never blocks."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._wanted: dict[str, _Asked] = {}
-        """What was last asked for, until the watch shows it."""
+        self._wanted: dict[str, _Requested] = {}
+        """The last requested values, until the watch shows them."""
         self._pending: dict[str, _Status] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._shown: set[str] = set()
-        """Of the running those that the watch shows already: it is often faster than the answer."""
+        """Running patches that the watch shows already: it is often faster than the answer."""
         self._urgent: dict[str, None] = {}
-        """Of the pending those that nominate: somebody waits for them."""
+        """Pending patches with a nomination, because a preemption waits for them."""
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
-        """Who waits for a pod's patches."""
+        """Waiters for a pod's patches."""
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._running)
 
     def submit(self, pod: Pod, condition: PodCondition | None, nominate: str | None) -> None:
-        """Write what differs from what was last asked for; replaces what still waits for the same pod."""
+        """Write the values that differ from those last requested. Replaces a pending patch of the pod."""
         uid = pod.metadata.uid
         shown = _shown(pod, condition)
         asked = self._wanted.get(uid, _NOTHING).left(shown)
@@ -121,27 +121,30 @@ class PodStatusUpdater:
         self._start()
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
-        """The pod is about to be bound: drop what waits. A write under way is returned, to be waited for (§3.14)."""
+        """Drop the pending patch of a pod that is about to be bound.
+
+        Return a running one, which the caller awaits (§3.14).
+        """
         dropped = self._take(uid)
         under_way = self._running.get(uid)
         if dropped is not None and under_way is None:
-            self._wanted.pop(uid, None)  # only what was never sent: what was, the watch may not have shown yet
+            self._wanted.pop(uid, None)  # only values that were never sent: the watch may not have shown sent ones yet
             self._over(uid)
         return under_way
 
     async def answered(self, uid: str) -> None:
-        """Wait until all that was submitted for this pod has been answered, or is wanted no more."""
+        """Wait until all patches of this pod have been answered, or were dropped."""
         if uid in self._pending or uid in self._running:
             over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._awaited.setdefault(uid, []).append(over)
             await over
 
     def nomination(self, pod: Pod) -> str:
-        """Where the pod is nominated for all to see: what was written last counts until the watch shows it."""
+        """Return the pod's nomination: the value written last counts until the watch shows it."""
         return self._wanted.get(pod.metadata.uid, _NOTHING).over(_shown(pod, None)).nominate
 
     def seen(self, pod: Pod) -> None:
-        """The watch shows the pod. Once it shows what was asked for, it is to be believed if it shows something else."""
+        """Take the pod from the watch. Once it shows the requested value, later values of the watch count."""
         uid = pod.metadata.uid
         if uid not in self._wanted or uid in self._pending:
             return
@@ -152,22 +155,22 @@ class PodStatusUpdater:
             self._shown.add(uid)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone or bound: nothing more is written for it."""
+        """Drop everything about a pod that is deleted or bound."""
         self._take(uid)
         self._wanted.pop(uid, None)
         self._over(uid)
 
     async def drain(self) -> None:
-        """Wait until everything submitted has been answered."""
+        """Wait until all patches have been answered."""
         while self._running:
             await asyncio.wait(self._running.values())
 
     def give_up(self) -> None:
-        """Drop what has not been begun; what is under way ends with its answer."""
+        """Drop patches that have not been sent; running ones end with their answer."""
         for uid in list(self._pending):
             self.withdraw(uid)
 
-    def _want(self, uid: str, wanted: _Asked) -> None:
+    def _want(self, uid: str, wanted: _Requested) -> None:
         if wanted == _NOTHING:
             self._wanted.pop(uid, None)
         else:
@@ -196,7 +199,7 @@ class PodStatusUpdater:
             task.add_done_callback(partial(self._ended, uid))
 
     def _in_turn(self) -> Iterator[str]:
-        """Nominations first: what is to be done once they are written does not wait for thousands of verdicts."""
+        """Yield nominations first: evictions wait for them, and must not wait for thousands of conditions."""
         yield from self._urgent
         yield from (uid for uid in self._pending if uid not in self._urgent)
 
@@ -210,7 +213,7 @@ class PodStatusUpdater:
         self._over(uid)
 
     def _over(self, uid: str) -> None:
-        """Nothing is under way for the pod any more, perhaps."""
+        """Clean up after a patch, if no other one is running for the pod."""
         if uid not in self._pending and uid not in self._running:
             for over in self._awaited.pop(uid, ()):
                 if not over.done():
@@ -229,7 +232,7 @@ class PodStatusUpdater:
                 _log.warning("pod status not written", pod=status.pod.key, error=error.message)
 
     def _not_written(self, uid: str, status: _Status) -> None:
-        """Forget that it was asked for, so that the next time it is written; or leave it to the patch that waits."""
+        """Forget the request of a failed patch, so that the next one writes it; unless a pending patch does."""
         waiting = self._pending.get(uid)
         if waiting is None:
             self._wanted.pop(uid, None)
@@ -243,13 +246,13 @@ def _verdict(condition: PodCondition | None) -> tuple[str, ...]:
 
 
 def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
-    """The pod as the watch shows it."""
+    """Return the pod's values in the watch."""
     now = pod.condition(condition.type if condition is not None else POD_SCHEDULED)
     return _Known(_verdict(now), pod.status.nominated_node_name)
 
 
 class FailureHandler:
-    """Handles every way an attempt can fail, after everything it held has been released.
+    """Handle every failed attempt, after its reservations are released.
 
     Upstream: pkg/scheduler/schedule_one.go handleSchedulingFailure
     """
@@ -263,23 +266,26 @@ class FailureHandler:
         self._preempting = preempting or Preempting()
         self._clock = shared.clock
         self._expected: dict[str, tuple[float, PodInfo]] = {}
-        """By uid, with when it falls due."""
+        """By uid, with the time at which the nomination is due."""
         self._look_at = 0.0
         self._verdicts = LogOnce()
 
     def handle_unschedulable(
         self, queued: QueuedPodInfo, diagnosis: Diagnosis, *, message: str, nominate: str | None, took_s: float
     ) -> None:
-        """No node, Reserve or Permit said no: wait for an event that helps, or for the back-off if none can be named."""
+        """Handle a pod that no node, Reserve or Permit accepted.
+
+        It waits for an event, or for its back-off if no event can help.
+        """
         queued.unschedulable_plugins = set(diagnosis.unschedulable_plugins)
         queued.pending_plugins = set(diagnosis.pending_plugins)
         self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, UNSCHEDULABLE, message, nominate)
 
     def handle_error(self, queued: QueuedPodInfo, *, message: str, took_s: float, kept_on: str = "") -> None:
-        """Something of ours or of the API server failed: retry after the error back-off.
+        """Handle an error of the scheduler or the API server: retry after the error back-off.
 
-        A nomination to `kept_on` stays, where upstream clears it and gives others the room that victims left.
+        A nomination to `kept_on` stays. Upstream clears it, so that other pods get the capacity that victims left.
         """
         queued.unschedulable_plugins = set()
         queued.pending_plugins = set()
@@ -288,17 +294,17 @@ class FailureHandler:
         self._finish(queued, SCHEDULER_ERROR, message, None if is_kept else "")
 
     def refused_late(self, queued: QueuedPodInfo, *, message: str, took_s: float) -> None:
-        """PreBind said no: no event can be named that helps, so the error back-off retries it (§3.8)."""
+        """Handle a rejection by PreBind: no event can help, so the error back-off retries the pod (§3.8)."""
         queued.unschedulable_plugins = set()
         queued.pending_plugins = set()
         self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
         self._finish(queued, UNSCHEDULABLE, message, "")
 
     def expect(self, assumed: PodInfo, *, is_brief: bool = False) -> None:
-        """Say where the pod is about to be bound, for what comes before may take long: autoscalers listen (§3.12).
+        """Announce the node of a pod that is about to be bound.
 
-        What is brief as a rule is given some time first, unless the pod says another node now: mostly there is nothing
-        to be said any more then.
+        PreBind may take long, and autoscalers read the nomination (§3.12). If PreBind is usually short, the
+        announcement waits, unless the pod names another node now. Mostly it is then not needed.
         """
         if is_brief and self._patches.nomination(assumed.pod) in {"", assumed.node_name}:
             told = assumed.pod.condition(POD_SCHEDULED)
@@ -308,7 +314,7 @@ class FailureHandler:
             self._patches.submit(assumed.pod, None, assumed.node_name)
 
     def tick(self) -> None:
-        """Say what was not as brief as expected."""
+        """Write announcements that are due."""
         now = self._clock.now()
         if not self._expected or now < self._look_at:
             return
@@ -318,28 +324,28 @@ class FailureHandler:
             self._patches.submit(assumed.pod, None, assumed.node_name)
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
-        """As `PodStatusUpdater.withdraw`."""
+        """Drop pending patches, as `PodStatusUpdater.withdraw`."""
         self._expected.pop(uid, None)
         return self._patches.withdraw(uid)
 
     def clear_nomination(self, info: PodInfo) -> None:
-        """Somebody more important takes the place that this pod was to have."""
+        """Clear the nomination of a pod whose node a more important pod takes."""
         left = self._queue.nominator.delete(info)
         self._queue.nomination_ended(info, left or "")
         self._patches.submit(info.pod, None, "")
 
     def seen(self, pod: Pod) -> None:
-        """As `PodStatusUpdater.seen`."""
+        """Take the pod from the watch, as `PodStatusUpdater.seen`."""
         self._patches.seen(pod)
 
     async def written(self, info: PodInfo, node_name: str) -> bool:
-        """Wait for what was submitted for this pod; whether it is nominated to that node then, for all to see."""
+        """Wait for the patches of this pod; return whether it is nominated to that node."""
         await self._patches.answered(info.uid)
         newest = self._pending.get(info.key)
         return newest is not None and newest.uid == info.uid and self._patches.nomination(newest.pod) == node_name
 
     def report(self, pod: Pod, reason: str, message: str, nominate: str | None) -> None:
-        """The event and the condition, without touching the queue."""
+        """Write the event and the condition without touching the queue."""
         self._recorder.event(
             pod,
             controller=pod.spec.scheduler_name,
@@ -358,17 +364,20 @@ class FailureHandler:
         self._patches.submit(pod, condition, nominate)
 
     def _nominate(self, info: PodInfo, node_name: str | None) -> None:
-        """A nomination that no status shows ends here, and no watch event says so."""
+        """Update the queue's nomination.
+
+        A nomination that no status showed ends here, because no watch event ends it.
+        """
         nominator = self._queue.nominator
         before = nominator.node_of(info.uid)
         if not node_name and nominator.derived_node(info.uid):
-            return  # it follows from the claims: `derived` looks at it again, as the pod has moved
+            return  # it follows from the claims: `derived` checks it again, because the pod has moved
         nominator.add(info, node_name)
         if before and before not in {info.pod.status.nominated_node_name, nominator.node_of(info.uid)}:
             self._queue.nomination_ended(info, before, wakes_itself=False)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone or bound."""
+        """Drop everything about a pod that is deleted or bound."""
         self._expected.pop(uid, None)
         self._verdicts.forget(uid)
         self._patches.forget(uid)

@@ -1,4 +1,4 @@
-"""Old names of the modules that plugins import (docs/plugins.md): they work, with a DeprecationWarning."""
+"""Old names of the modules that plugins import (docs/plugins.md). They work with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVED: Final = {
 
 
 class _Finder:
-    """Finds a moved module under its old name, as the module that it is now."""
+    """Find a moved module under its old name."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -37,13 +37,16 @@ class _Finder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own specification back, which the import system has replaced; it was executed before."""
+        """Restore the module's own specification, which the import system has replaced.
+
+        The module was executed before.
+        """
         spec = module.__spec__
         if spec is not None and spec.name in MOVED:
             module.__spec__ = spec.loader_state
 
 
 def install() -> None:
-    """Let the old names be imported. Safe to repeat."""
+    """Make the old names importable. Safe to repeat."""
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())

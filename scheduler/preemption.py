@@ -1,10 +1,9 @@
-"""Carrying out a preemption: nominate, evict, let the preemptor try again (docs/spec/core.md §3.10 step 5).
+"""Carry out preemptions: nominate, evict, and let the preemptor try again (docs/spec/core.md §3.10 step 5).
 
-In the background, as upstream; the decision was made by a PostFilter plugin. Two things are done in another order: the
-nomination is written before the first victim dies, so that a restart in between knows whose room that is; and right before
-each DELETE the plan is looked at again, so that nobody dies for a pod that has gone, or is bound.
-
-Whatever changes cache or queue goes through the inbox.
+Runs in the background, as upstream; a PostFilter plugin made the decision. Two steps differ. The nomination is
+written before the first eviction, so that a restart knows whose capacity it is. Right before each DELETE the plan is
+checked again, so that no pod is evicted for a preemptor that is deleted or bound. Changes of cache and queue go
+through the inbox.
 """
 
 from __future__ import annotations
@@ -47,35 +46,35 @@ EVICTIONS_IN_FLIGHT: Final = 64
 _RETRIES_S: Final = (0.01, 0.05, 0.25)
 _BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
-"""While stopping: how long a write on the wire may take to be answered."""
+"""Time for the answer of a write in flight on shutdown."""
 
 
 class _Off(Exception):
-    """The plan no longer holds: nobody else is evicted for it."""
+    """The plan is no longer valid: no further pod is evicted for it."""
 
 
 class _End(enum.Enum):
-    """How a preemption ended, and what becomes of the preemptor."""
+    """How a preemption ended, and what the preemptor does."""
 
     DONE = "success"
     """The end of its victims wakes it."""
     OFF = "given up"
     """It looks for another way at once."""
     FAILED = "error"
-    """It tries again, but not as fast as a server can refuse."""
+    """It tries again after a back-off."""
 
 
 @dataclass(slots=True, eq=False)
 class _Plan:
-    """One preemption under way."""
+    """One running preemption."""
 
     preemptor: PodInfo
     node_name: str
     victims: list[PodInfo]
     has_failed: bool = False
-    """A victim could not be evicted: to evict others would be for nothing."""
+    """Whether an eviction failed: further evictions would be in vain."""
     taken: int = 0
-    """So many were evicted; the others went by themselves."""
+    """Number of evicted pods; the rest left by itself."""
 
     @property
     def victim_uids(self) -> list[str]:
@@ -83,7 +82,7 @@ class _Plan:
 
 
 class PreemptionExecutor:
-    """Preemptions under way. Single owner: the scheduling loop starts them.
+    """Run preemptions. The scheduling loop starts them.
 
     Upstream: pkg/scheduler/framework/preemption/executor.go Executor
     """
@@ -97,7 +96,7 @@ class PreemptionExecutor:
         *,
         profiles: Mapping[str, Profile],
     ) -> None:
-        """`profiles` by the scheduler names of this process."""
+        """Create the executor. `profiles` are by scheduler name."""
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._inbox = shared.inbox
@@ -114,21 +113,21 @@ class PreemptionExecutor:
         self._room = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._plans: dict[str, _Plan] = {}
-        """The newest of each preemptor, by its uid."""
+        """The newest plan of each preemptor, by its uid."""
         self._is_stopping = False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def start(self, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Evict in the background, for which this pod is held back.
+        """Evict the victims in the background. Until then the preemptor is held back.
 
-        Call it right before the pod is returned to the queue and nominated to the node: PreEnqueue must know of it by
-        then, and nothing is done before the event loop's next turn.
+        Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
+        happens before the event loop runs again.
         """
         left = [victim for victim in victims if not self._is_leaving(victim)]
         if not left:
-            return  # all are leaving already: their end is what the preemptor waits for
+            return  # all are terminating already, and their end wakes the preemptor
         self._metrics.preempted(len(victims), others=sum(not self._is_ours(victim) for victim in left))
         plan = _Plan(preemptor, node_name, left)
         before = self._plans.get(preemptor.uid)
@@ -141,10 +140,9 @@ class PreemptionExecutor:
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self, limit_s: float) -> int:
-        """Let preemptions finish: half of one would be victims for nothing. After `limit_s` nobody else is evicted.
+        """Let preemptions finish, because half of one evicts pods in vain. After `limit_s` no further pod is evicted.
 
-        Returns how many were cut short. Answers to what was sent are awaited; gives up on a server that does not answer
-        within some seconds more.
+        Returns how many were cut short. Waits for answers to sent writes, some more seconds at most.
         """
         await ended_within(self._tasks, limit_s, self._clock)
         self._is_stopping = True
@@ -173,7 +171,7 @@ class PreemptionExecutor:
         except ApiError as error:
             if not isinstance(error, Fenced) and self._preempting.is_news(plan.preemptor.uid, error.message):
                 _log.warning("preemption failed", **names, error=error.message)
-        except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait for ever)
+        except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait forever)
             self._errors.record("preemption", error, "preemption failed", pod=plan.preemptor.key)
         finally:
             self._metrics.preemption_done("success" if end is _End.DONE else "error", self._clock.now() - began)
@@ -186,15 +184,15 @@ class PreemptionExecutor:
         del self._plans[preemptor.uid]
         self._preempting.end(preemptor.uid, plan.victim_uids)
         if not self._is_pending(preemptor):
-            self._preempting.forget(preemptor.uid)  # again: what has been noted since
+            self._preempting.forget(preemptor.uid)  # again: what was recorded since
             return
         match end:
             case _End.DONE:
                 self._preempting.is_news(preemptor.uid, "")
                 if plan.taken:
                     self._keep_count(plan)
-                self._queue.reconsider(preemptor)  # it was told of nothing while it was held back
-            case _End.OFF:  # no event may come that would wake it
+                self._queue.reconsider(preemptor)  # it got no events while it was held back
+            case _End.OFF:  # possibly no event would wake it
                 self._queue.activate([preemptor])
             case _End.FAILED:
                 self._queue.retry(preemptor)
@@ -204,13 +202,13 @@ class PreemptionExecutor:
         await self._inbox.caught_up()
         self._check(plan)
         if not is_written:
-            return _End.FAILED  # why has been said already
+            return _End.FAILED  # the reason was logged already
         self._inbox.put(partial(self._clear_lower_nominations, plan))
         *first, last = plan.victims
         answers = await asyncio.gather(*(self._evict(plan, victim) for victim in first), return_exceptions=True)
         errors = [answer for answer in answers if answer is not None]
         if errors:
-            raise min(errors, key=lambda error: isinstance(error, _Off))  # what went wrong, rather than what followed
+            raise min(errors, key=lambda error: isinstance(error, _Off))  # the cause rather than its consequence
         await self._inbox.caught_up()
         self._check(plan)
         self._preempting.last(plan.preemptor.uid, last.uid)
@@ -222,7 +220,7 @@ class PreemptionExecutor:
         return newest is not None and newest.uid == preemptor.uid and newest.pod.metadata.deletion_timestamp is None
 
     def _check(self, plan: _Plan) -> None:
-        """Raises _Off if the place is of no use any more, or no business of ours."""
+        """Raise _Off if the plan is no longer useful, or belongs to another pod."""
         why = ""
         if plan.has_failed:
             why = "another victim could not be evicted"
@@ -240,7 +238,7 @@ class PreemptionExecutor:
             raise _Off(why)
 
     async def _still(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
-        """The victim as it is now; None if it has gone or is going. Else raises _Off as `_check` does."""
+        """Return the current state of the victim; None if it is gone or terminating. Raises _Off as `_check` does."""
         await self._inbox.caught_up()
         held = self._cluster.get(victim.uid)
         if held is None or held.node_name != plan.node_name or self._is_leaving(held):
@@ -266,9 +264,11 @@ class PreemptionExecutor:
         if self._binder.preempt(held.uid, PLUGIN):
             note += " (in kube-scheduler memory)."
         else:
-            is_done = await self._tell(plan, held) and await self._delete(plan, held)
+            is_done = await self._report(plan, held) and await self._delete(plan, held)
             self._inbox.catch_up()
-            if self._cluster.get(held.uid) is not None:  # else the watch was faster, and nobody would forget it
+            if (
+                self._cluster.get(held.uid) is not None
+            ):  # otherwise the watch was faster, and nothing would remove the entry
                 self._preempting.doom(held.uid)
             if not is_done:
                 return
@@ -284,8 +284,8 @@ class PreemptionExecutor:
         )
         _log.info("pod preempted", victim=held.key, node=plan.node_name, preemptor=preemptor.key)
 
-    async def _tell(self, plan: _Plan, victim: PodInfo) -> bool:
-        """Say why it has to go. False if it has gone already."""
+    async def _report(self, plan: _Plan, victim: PodInfo) -> bool:
+        """Write the victim's condition and event. Returns False if it is already gone."""
         pod = victim.pod
         condition = preempted_by(plan.preemptor.pod.spec.scheduler_name, pod.metadata.generation)
         if _says(pod.condition(DISRUPTION_TARGET)) == _says(condition):
@@ -299,7 +299,10 @@ class PreemptionExecutor:
         return True
 
     async def _delete(self, plan: _Plan, victim: PodInfo) -> bool:
-        """With its own grace. False if somebody else was faster. After every wait all is looked at again."""
+        """Delete the victim with its grace period.
+
+        Returns False if it is already gone. Checks the plan after every wait.
+        """
         lost = failed = 0
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
         while True:
@@ -324,14 +327,14 @@ class PreemptionExecutor:
                 return True
 
     async def _is_there(self, victim: PodInfo) -> bool:
-        """Whether the API server has this very pod, rather than none or a namesake."""
+        """Return whether the API server has this pod, not another one of its name."""
         newest = await self._writer.read_pod(victim.pod.metadata.namespace, victim.pod.metadata.name)
         return newest is not None and newest.metadata.uid == victim.uid
 
     # -- changes, applied by the inbox -----------------------------------------------------------------------------------
 
     def _clear_lower_nominations(self, plan: _Plan) -> None:
-        """Pods of lower priority that were to come here look for another place at once; only ours are told."""
+        """Let pods of lower priority with a nomination to this node look for another node at once."""
         if self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
             return
         for other in self._queue.nominator.for_node(plan.node_name):
@@ -347,15 +350,15 @@ class PreemptionExecutor:
             return
         self._metrics.preemption_lost()
         if self._profiles[preemptor.pod.spec.scheduler_name].parity:
-            return  # no node is left out
+            return  # no node is excluded
         self._recorder.event(
             preemptor.pod,
             controller=preemptor.pod.spec.scheduler_name,
             type_="Warning",
             reason="PreemptionLost",
             action="Preempting",
-            note=f"room made on node {plan.node_name} was taken by other pods again and again; if it is lost once more, "
-            f"the node is left out for {format_duration(brake_s)}",
+            note=f"capacity freed on node {plan.node_name} was taken by other pods repeatedly; after the next loss "
+            f"the node is excluded for {format_duration(brake_s)}",
         )
 
 

@@ -1,10 +1,11 @@
-"""Who is tried next (docs/spec/core.md §1).
+"""The scheduling queue: which pod is tried next (docs/spec/core.md §1).
 
-A pod is in exactly one place: active (ready), backing off (a deadline), waiting for an event, gated, or in flight (being
-tried). `done` or `requeue` must follow every `pop`; events that arrive in between are replayed, so no wake-up is lost.
+A pod is in exactly one place: active (ready), backing off (a deadline), waiting for an event, gated, or in flight
+(being tried). `done` or `requeue` must follow every `pop`. Events that arrive in between are replayed, so no wake-up
+is lost.
 
-Plain calls, no await; a single owner, the scheduling loop. Knows nothing of nodes or of the API; of plugins only which
-events can help the pods they rejected.
+Plain calls, no await, owned by the scheduling loop. Knows nothing of nodes or of the API; of plugins only the events
+that can help the pods they rejected.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 
 
 class SchedulingQueue:
-    """All pods of ours that have no node yet. Times are readings of `clock.now()`.
+    """All pods of our profiles without a node. Times are readings of `clock.now()`.
 
     Upstream: pkg/scheduler/backend/queue/scheduling_queue.go PriorityQueue
     """
@@ -71,7 +72,7 @@ class SchedulingQueue:
         log: Any = None,
         errors: UnforeseenErrors | None = None,
     ) -> None:
-        """`on_ready` is called when a pop may have become possible."""
+        """Create the queue. `on_ready` is called when a pop may have become possible."""
         self._log = structlog.get_logger(__name__) if log is None else log
         self._profiles = profiles
         self._clock = clock
@@ -96,11 +97,11 @@ class SchedulingQueue:
     # -- what the watch saw ------------------------------------------------------------------------------------------
 
     def owns(self, pod: Pod) -> bool:
-        """Whether one of our profiles has the pod's scheduler name (Q-1)."""
+        """Return whether one of our profiles has the pod's scheduler name (Q-1)."""
         return pod.spec.scheduler_name in self._profiles
 
     def add(self, info: PodInfo) -> None:
-        """A pod of ours without a node appeared; others are ignored (§1.4)."""
+        """Add a pod without a node; pods of other schedulers are ignored (§1.4)."""
         if info.node_name or not self.owns(info.pod):
             return
         known = self._places.get(info.uid) or self._in_flight.get(info.uid)
@@ -112,7 +113,7 @@ class SchedulingQueue:
             self._on_ready()
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
-        """A pod of ours changed and still has no node (§1.12). The caller keeps updates of assumed pods to itself."""
+        """Take a change of a pod without a node (§1.12). The caller filters updates of assumed pods."""
         if old.pod.metadata.resource_version == new.pod.metadata.resource_version:
             return
         queued = self._places.get(new.uid)
@@ -127,29 +128,31 @@ class SchedulingQueue:
             else:
                 self._places.replace(queued, new)
                 if queued.place in IN_POOL:
-                    self._ask_about_itself(queued, old, new)
+                    self._wake_by_own_change(queued, old, new)
         for left in dict.fromkeys(before):
             if left and left not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
                 self.nomination_ended(old, left)
 
     def delete(self, info: PodInfo) -> None:
-        """A pod of ours without a node is gone (§1.13). If it is in flight, its attempt still owes a `done`."""
+        """Remove a deleted pod without a node (§1.13). If it is in flight, its attempt must still call `done`."""
         nominated_to = self.nominator.delete(info)
-        if info.uid in self._places:  # taken back already, and nobody has been told: the watch had yet to show it
+        if (
+            info.uid in self._places
+        ):  # it was released already, and no waiter was woken, because the watch had not shown it
             nominated_to = nominated_to or info.pod.status.nominated_node_name
         self._places.remove(info.uid)
         if nominated_to:
             self.nomination_ended(info, nominated_to)
 
     def observed_bound(self, info: PodInfo) -> None:
-        """The pod has a node now, by whomever: it leaves without waking anybody."""
+        """Remove a pod that got a node from any scheduler. Wakes no pod."""
         self.nominator.delete(info)
         self._places.remove(info.uid)
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPodInfo | None:
-        """The next pod to try, now in flight; None if none is ready. Never waits (§1.6)."""
+        """Return the next pod to try, now in flight; None if none is ready. Never waits (§1.6)."""
         while not self._is_closed:
             queued = self._places.pop()
             if queued is None:
@@ -166,7 +169,7 @@ class SchedulingQueue:
         return None
 
     def done(self, uid: str) -> None:
-        """The attempt no longer needs events: it failed and is handled, or PreBind begins. Idempotent."""
+        """Stop recording events for an attempt that failed and was handled, or that begins PreBind. Idempotent."""
         ended = self._in_flight.end(uid)
         if ended is not None and ended.place is Place.IN_FLIGHT:
             ended.place = Place.NOWHERE
@@ -174,7 +177,7 @@ class SchedulingQueue:
     def requeue(self, queued: QueuedPodInfo) -> None:
         """Return a pod after a failed attempt; includes `done` (§1.7).
 
-        The caller has set `info` to the newest object and the plugins that rejected the pod, none for an error.
+        The caller has set `info` to the newest object, and the plugins that rejected the pod; none after an error.
         """
         if queued.uid in self._places:
             self._log.error("failed pod is in the queue already", pod=queued.info.key)
@@ -204,12 +207,11 @@ class SchedulingQueue:
         *,
         concerns: Callable[[PodInfo], bool] | None = None,
     ) -> None:
-        """Something happened in the cluster: wake the pods it can help (§1.10).
+        """Wake the pods that an event can help (§1.10).
 
-        O(1) if nobody registered for it, else O(registrations + topics x plugins that rejected anybody + questions to
-        the shapes that the topics concern + pods woken).
-        `concerns` restricts it to some pods, whether they wait or are in flight. A wildcard wakes everybody, or the
-        one pod that `new` is.
+        O(1) if no plugin registered the event, otherwise O(registrations + topics × plugins that rejected pods +
+        hints for the shapes of these topics + woken pods). `concerns` restricts it to some pods, waiting or in
+        flight. A wildcard wakes all pods, or the one pod that `new` is.
         """
         if not event.is_wildcard and not self._wakers.of(event):
             return
@@ -222,7 +224,7 @@ class SchedulingQueue:
         self._in_flight.record(event, old, new, concerns=concerns)
 
     def activate(self, infos: Iterable[PodInfo]) -> None:
-        """Make these pods ready now, as plugins may ask (§1.14). In flight: it will back off instead of waiting."""
+        """Make these pods ready now, for plugins (§1.14). A pod in flight will back off instead of waiting."""
         moved = False
         for info in infos:
             queued = self._places.get(info.uid)
@@ -234,7 +236,7 @@ class SchedulingQueue:
             self._on_ready()
 
     def retry(self, info: PodInfo) -> None:
-        """Try the pod again when its back-off is over, and as after an error not before: what was to help it failed."""
+        """Try the pod after its back-off, as after an error: its preemption failed."""
         queued = self._places.get(info.uid)
         if queued is None:
             self._in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
@@ -242,7 +244,7 @@ class SchedulingQueue:
             self._on_ready()
 
     def reconsider(self, info: PodInfo) -> None:
-        """What kept this pod out of the queue may be over. Pods that no PreEnqueue plugin keeps out are left alone."""
+        """Run PreEnqueue for a pod again. Pods that no PreEnqueue plugin holds are not changed."""
         queued = self._places.get(info.uid)
         if queued is None or queued.place is not Place.GATED:
             return
@@ -250,10 +252,10 @@ class SchedulingQueue:
             self._on_ready()
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
-        """These profiles have other plugins from now on: their pods are gated, sorted and woken by the new ones.
+        """Replace the plugins of these profiles: their pods are gated, sorted and woken by the new ones.
 
-        Pods that waited are tried again, for the new plugins may take them; those in flight are too if they fail. All
-        profiles must still be sorted alike. Raises what sorting raises, and then nothing has changed. O(pods of these
+        Waiting pods are tried again, and pods in flight after a failure, because the new plugins may accept them. All
+        profiles must still sort alike. Raises the errors of sorting, and then nothing has changed. O(pods of these
         profiles).
         """
         unknown = profiles.keys() - self._profiles.keys()
@@ -266,7 +268,7 @@ class SchedulingQueue:
         )
 
     def tick(self) -> None:
-        """Move what time alone moves: completed back-offs, and every 30 s the pods that waited too long."""
+        """Move pods whose time has come: completed back-offs, and every 30 s pods that waited too long."""
         now = self._clock.now()
         moved = self._places.complete_backoffs(now)
         for queued in self._flush.late(now):
@@ -275,7 +277,7 @@ class SchedulingQueue:
             self._on_ready()
 
     def close(self) -> None:
-        """Pop nothing more; every attempt counts as done."""
+        """Pop no further pod; every attempt counts as done."""
         self._is_closed = True
         for queued in list(self._in_flight):
             self.done(queued.uid)
@@ -283,11 +285,11 @@ class SchedulingQueue:
     # -- pods whose claims leave them one node (docs/adr/0012) -------------------------------------------------------
 
     def record_of(self, uid: str) -> QueuedPodInfo | None:
-        """The record of a pod that is not in flight. Not to be changed."""
+        """Return the record of a pod that is not in flight. The caller must not change it."""
         return self._places.get(uid)
 
     def follow(self, uid: str, *, is_followed: bool) -> None:
-        """Note each move of this pod between places, for `take_moved`, or stop."""
+        """Start or stop recording moves of this pod, for `take_moved`."""
         if is_followed:
             self._places.followed.add(uid)
         else:
@@ -295,12 +297,12 @@ class SchedulingQueue:
             self.put_first(uid, is_first=False)
 
     def take_moved(self) -> Iterable[str]:
-        """The followed pods that came to a place since the last call, after failed attempts included."""
+        """Return the followed pods that moved since the last call, also after failed attempts."""
         moved, self._places.moved = self._places.moved, {}
         return moved
 
     def put_first(self, uid: str, *, is_first: bool) -> None:
-        """Sort an untried pod before all others that the sort plugin holds for equal but for their time, or no longer."""
+        """Sort an untried pod before pods that only differ in time, or stop doing so."""
         if is_first == (uid in self._places.first):
             return
         (self._places.first.add if is_first else self._places.first.discard)(uid)
@@ -308,18 +310,18 @@ class SchedulingQueue:
         if queued is not None:
             self._places.replace(queued, queued.info)
 
-    # -- what others want to see -------------------------------------------------------------------------------------
+    # -- state for other parts ----------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        """The pending_pods gauge: label → pods."""
+        """Return the pending_pods gauge: label → pods."""
         return self._places.counts()
 
     def in_flight_events(self) -> dict[str, int]:
-        """The inflight_events gauge: label → events kept, `PodPopped` for the pods in flight."""
+        """Return the inflight_events gauge: label → stored events, `PodPopped` for the pods in flight."""
         return self._in_flight.counts()
 
     def entries(self) -> Iterator[QueueEntry]:
-        """Every pod, in no particular order: who is there at the first of them, each as it is when its turn comes."""
+        """Yield every pod, in no order: the pods at the first step, each in its current state."""
         for queued in (*self._places, *self._in_flight):
             deadline = None
             if queued.place in IN_BACKOFF:
@@ -335,7 +337,7 @@ class SchedulingQueue:
     # -- events and pods ---------------------------------------------------------------------------------------------
 
     def _replay(self, queued: QueuedPodInfo) -> QueueingStrategy:
-        """What the events that arrived during the attempt mean for the pod: the best answer wins."""
+        """Return the best result of the events that arrived during the attempt."""
         rejecters = queued.rejecters
         if not rejecters:
             return QueueingStrategy.AFTER_BACKOFF
@@ -343,7 +345,7 @@ class SchedulingQueue:
         if events is None:
             self._log.debug("no events were kept for a failed pod, it is retried", pod=queued.info.key)
             return QueueingStrategy.AFTER_BACKOFF
-        is_strange = self._wakers.learn(queued.profile, rejecters)  # then not all events that it needs were kept
+        is_strange = self._wakers.learn(queued.profile, rejecters)  # otherwise not all events that it needs were stored
         best = QueueingStrategy.AFTER_BACKOFF if is_strange else QueueingStrategy.SKIP
         possible = QueueingStrategy.IMMEDIATELY if queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
         for kept in events:
@@ -354,8 +356,8 @@ class SchedulingQueue:
                 best = max(best, answer)
         return best
 
-    def _ask_about_itself(self, queued: QueuedPodInfo, old: PodInfo, new: PodInfo) -> None:
-        """Its own changes are asked about for this pod only; the first that moves it ends the round."""
+    def _wake_by_own_change(self, queued: QueuedPodInfo, old: PodInfo, new: PodInfo) -> None:
+        """Call the hints for the pod's own changes; the first one that moves it ends the loop."""
         for event in pod_changes(old, new):
             strategy = self._wakers.evaluate(queued, event, old, new)
             if strategy is not QueueingStrategy.SKIP and self._places.enter_by(queued, strategy, event.label):
@@ -363,9 +365,9 @@ class SchedulingQueue:
                 return
 
     def nomination_ended(self, info: PodInfo, node_name: str = "", *, wakes_itself: bool = True) -> None:
-        """A place was held for this pod against pods of lower or equal priority: to them a pod has left that node.
+        """Wake pods of lower or equal priority after a nomination: for them a pod has left that node.
 
-        `node_name` tells where, for a nomination that the pod's status did not show yet.
+        `node_name` is the node of a nomination that the pod's status did not show.
         """
         priority = info.priority
         shown = info.node_name or info.pod.status.nominated_node_name

@@ -1,15 +1,9 @@
-"""The composition of everything that decides, and the scheduling loop.
+"""Compose everything that decides, and run the scheduling loop.
 
-Everything that decides, made from a configuration and the ports: what runs in the daemon, in tests and in benchmarks.
-
-Knows no socket and no kube (law 1); `app` plugs those in.
-
-The scheduling loop: apply what arrived, pop, attempt, hand over. The single owner of cache and queue.
-
-What /debug/pod shows: the last decisions about a pod and, while it waits, the numbers behind them as things are now.
-
-Numbers are worked out when somebody asks. They may be newer than the decision above them: what was in the way then may
-have gone.
+`Decisions` is created from a configuration and the ports. It runs in the daemon, in tests and in benchmarks, and
+knows no socket and no kube (law 1); `app` connects those. The loop applies changes, pops a pod, attempts it and hands
+it over. It owns cache and queue. /debug/pod shows the last decisions about a pod and, while it waits, current
+numbers. The numbers may be newer than the decision.
 """
 
 from __future__ import annotations
@@ -53,7 +47,7 @@ from scheduler.waiting_pods import WaitingPodsMap
 
 
 class Decisions:
-    """Everything that decides, made from a configuration and the ports; nothing here knows a socket.
+    """Everything that decides, created from a configuration and the ports.
 
     Upstream: pkg/scheduler/scheduler.go New, Scheduler
     """
@@ -69,7 +63,7 @@ class Decisions:
         errors: UnforeseenErrors | None = None,
         pod_watch: PodWatch | None = None,
     ) -> None:
-        """Without `pod_watch` no watch is waited for."""
+        """Create the parts. Without `pod_watch` bindings wait for no watch."""
         self.chance = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
@@ -93,7 +87,7 @@ class Decisions:
         )
         self.drain_plugins = handle.drain
         self.profiles = build_profiles(options.config, handle)
-        """In force, by scheduler name: `reloading` puts others in their place between two attempts."""
+        """The profiles in force, by scheduler name; `reloading` replaces them between two attempts."""
         self.queue = SchedulingQueue(
             {name: queue_profile(profile) for name, profile in self.profiles.items()},
             clock=clock,
@@ -163,11 +157,11 @@ class Decisions:
         )
 
     def shown(self, key: str) -> Mapping[str, Any] | None:
-        """What /debug/pod shows of a pod."""
+        """Return what /debug/pod shows of a pod."""
         return shown(key, self.records, waiting=self.shared.pending.get, profiles=self.profiles)
 
     def is_idle(self) -> bool:
-        """Nothing arrived that was not applied, nothing can be tried now, no binding and no patch is under way."""
+        """Return whether all changes are applied, no pod can be tried, and no binding and no patch is running."""
         counts = self.queue.counts()
         tried = self.queue.in_flight_events().get("PodPopped", 0)
         busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
@@ -178,9 +172,9 @@ class Decisions:
 _log = structlog.get_logger(__name__)
 
 MAX_BINDINGS: Final = 512
-"""Attempts pause while this many bindings are under way: a decision should be young when it is written."""
+"""Attempts pause while this many bindings are running, because a decision should be recent when it is written."""
 _PAST_S: Final = 0.001
-"""So that a timer that fires a little early does not come before its second."""
+"""Keeps a timer that fires a little early from firing before its second."""
 
 
 def _always() -> bool:
@@ -188,7 +182,7 @@ def _always() -> bool:
 
 
 class SchedulingLoop:
-    """`run` until `stop`. Every collaborator comes by constructor; tests drive `step`.
+    """The scheduling loop: `run` until `stop`. Collaborators come by constructor; tests call `step`.
 
     Upstream: pkg/scheduler/schedule_one.go ScheduleOne, scheduleOnePod, skipPodSchedule
     """
@@ -227,18 +221,18 @@ class SchedulingLoop:
         self._is_stopping = False
         self._may_pop: Callable[[], bool] = _always
         self.beat = self._clock.now()
-        """When the loop last came around; /livez reads it."""
+        """Time of the last round; /livez reads it."""
 
     def stop(self) -> None:
-        """Pop nothing more; `run` returns after the attempt under way, which ends where it gives the next turn."""
+        """Pop no further pod. `run` returns after the running attempt, which ends at its next yield."""
         self._is_stopping = True
         self._inbox.wake()
 
     async def run(self, may_pop: Callable[[], bool] = _always) -> None:
-        """Attempt pods as they become ready, giving the event loop a turn at least every 5 ms or so.
+        """Attempt pods as they become ready; let the event loop run about every 5 ms.
 
-        While `may_pop` says no, what arrives is applied as always and no pod is tried: a standby stays warm. Wake the
-        inbox when it begins to say yes.
+        While `may_pop` returns False, changes are applied and no pod is tried: a standby keeps its cache current.
+        Wake the inbox when it begins to return True.
         """
         self._may_pop = may_pop
         ticking = asyncio.ensure_future(self._tick())
@@ -253,13 +247,13 @@ class SchedulingLoop:
         self._inbox.apply()
 
     async def _tick(self) -> None:
-        """Back-offs and flushes fall due on whole seconds; between them only news ends a wait."""
+        """Wait. Back-offs and flushes are due on whole seconds; only changes end a wait earlier."""
         while True:
             await self._clock.sleep(1.0 - self._clock.now() % 1.0 + _PAST_S)
             self._inbox.wake()
 
     async def step(self) -> bool:
-        """Apply what arrived, then attempt pods for one turn; False when there is nothing to do now."""
+        """Apply changes, then attempt pods for one turn; return False if there is nothing to do."""
         self._inbox.apply()
         self.beat = began = self._clock.now()
         self._queue.tick()
@@ -278,7 +272,7 @@ class SchedulingLoop:
         return worked or bool(len(self._inbox))
 
     def _look_after(self) -> None:
-        """What falls due beside pods. A part that fails costs itself one turn, never the loop."""
+        """Run periodic work. A part that fails misses one turn and never ends the loop."""
         for part in (
             self._failures,
             self._intake,
@@ -295,7 +289,7 @@ class SchedulingLoop:
                 self._errors.record("timers", error, "periodic work failed", component=type(part).__name__)
 
     def _derive(self) -> None:
-        """What was applied since the last attempt may decide which pod is next, and where others are nominated."""
+        """Update derived nominations: applied changes may decide which pod is next, and where pods are nominated."""
         try:
             self._derived.tick()
         except Exception as error:  # noqa: BLE001 (as above)
@@ -366,7 +360,7 @@ class SchedulingLoop:
                 self._failures.handle_error(queued, message=outcome.message, took_s=took_s)
 
     def _charge(self, pod: PodInfo, outcome: Unschedulable) -> None:
-        """A search for victims counts against the pod's share only if it found nothing."""
+        """Charge a search for victims to the pod's share, if it found none."""
         if self._profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
             return
         if outcome.nominate:
@@ -375,7 +369,7 @@ class SchedulingLoop:
             self._queue.fair_share.charge(pod, outcome.post_filter_s)
 
     def _is_skipped(self, pod: PodInfo) -> bool:
-        """§3.1 step 2: deleted, assumed or unknown pods are dropped without an attempt."""
+        """Return whether to skip the pod without an attempt: deleted, assumed or unknown (§3.1 step 2)."""
         name = pod.pod.spec.scheduler_name
         if pod.pod.metadata.deletion_timestamp is not None:
             self._recorder.event(
@@ -401,7 +395,7 @@ def shown(
     waiting: Callable[[str], PodInfo | None],
     profiles: Mapping[str, Profile],
 ) -> Mapping[str, Any] | None:
-    """Of the pod `namespace/name`; None if it is not remembered."""
+    """Return the answer for the pod `namespace/name`; None if no attempt is recorded."""
     remembered = records.to_dict(key)
     pod = waiting(key)
     if remembered is None or pod is None or pod.pod.spec.scheduler_name not in profiles:
@@ -411,6 +405,6 @@ def shown(
 
 
 def facts_of(pod: PodInfo, profile: Profile) -> dict[str, Mapping[str, Any]]:
-    """Plugin → what it can say of this pod, of those that have something to say."""
+    """Return plugin → facts about this pod, for plugins with facts."""
     asked = (plugin for plugin in profile.pre_filter if isinstance(plugin, ExplainPlugin))
     return {plugin.name: found for plugin in asked if (found := plugin.explain(pod))}

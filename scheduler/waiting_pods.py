@@ -28,23 +28,23 @@ class PermitWaitingPod:
     allowed: set[str] = field(default_factory=set)
 
     def pending_plugins(self) -> list[str]:
-        """The plugins that have not allowed the pod yet."""
+        """Return the plugins that have not allowed the pod yet."""
         return [plugin for plugin in self.waits if plugin not in self.allowed]
 
     def allow(self, plugin: str) -> None:
-        """One plugin lets the pod go; the last one releases it."""
+        """Allow the pod for one plugin; the last one releases it."""
         self.allowed.add(plugin)
         if self.allowed.issuperset(self.waits) and not self.verdict.done():
             self.verdict.set_result(None)
 
     def reject(self, plugin: str, message: str) -> None:
-        """The pod will not be bound; the first answer counts."""
+        """Reject the pod; the first answer counts."""
         if not self.verdict.done():
             self.verdict.set_result(Rejection(plugin, Code.UNSCHEDULABLE, (message,)))
 
 
 class WaitingPodsMap:
-    """By uid. A pod counts as held from `hold` on, so an answer that comes before anybody waits for it is kept.
+    """Waiting pods by uid. A pod is held from `hold` on, so an answer before `release` is kept.
 
     Upstream: pkg/scheduler/framework/runtime/waiting_pods_map.go waitingPodsMap
     """
@@ -60,15 +60,18 @@ class WaitingPodsMap:
         return iter(tuple(self._held.values()))
 
     def get(self, uid: str) -> PermitWaitingPod | None:
-        """The waiting pod; None if it is not held."""
+        """Return the waiting pod; None if it is not held."""
         return self._held.get(uid)
 
     def hold(self, pod: PodInfo, waits: Mapping[str, Wait]) -> None:
-        """Begin; `release` must follow, `discard` if no caller will wait. `pod` is the assumed one, with its node."""
+        """Begin to hold the assumed `pod`. Call `release` next, or `discard` if no caller will wait."""
         self._held[pod.uid] = PermitWaitingPod(pod, waits, asyncio.get_running_loop().create_future())
 
     async def release(self, uid: str) -> Rejection | None:
-        """Wait until all have allowed (None), one has refused, or a time is over. Cancelling ends the hold too."""
+        """Wait until all plugins have allowed it (None), one has rejected it, or a time-out expires.
+
+        Cancelling ends the hold.
+        """
         held = self._held[uid]
         timers = [asyncio.ensure_future(self._expire(uid, plugin, wait)) for plugin, wait in held.waits.items()]
         try:
@@ -79,25 +82,25 @@ class WaitingPodsMap:
                 timer.cancel()
 
     def discard(self, uid: str) -> None:
-        """Hold it no longer, without an answer."""
+        """Stop holding the pod, without an answer."""
         self._held.pop(uid, None)
 
     def is_held(self, uid: str) -> bool:
-        """Whether the pod waits here."""
+        """Return whether the pod is held."""
         return uid in self._held
 
     def allow(self, uid: str, plugin: str) -> None:
-        """As `PermitWaitingPod.allow`. Unknown pods are ignored."""
+        """Allow the pod, as `PermitWaitingPod.allow`. Unknown pods are ignored."""
         if (held := self._held.get(uid)) is not None:
             held.allow(plugin)
 
     def reject(self, uid: str, plugin: str, message: str) -> None:
-        """As `PermitWaitingPod.reject`. Unknown pods are ignored."""
+        """Reject the pod, as `PermitWaitingPod.reject`. Unknown pods are ignored."""
         if (held := self._held.get(uid)) is not None:
             held.reject(plugin, message)
 
     def preempt(self, uid: str, plugin: str) -> bool:
-        """A pod of higher priority needs the place: no fault of this pod. False if it was allowed to go already."""
+        """Reject the pod for a preemptor, which is no fault of the pod. Returns False if it was already allowed."""
         held = self._held[uid]
         if not held.verdict.done():
             held.verdict.set_result(Rejection(plugin, Code.ERROR, ("preempted",)))

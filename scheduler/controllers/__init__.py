@@ -1,1 +1,1 @@
-"""What kube-scheduler has no counterpart for: stale volume bindings, kubelet rejections, derived nominations."""
+"""Controllers that kube-scheduler does not have: stale volume bindings, kubelet rejections, derived nominations."""

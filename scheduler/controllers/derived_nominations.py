@@ -1,15 +1,11 @@
-"""Nominations that follow from a pod's claims (docs/adr/0012).
+"""Derive nominations from the claims of pods, in memory only (docs/adr/0012).
 
-The nodes that the claims of a pending pod leave it, from the API objects alone (docs/adr/0012).
+A restart, or a binding that fails halfway, leaves pods that only one node can take. Such a pod counts as nominated
+there, so that no pod of equal or lower priority takes its place. It is tried first among pods of equal priority.
+After an attempt it reserves capacity only while it would fit after the terminating pods on its node have left.
 
-A claim without a volume is tied by its selected node, or by a volume whose claimRef names it; a bound claim by the node
-affinity of its volume; a resource claim by the node selector of its allocation. Assumptions of ours do not count.
-
-Nominations that follow from what is written in a pod's claims, in memory only (docs/adr/0012).
-
-A restart, or a binding that fails halfway, leaves pods that only one node can take. Such a pod counts as nominated there,
-so that no pod of equal or lower priority takes its place. It is tried first among pods of equal priority. Once it has been
-tried, it holds room only while it would fit after the terminating pods on its node have left.
+A claim without a volume is tied by its selected node, or by a volume whose claimRef names it; a bound claim by the
+node affinity of its volume; a resource claim by the node selector of its allocation. Assumptions do not count.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ RESOURCE_CLAIM: Final = "ResourceClaim"
 
 
 class Tie(NamedTuple):
-    """One claim and the nodes that it leaves. `is_selection`: by its selected node only, so that it can be taken back."""
+    """One claim and the nodes that it leaves. `is_selection`: only by its selected node, so that it can be cleared."""
 
     claim: PersistentVolumeClaim | ResourceClaim
     nodes: NodeSet
@@ -54,14 +50,14 @@ class Tie(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Kind and name, for messages."""
+        """Return kind and name, for messages."""
         kind = "claim" if isinstance(self.claim, PersistentVolumeClaim) else "resource claim"
         return f'{kind} "{self.claim.metadata.name}"'
 
 
 @dataclass(slots=True)
 class PodTies:
-    """The ties of one pod, and the objects whose changes may change them."""
+    """The ties of one pod, and the objects whose changes may affect them."""
 
     ties: list[Tie] = field(default_factory=list)
     is_complete: bool = True
@@ -74,19 +70,19 @@ class PodTies:
     """Label rules of allocated devices: they follow the labels of nodes as well."""
 
     def nodes(self, present: NodeSet) -> NodeSet:
-        """The nodes that all ties leave."""
+        """Return the nodes that all ties leave."""
         for tie in self.ties:
             present &= tie.nodes
         return present
 
 
 def has_claims(pod: PodInfo) -> bool:
-    """Whether any claim can ever tie the pod."""
+    """Return whether any claim can tie the pod."""
     return bool(pod.claims or pod.pod.spec.resource_claims) or any(map(may_be_devices, pod.requests))
 
 
 class TieFinder:
-    """Reads the cache. A pod costs a few look-ups per claim, however many claims, volumes and nodes there are."""
+    """Find ties in the cache. A pod costs a few look-ups per claim, for any number of claims, volumes and nodes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
@@ -95,14 +91,16 @@ class TieFinder:
         self._volume_reach = VolumeReachability(cluster.nodes, cluster.volumes)
 
     def of(self, pod: PodInfo) -> PodTies:
-        """The ties of a pod without a node."""
+        """Return the ties of a pod without a node."""
         reach = PodTies()
         for key in dict.fromkeys(use.key for use in pod.claims):
             self._add_claim(reach, key)
         for entry in pod.pod.spec.resource_claims:
             self._add_entry(reach, pod.pod, entry)
         if any(map(may_be_devices, pod.requests)):
-            reach.topics[RESOURCE_CLAIM, pod.uid] = None  # claims that a scheduler made for the pod are told by its uid
+            reach.topics[RESOURCE_CLAIM, pod.uid] = (
+                None  # claims that a scheduler created for the pod are notified under its uid
+            )
             for made in self._devices.claims.all_made_for(pod.pod):
                 self._add_resource_claim(reach, made)
         return reach
@@ -147,7 +145,7 @@ class TieFinder:
         reach.ties.append(Tie(claim, nodes))
 
     def _usable_on(self, volume: PersistentVolume) -> NodeSet:
-        """All nodes for a volume that cannot be translated: Filter says so, and does not blame the nodes."""
+        """Return all nodes for a volume that cannot be translated: Filter reports it, and does not blame the nodes."""
         try:
             return self._volume_reach.nodes_of(volume, self._nodes.present)
         except VolumeError:
@@ -182,7 +180,7 @@ class TieFinder:
 
 
 def _named(selector: NodeSelector) -> Iterable[str]:
-    """Node names that the selector's field requirements list."""
+    """Yield node names in the selector's field requirements."""
     for term in selector.node_selector_terms:
         for requirement in term.match_fields:
             yield from requirement.values
@@ -193,28 +191,28 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Entry:
-    """A pending pod of ours that has claims."""
+    """A pending pod with claims."""
 
     info: PodInfo
     topics: tuple[Topic, ...] = ()
     """The objects whose changes concern it."""
     selectors: tuple[Where, ...] = ()
     acquired: list[NodeGroup] = field(default_factory=list)
-    """The groups of these selectors."""
+    """Node groups of these selectors."""
     groups: list[NodeGroup] = field(default_factory=list)
-    """The label rules that its ties follow, the acquired ones included."""
+    """Label rules of its ties, including the acquired ones."""
     checked_at: int | None = None
-    """The slot where it was last found to fit, or not to."""
+    """The slot at which it was last checked."""
     fits: bool = False
     leaving: frozenset[str] = frozenset()
-    """Uids of the pods that were terminating there then."""
+    """Uids of the pods that were terminating there at that time."""
 
 
 class DerivedNominations:
-    """Kept up to date by changes of pods, claims, volumes, nodes and the queue. Single owner: the scheduling loop."""
+    """Nominations that follow changes of pods, claims, volumes, nodes and the queue. Owned by the scheduling loop."""
 
     def __init__(self, shared: Shared, *, profiles: Mapping[str, Profile], runners: Mapping[str, Runner]) -> None:
-        """`profiles` and `runners` are those in force."""
+        """Create the nominations. `profiles` and `runners` are those in force."""
         self._cluster = shared.cluster
         self._nodes = shared.cluster.nodes
         self._groups = shared.cluster.volumes.groups
@@ -229,20 +227,20 @@ class DerivedNominations:
         """Key → uid, of pods with an entry."""
         self._entries: dict[str, _Entry] = {}
         self._dirty: dict[str, None] = {}
-        """Uids of pods to look at."""
+        """Uids of pods to check."""
         self._by_topic: dict[Topic, dict[str, None]] = {}
         self._by_group: dict[NodeGroup, dict[str, None]] = {}
         self._group_position = self._groups.position
         self._checked: dict[int, dict[str, None]] = {}
-        """Slot → uids of the pods that were found to fit there, or not to."""
+        """Slot → uids of the pods that were checked there."""
         self._node_position = self._nodes.position
         shared.cluster.volumes.on_news = self._news
         shared.cluster.devices.on_news = partial(self._news, RESOURCE_CLAIM)
 
     def tick(self) -> None:
-        """Bring the nominations up to date. O(pods concerned by what changed since the last call).
+        """Update the nominations. O(pods concerned by changes since the last call).
 
-        Filters are asked for pods that have been tried before; when that takes long, the rest waits for the next call.
+        Filters run for pods that have been tried before; if that takes long, the rest waits for the next call.
         """
         for key in self._pending.take_changed():
             self._pod_changed(key)
@@ -286,7 +284,7 @@ class DerivedNominations:
         self._dirty[info.uid] = None
 
     def _drop(self, key: str, uid: str) -> None:
-        """The pod is bound or gone; the queue has ended its nomination."""
+        """Remove a pod that is bound or deleted; the queue has ended its nomination."""
         del self._uids[key]
         entry = self._entries.pop(uid)
         self._dirty.pop(uid, None)
@@ -295,7 +293,10 @@ class DerivedNominations:
         self._unfile(entry)
 
     def _follow_nodes(self) -> None:
-        """Labels of nodes decide where volumes and devices can be used; columns, whether a checked pod still fits."""
+        """Follow changes of nodes.
+
+        Their labels decide about volumes and devices, their columns whether a checked pod still fits.
+        """
         self._groups.catch_up()
         changed = self._groups.changed_since(self._group_position)
         self._group_position = self._groups.position
@@ -308,7 +309,7 @@ class DerivedNominations:
                 self._node_touched(slot)
 
     def _node_touched(self, slot: int) -> None:
-        """Pods that fitted may fit no more; pods that did not may once those that began to terminate have left."""
+        """Mark pods at this slot: they may no longer fit, or may fit after terminating pods have left."""
         leaving = self._leaving(slot).keys()
         for uid in self._checked[slot]:
             entry = self._entries[uid]
@@ -346,7 +347,7 @@ class DerivedNominations:
         )
 
     def _holds(self, entry: _Entry, slot: int) -> bool:
-        """Whether the pod holds room there: it is untried, and so tried before others, or it would fit."""
+        """Return whether the pod reserves capacity there: it is untried, and so is tried first, or it would fit."""
         queued = self._queue.record_of(entry.info.uid)
         if queued is None or queued.place is Place.GATED:
             return False
@@ -360,12 +361,12 @@ class DerivedNominations:
         return entry.fits
 
     def _leaving(self, slot: int) -> dict[str, PodInfo]:
-        """The pods that are terminating on the node, by uid."""
+        """Return the terminating pods on the node, by uid."""
         pods = self._nodes.pods(slot).items()
         return {uid: other for uid, other in pods if other.pod.metadata.deletion_timestamp is not None}
 
     def _fits(self, info: PodInfo, slot: int, leaving: Iterable[PodInfo]) -> bool:
-        """Whether the filters pass on the node once these pods have left."""
+        """Return whether the filters pass on the node after these pods have left."""
         runner, state = self._runners[info.pod.spec.scheduler_name], CycleState()
         try:
             with self._cluster.devices.use.still():
@@ -390,14 +391,14 @@ class DerivedNominations:
         if slot is not None:
             _remove(self._checked, slot, entry.info.uid)
 
-    # -- what concerns whom --------------------------------------------------------------------------------------------
+    # -- indexes -------------------------------------------------------------------------------------------------------
 
     def _news(self, kind: str, key: str) -> None:
-        """An object changed."""
+        """Take a change of an object."""
         self._dirty.update(self._by_topic.get((kind, key), {}))
 
     def _file(self, entry: _Entry, reach: PodTies) -> None:
-        """Find the pod by the objects and label rules that its ties depend on now."""
+        """Index the pod under the objects and label rules of its ties."""
         uid, where = entry.info.uid, self._cluster.volumes.volumes.where
         topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]
         if (topics, selectors, groups) == (entry.topics, entry.selectors, entry.groups[: len(groups)]):

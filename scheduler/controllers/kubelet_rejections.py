@@ -1,10 +1,8 @@
-"""Pods of ours that a kubelet refused after we had bound them (docs/spec/core.md §2.6).
+"""Handle pods that a kubelet rejected after we had bound them (docs/spec/core.md §2.6).
 
-Two schedulers may fill a node together and neither sees the other's last pod in time; then the kubelet fails the later
-one for good. Such pods are counted and said, and their node is held back for half a minute: other nodes are preferred
-while any other takes the pod. That is all: the pod's controller makes a new one.
-
-What is remembered is bounded: bindings of the last minute, and not more than some thousands of them.
+Two schedulers may fill a node together, and the kubelet then fails the later pod permanently. Such pods are counted
+and logged, and their node is avoided for half a minute while another node takes the pod. The pod's controller creates
+a new one. The memory is bounded: bindings of the last minute, at most some thousands.
 """
 
 from __future__ import annotations
@@ -40,10 +38,10 @@ _REASONS: Final = frozenset(
         "UnknownReason", "VolumeAttachmentLimitExceeded",
     }
 )  # fmt: skip
-"""What a kubelet 1.36 gives when it does not admit a pod. Not `Evicted`: pods that ran are evicted with that too."""
+"""Reasons of a kubelet 1.36 that does not admit a pod. Not `Evicted`, which running pods get as well."""
 _OUT_OF: Final = "OutOf"
 _OUT_OF_EXTENDED: Final = "OutOfExtendedResources"
-"""One label for all extended resources, as in the kubelet's own metric."""
+"""One label for all extended resources, as in the kubelet's metric."""
 
 
 class _Sent(NamedTuple):
@@ -53,7 +51,7 @@ class _Sent(NamedTuple):
 
 
 class KubeletRejections:
-    """Remembers what we bound, and looks for it among the failed pods that the watch shows."""
+    """Remember our bindings, and find them among the failed pods in the watch."""
 
     def __init__(self, cluster: Cluster, *, clock: Clock, metrics: Metrics, most: int = MOST_REMEMBERED) -> None:
         self._cluster = cluster
@@ -63,10 +61,10 @@ class KubeletRejections:
         self._sent: dict[str, _Sent] = {}
         """By uid, oldest first."""
         self._held_back: dict[str, float] = {}
-        """Node name → until when, the earliest first."""
+        """Node name → end of the avoidance, the earliest first."""
 
     def sent(self, info: PodInfo) -> None:
-        """A Binding is about to leave: from now on its kubelet may refuse the pod. Constant cost."""
+        """Record a Binding before it is sent. Constant cost."""
         now = self._clock.now()
         self._sent.pop(info.uid, None)
         self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, now)
@@ -74,7 +72,7 @@ class KubeletRejections:
             del self._sent[next(iter(self._sent))]
 
     def failed(self, deltas: Iterable[Delta[FailedPod]]) -> None:
-        """One batch of pods that failed. What we did not bind just now costs a look and counts for nothing."""
+        """Take one batch of failed pods. Pods that are no recent bindings cost a look-up and are ignored."""
         for delta in deltas:
             if isinstance(delta.new, FailedPod):
                 sent = self._sent.pop(delta.new.metadata.uid, None)
@@ -82,7 +80,7 @@ class KubeletRejections:
                     self._failed(delta.new, sent)
 
     def held_back(self) -> NodeSet:
-        """Nodes that refused a pod of ours within the last half minute, those that are gone left out."""
+        """Return the existing nodes that rejected a pod of ours within the last half minute."""
         if not self._held_back:
             return EMPTY
         now = self._clock.now()
@@ -112,7 +110,7 @@ class KubeletRejections:
 
 
 def _label(reason: str) -> str:
-    """A label that cannot grow without bounds; "" for a pod that failed of something else."""
+    """Return a label from a bounded set; "" for a pod that failed for another reason."""
     if reason in _REASONS:
         return reason
     return _OUT_OF_EXTENDED if reason.startswith(_OUT_OF) else ""

@@ -1,10 +1,10 @@
-"""Selected nodes for the claims of pods that were created with `spec.nodeName` (docs/volumes.md).
+"""Select nodes for the claims of pods that were created with `spec.nodeName` (docs/volumes.md).
 
-No scheduler sees such a pod, so no scheduler selects a node for its WaitForFirstConsumer claims, and the pod hangs.
-Where the namespace opts in by a label, the leader selects the node of the pod.
+No scheduler sees such a pod, so its WaitForFirstConsumer claims get no selected node, and the pod hangs. In
+namespaces that opt in by a label, the leader selects the node of the pod.
 
-A pod that went through a scheduler needs no special case: a scheduler sets `spec.nodeName` only after PreBind, when the
-claims of the pod are bound. A pod that this scheduler is binding is assumed on its node, and assumed pods are left out.
+A pod that went through a scheduler needs no special case: `spec.nodeName` is set only after PreBind, when its claims
+are bound. A pod that this scheduler is binding is assumed on its node, and assumed pods are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPT_IN_LABEL: Final = "kubestow.dev/select-node-for-bound-pods"
 """On a namespace; only the value `true` opts in."""
 FIRST_PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Pause between two attempts for one claim. It doubles, also when a provisioner removes what was selected."""
+"""Pause between two attempts for one claim. It doubles, also if a provisioner removes the selection."""
 TRIES: Final = 3
 """Writes within one attempt: a conflict or a lost answer is followed by a read, and by another write if one is needed."""
 IN_FLIGHT_MAX: Final = 16
@@ -105,7 +105,7 @@ class NodeNamePods:
                 del self._attempts[uid]
 
     def _may_write(self) -> bool:
-        """Whether the permission to patch claims was asked for: it is VolumeBinding's."""
+        """Return whether the permission to patch claims was requested: it belongs to VolumeBinding."""
         return any(
             plugin.name == VolumeBindingArgs.plugin
             for profile in self._profiles.values()
@@ -140,7 +140,7 @@ class NodeNamePods:
             or claim.selected_node is not None
             or metadata.deletion_timestamp is not None
             or known is None
-            or known.is_static  # the PV controller makes no volumes of such a class, whatever node is selected
+            or known.is_static  # the PV controller makes no volumes of such a class for any selected node
             or known.obj.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER
             or not self._is_opted_in(metadata.namespace)
             or any(is_for(volume, claim) for volume in self._volumes.volumes.meant_for(claim.key))
@@ -159,7 +159,7 @@ class NodeNamePods:
         if not slots:
             return
         self._volumes.groups.catch_up()
-        usable = known.allowed.nodes  # only nodes that exist are in it
+        usable = known.allowed.nodes  # it only has existing nodes
         for slot in slots:
             for info in self._nodes.pods(slot).values() if usable >> slot & 1 else ():
                 if self._is_served(info) and _uses(info, claim):
@@ -188,7 +188,10 @@ class NodeNamePods:
             _log.info("node selected for a pod with spec.nodeName", claim=claim.key, node=node_name)
 
     async def _written(self, claim: PersistentVolumeClaim, node_name: str) -> bool:
-        """Whether the annotation was written. After a conflict or a lost answer the server's claim decides."""
+        """Write the annotation; return whether it was written.
+
+        After a conflict or a lost answer the server's claim decides.
+        """
         for _ in range(TRIES - 1):
             try:
                 await self._writer.select_node(claim, node_name)
@@ -210,5 +213,5 @@ class NodeNamePods:
 
 
 def _uses(info: PodInfo, claim: PersistentVolumeClaim) -> bool:
-    """Whether the pod uses the claim; an ephemeral volume's claim only if the pod owns it."""
+    """Return whether the pod uses the claim; an ephemeral volume's claim only if the pod owns it."""
     return any(use.key == claim.key and not (use.is_ephemeral and not_owned(info.pod, claim)) for use in info.claims)

@@ -1,8 +1,8 @@
-"""Half-done bindings that nobody else would finish or name (docs/spec/volumes.md §12.1 B-6, B-6b).
+"""Clear stale node selections of volumes, and explain ties (docs/spec/volumes.md §12.1 B-6, B-6b).
 
-A selected node that is gone keeps its claim waiting for ever, unless who wrote it takes it back: we do, for those that we
-wrote. So we do where nothing but selected nodes of ours ties a pod to nodes that refuse it. And a pod that its own claims
-tie to nodes which do not take it is told which claims tie it where.
+A claim waits permanently for a selected node that is deleted, unless the writer removes the selection. This module
+does so for selections of Kubestow, and for selections that tie a pod to nodes that refuse it, if nothing else ties
+the pod. Events name the claims that tie a pod to nodes that do not take it.
 """
 
 from __future__ import annotations
@@ -29,22 +29,25 @@ from scheduler.framework.wait import ended_within
 _log = structlog.get_logger(__name__)
 
 GONE_S: Final = 3.0
-"""A node that is replaced under its own name is missing for a moment."""
+"""A node that is replaced under its name is missing for a moment."""
 AGAIN_S: Final = 30.0
-"""After a failure, or when somebody else wrote it."""
+"""After a failure, or after a write of another component."""
 TRIES: Final = 3
-"""So often a clearing is decided anew at once because something else was written to the claim in between."""
+"""How often a clearing is repeated at once because of another write to the claim."""
 TIED_S: Final = 60.0
-"""So long a pod may be refused where its volumes are before its user is told, and selected nodes of ours are taken back."""
+"""Time of refusals after which the user gets an event, and our selected nodes are cleared."""
 FEW_NODES: Final = 3
 FIELD_MANAGER: Final = "kubestow"
 
 
 class StaleVolumes:
-    """Looks once a second at what is selected, and at pods that found no node."""
+    """Check selections, and pods that found no node, once a second."""
 
     def __init__(self, shared: Shared, *, names: tuple[str, ...]) -> None:
-        """`names` are the profiles that want this; the first stands in events on claims. None: nothing is done."""
+        """Create the controller.
+
+        `names` are the profiles that want it; the first reports events on claims. None: it does nothing.
+        """
         self._cluster = shared.cluster
         self._volumes = shared.cluster.volumes
         self._ties = TieFinder(shared.cluster)
@@ -60,16 +63,16 @@ class StaleVolumes:
         self._not_before: dict[str, float] = {}
         self._tied_since: dict[str, tuple[PodInfo, float]] = {}
         self._refused_until: dict[str, float] = {}
-        """By uid of the pod: its selected nodes have been looked at, and are left alone until then."""
+        """By uid of the pod: until then its selected nodes are not checked again."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def serve(self, names: tuple[str, ...]) -> None:
-        """Do it for these profiles from now on; what was begun ends."""
+        """Work for these profiles from now on; running work ends."""
         self._controller = names[0] if names else self._controller
         self._names = names
 
     async def drain(self, limit_s: float) -> None:
-        """What was begun ends, or is cancelled between its steps."""
+        """Wait for running work, or cancel it between its steps."""
         await ended_within(self._tasks.values(), limit_s, self._clock)
         for task in self._tasks.values():
             task.cancel()
@@ -77,7 +80,7 @@ class StaleVolumes:
     # -- selected nodes that are gone ----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Begin to clear what has been stale for a while. O(claims in flight), once a second."""
+        """Start to clear stale selections. O(claims in flight), once a second."""
         now = self._clock.now()
         if not self._names or now < self._look_at:
             return
@@ -102,9 +105,9 @@ class StaleVolumes:
                 self._take_back(pod)
 
     def _take_back(self, pod: PodInfo) -> None:
-        """Clear the selected nodes of a pod that nothing else ties to nodes which refuse it. Again after `TIED_S`.
+        """Clear the selected nodes of a pod if nothing else ties it to nodes that refuse it. Again after `TIED_S`.
 
-        A volume that is being made there all the same is given to the claim, which is as before then.
+        A volume that is being made there is still given to the claim, which is then tied as before.
         """
         now = self._clock.now()
         if now < self._refused_until.get(pod.uid, 0.0) or not self._is_waiting(pod):
@@ -120,12 +123,12 @@ class StaleVolumes:
                 self._begin(tie.claim, note, is_useless=partial(self._is_waiting, pod))
 
     def _is_waiting(self, pod: PodInfo) -> bool:
-        """Whether this very pod has no node, assumed ones included."""
+        """Return whether this pod still has no node, not even an assumed one."""
         newest = self._pending.get(pod.key)
         return newest is not None and newest.uid == pod.uid and self._cluster.get(pod.uid) is None
 
     def _has_leaving(self, nodes: NodeSet) -> bool:
-        """Whether a pod is terminating there, and may leave room."""
+        """Return whether a pod is terminating on one of the nodes, and may free capacity."""
         return any(
             other.pod.metadata.deletion_timestamp is not None
             for slot in nodeset.each(nodes)
@@ -150,11 +153,11 @@ class StaleVolumes:
                     yield claim
 
     def _is_gone(self, node_name: str) -> bool:
-        """Not so a node that is there and cannot be read."""
+        """Return whether the node is deleted; an unreadable node is not."""
         return self._nodes.present_slot(node_name) is None and ("Node", node_name) not in self._volumes.broken
 
     async def _clear(self, claim: PersistentVolumeClaim, note: str, is_useless: Callable[[], bool]) -> None:
-        """Whose it is, and whether it still says so, is read from the server: nothing is undone that others wrote."""
+        """Clear the selection after a read of the claim: selections of other components are not cleared."""
         node_name = claim.selected_node
         try:
             is_cleared = await self._cleared(claim, is_useless)
@@ -163,7 +166,7 @@ class StaleVolumes:
             return
         if is_cleared:
             _log.info("selected node cleared", claim=claim.key, node=node_name)
-            self._tell(claim, "SelectedNodeCleared", note)
+            self._report(claim, "SelectedNodeCleared", note)
 
     async def _cleared(self, claim: PersistentVolumeClaim, is_useless: Callable[[], bool]) -> bool:
         for _ in range(TRIES - 1):
@@ -182,12 +185,14 @@ class StaleVolumes:
             return False
         owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
         if owner != FIELD_MANAGER:
-            self._tell(claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "nobody known"}')
+            self._report(
+                claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "an unknown client"}'
+            )
             return False
         await self._writer.clear_selected_node(now)
         return True
 
-    def _tell(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
+    def _report(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
         self._recorder.event(
             claim,
             controller=self._controller,
@@ -200,7 +205,7 @@ class StaleVolumes:
     # -- pods that their volumes tie to nodes which do not take them ------------------------------------------------------
 
     def unfit(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
-        """A pod found no node. One that its volumes have tied to a few for a while learns why those do not take it."""
+        """Take a pod that found no node. If its volumes have tied it for a while, an event names the reasons."""
         is_wanted = has_claims(pod) and pod.pod.spec.scheduler_name in self._names
         ties = [tie for tie in self._ties.of(pod).ties if tie.nodes != self._nodes.present] if is_wanted else []
         if not ties:
@@ -237,7 +242,7 @@ class StaleVolumes:
         names = [self._nodes.name(slot) for slot in nodeset.each(nodes)][: FEW_NODES + 1]
         if not names:
             return "no node that exists"
-        return f"{', '.join(names[:FEW_NODES])}{' and others' if len(names) > FEW_NODES else ''}"
+        return f"{', '.join(names[:FEW_NODES])}{' and more' if len(names) > FEW_NODES else ''}"
 
 
 def _claims(ties: Iterable[Tie]) -> Iterable[PersistentVolumeClaim]:
