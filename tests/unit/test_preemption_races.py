@@ -312,14 +312,14 @@ async def lost_again(brain: Brain, round_: int) -> None:
 
 
 async def test_198_room_that_is_lost_again_and_again_is_not_made_for_ever() -> None:
-    """#130429: two losses are borne, then the node is left out for a minute, and an event says so."""
+    """#130429: two losses are accepted, then the node is excluded for a minute, and an event says so."""
     brain, wire = arena(1)
     await rest(brain)
     for round_ in range(1, 3):
         await lost_again(brain, round_)
         assert len(wire.victims()) == round_ + 1
     assert [name for name, _ in events(brain, "PreemptionLost")] == ["p"]
-    assert "left out for 1m0s" in events(brain, "PreemptionLost")[0][1]
+    assert "excluded for 1m0s" in events(brain, "PreemptionLost")[0][1]
     assert metric(brain, "kubestow_preemptions_lost_total") == 1
 
     await lost_again(brain, 3)
