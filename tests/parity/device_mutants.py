@@ -252,7 +252,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "binding conditions do not come last": Mutation(
         {f"{_POOLS}.PoolView.order": property(lambda view: (False, view.key))}, ("DevicePools", "DeviceResults")
     ),
-    "a device may come twice": Mutation({f"{_POOLS}._twice": _nothing}, ("DevicePools",)),
+    "a device may come twice": Mutation({f"{_POOLS}._duplicate": _nothing}, ("DevicePools",)),
     "a counter set may come twice": Mutation({f"{_POOLS}._gather_counters": _gathered}, ("DeviceCounters",)),
     "devices may use unknown counters": Mutation(
         {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
