@@ -16,7 +16,7 @@ from scheduler.cache.devices import pools as devicepools
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
 from scheduler.plugins.dra import allocation_result as result, error_nodes as checking, node_devices as consumption
-from scheduler.plugins.dra.allocator import Allocator
+from scheduler.plugins.dra.allocator import Allocator, _Choice
 from scheduler.plugins.dra.constraints import AllocationConstraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.selectors import Selectors
 from tests.parity.claim_mutants import CLAIM_MUTATIONS
@@ -181,7 +181,7 @@ def _one_of_all(ask: Any, where: Any, claim: str, lists: Any) -> int:
 
 def _no_first_alternative(search: Allocator, position: Any, _next: Any = Allocator._next) -> Any:
     step = _next(search, position)
-    if getattr(step, "ask", True) is None:
+    if isinstance(step, _Choice) and step.request_data is None:
         step.order = step.order[:1]
     return step
 
