@@ -29,7 +29,7 @@ from scheduler.api.resource_v1 import (
     ResourceSlice,
 )
 from scheduler.kube.writes.api_writer import ApiWriter
-from scheduler.plugins.dra.claim_writer import WRITES_IN_FLIGHT
+from scheduler.plugins.dra.binding.claim_writer import WRITES_IN_FLIGHT
 
 _MEMORY = "memory"
 _MIB = 1024**2

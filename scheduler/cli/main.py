@@ -265,7 +265,7 @@ def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.print_dump_command:
-        from scheduler.testing.simulate.dump import dump_command
+        from scheduler.testing.simulate.input.dump import dump_command
 
         print(dump_command())
         return 0

@@ -19,8 +19,8 @@ from scheduler.config import load
 from scheduler.config.types import ClientConnection, LeaderElection, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.daemon import app
-from scheduler.testing.simulate.complete import complete
-from scheduler.testing.simulate.manifests import load as manifests
+from scheduler.testing.simulate.input.complete import complete
+from scheduler.testing.simulate.input.manifests import load as manifests
 from scheduler.testing.simulate.run import simulate
 from scheduler.testing.simulate.world import ReadOptions
 

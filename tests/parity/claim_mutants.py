@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.plugins.dra.binding import NOT_HELPED, ClaimReleaser
+from scheduler.plugins.dra.binding.claim_binder import NOT_HELPED, ClaimReleaser
 from scheduler.plugins.dra.extended_resources import _share
 
 _DRA: Final = "scheduler.plugins.dra"
@@ -39,7 +39,13 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
         {"scheduler.cache.devices.claim_tracker.ClaimTracker.made_for": lambda *_: None},
         ("ExtendedDevices",),
     ),
-    "no devices are given back": ({f"{_DRA}.binding.ClaimReleaser.free": lambda *_: NOT_HELPED}, ("DeviceClaims",)),
-    "devices of others are given back": ({f"{_DRA}.binding.ClaimReleaser.free": _of_anybody}, ("DeviceClaims",)),
+    "no devices are given back": (
+        {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": lambda *_: NOT_HELPED},
+        ("DeviceClaims",),
+    ),
+    "devices of others are given back": (
+        {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": _of_anybody},
+        ("DeviceClaims",),
+    ),
 }
 """Name → what stands where instead, and the groups of scenarios that are to notice."""

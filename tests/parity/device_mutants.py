@@ -15,19 +15,23 @@ from scheduler.api.resource_v1 import DeviceToleration
 from scheduler.cache.devices import pools as devicepools
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
-from scheduler.plugins.dra import allocation_result as result, error_nodes as checking, node_devices as consumption
-from scheduler.plugins.dra.allocator import Allocator, _Choice
-from scheduler.plugins.dra.constraints import AllocationConstraint, attribute_values as _attribute_values
-from scheduler.plugins.dra.selectors import Selectors
+from scheduler.plugins.dra.structured import (
+    allocation_result as result,
+    error_nodes as checking,
+    node_devices as consumption,
+)
+from scheduler.plugins.dra.structured.allocator import Allocator, _Choice
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, attribute_values as _attribute_values
+from scheduler.plugins.dra.structured.selectors import Selectors
 from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
 _POOLS: Final = "scheduler.cache.devices.pools"
 _NODES: Final = "scheduler.cache.devices.shared_pools"
 _USE: Final = "scheduler.cache.devices.allocation_state.AllocationState"
 _DRA: Final = "scheduler.plugins.dra"
-_SEATS: Final = f"{_DRA}.node_devices.NodeDevices"
-_SEARCH: Final = f"{_DRA}.allocator.Allocator"
-_CONSTRAINT: Final = f"{_DRA}.constraints.AllocationConstraint"
+_SEATS: Final = f"{_DRA}.structured.node_devices.NodeDevices"
+_SEARCH: Final = f"{_DRA}.structured.allocator.Allocator"
+_CONSTRAINT: Final = f"{_DRA}.structured.constraints.AllocationConstraint"
 _PLUGIN: Final = f"{_DRA}.plugin"
 
 _gather_pool, _gather_counters, _tolerates, _result, _configuration = (
@@ -263,26 +267,29 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     # which devices
     "selectors of classes are ignored": Mutation(
-        {f"{_DRA}.selectors.Selectors._evaluating": _only(of_class=False)}, ("DeviceRequests",)
+        {f"{_DRA}.structured.selectors.Selectors._evaluating": _only(of_class=False)}, ("DeviceRequests",)
     ),
     "selectors of requests are ignored": Mutation(
-        {f"{_DRA}.selectors.Selectors._evaluating": _only(of_class=True)}, ("DeviceRequests",)
+        {f"{_DRA}.structured.selectors.Selectors._evaluating": _only(of_class=True)}, ("DeviceRequests",)
     ),
     "errors of selectors are no matches": Mutation(
-        {f"{_DRA}.selectors.Selectors._evaluating": _broken_is_no}, ("DeviceRequests",)
+        {f"{_DRA}.structured.selectors.Selectors._evaluating": _broken_is_no}, ("DeviceRequests",)
     ),
-    "devices of a slice are for all its nodes": Mutation({f"{_DRA}.node_devices.usable": _yes}, ("DeviceCounters",)),
+    "devices of a slice are for all its nodes": Mutation(
+        {f"{_DRA}.structured.node_devices.usable": _yes}, ("DeviceCounters",)
+    ),
     "devices in use are free": Mutation({f"{_SEATS}.used": 0}, ("DevicePools",)),
     "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
     "admins keep devices from others": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
     "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
-    "all of a class is one": Mutation({f"{_DRA}.error_nodes._needed": _one_of_all}, ("DeviceRequests",)),
+    "all of a class is one": Mutation({f"{_DRA}.structured.error_nodes._needed": _one_of_all}, ("DeviceRequests",)),
     "admins are nobody special": Mutation(
-        {f"{_DRA}.requests.RequestData.is_admin": property(lambda _: False)}, ("DeviceRequests",)
+        {f"{_DRA}.structured.requests.RequestData.is_admin": property(lambda _: False)}, ("DeviceRequests",)
     ),
     "admins may have a device twice in a claim": Mutation({f"{_SEARCH}._is_free": _admins_twice}, ("DeviceRequests",)),
     "a claim may have any number": Mutation(
-        {f"{_DRA}.requests.RESULTS_MAX": 10**6, f"{_DRA}.allocator.RESULTS_MAX": 10**6}, ("DeviceRequests",)
+        {f"{_DRA}.structured.requests.RESULTS_MAX": 10**6, f"{_DRA}.structured.allocator.RESULTS_MAX": 10**6},
+        ("DeviceRequests",),
     ),
     "only the first of several is tried": Mutation(
         {f"{_SEARCH}._next": _no_first_alternative}, ("DeviceAlternatives",)
@@ -298,16 +305,17 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     # taints
     "taints are ignored": Mutation({f"{_SEATS}.is_tolerated": _yes}, ("DeviceTaints",)),
     "effects of tolerations are ignored": Mutation(
-        {f"{_DRA}.node_devices.tolerates": _tolerating(effect="")}, ("DeviceTaints",)
+        {f"{_DRA}.structured.node_devices.tolerates": _tolerating(effect="")}, ("DeviceTaints",)
     ),
     "keys of tolerations are ignored": Mutation(
-        {f"{_DRA}.node_devices.tolerates": _tolerating(key="")}, ("DeviceTaints",)
+        {f"{_DRA}.structured.node_devices.tolerates": _tolerating(key="")}, ("DeviceTaints",)
     ),
     "values of tolerations are ignored": Mutation(
-        {f"{_DRA}.node_devices.tolerates": _whatever_the_value}, ("DeviceTaints",)
+        {f"{_DRA}.structured.node_devices.tolerates": _whatever_the_value}, ("DeviceTaints",)
     ),
     "every effect is hard": Mutation(
-        {f"{_DRA}.node_devices._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})}, ("DeviceTaints",)
+        {f"{_DRA}.structured.node_devices._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})},
+        ("DeviceTaints",),
     ),
     # counters
     "counters are endless": Mutation(
@@ -325,11 +333,13 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "others consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
     "amounts are as they are asked for": Mutation(
-        {f"{_DRA}.node_devices._up_in_range": lambda wanted, *_: wanted.nano}, ("DeviceCapacities",)
+        {f"{_DRA}.structured.node_devices._up_in_range": lambda wanted, *_: wanted.nano}, ("DeviceCapacities",)
     ),
-    "any amount will do": Mutation({f"{_DRA}.node_devices._violates": lambda *_: False}, ("DeviceCapacities",)),
+    "any amount will do": Mutation(
+        {f"{_DRA}.structured.node_devices._violates": lambda *_: False}, ("DeviceCapacities",)
+    ),
     "the end of a range does not count": Mutation(
-        {f"{_DRA}.node_devices._outside": lambda *_: False}, ("DeviceCapacities",)
+        {f"{_DRA}.structured.node_devices._outside": lambda *_: False}, ("DeviceCapacities",)
     ),
     "shares are not known": Mutation(_in_force(consumable=False), ("DeviceCapacities",)),
     "every share takes from the counters": Mutation({f"{_SEATS}.has_shares": lambda *_: False}, ("DeviceCapacities",)),
@@ -341,25 +351,27 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "types of attributes are ignored": Mutation({f"{_CONSTRAINT}.values": _without_types}, ("DeviceConstraints",)),
     "a missing attribute is fine": Mutation({f"{_CONSTRAINT}.values": _nothing_is_a_value}, ("DeviceConstraints",)),
     "bare names are of every domain": Mutation(
-        {f"{_DRA}.constraints.attribute_values": _of_any_domain}, ("DeviceConstraints",)
+        {f"{_DRA}.structured.constraints.attribute_values": _of_any_domain}, ("DeviceConstraints",)
     ),
     # results
     "tolerations are not copied": Mutation(
-        {f"{_DRA}.allocation_result._result": _without(tolerations=())}, ("DeviceTaints",)
+        {f"{_DRA}.structured.allocation_result._result": _without(tolerations=())}, ("DeviceTaints",)
     ),
     "admins are not told of": Mutation(
-        {f"{_DRA}.allocation_result._result": _without(admin_access=None)}, ("DeviceRequests",)
+        {f"{_DRA}.structured.allocation_result._result": _without(admin_access=None)}, ("DeviceRequests",)
     ),
     "amounts are not told of": Mutation(
-        {f"{_DRA}.allocation_result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
+        {f"{_DRA}.structured.allocation_result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
     ),
     "configurations of classes are left out": Mutation(
-        {f"{_DRA}.allocation_result.configuration": _configured("FromClaim")}, ("DeviceResults",)
+        {f"{_DRA}.structured.allocation_result.configuration": _configured("FromClaim")}, ("DeviceResults",)
     ),
     "configurations of claims are left out": Mutation(
-        {f"{_DRA}.allocation_result.configuration": _configured("FromClass")}, ("DeviceResults",)
+        {f"{_DRA}.structured.allocation_result.configuration": _configured("FromClass")}, ("DeviceResults",)
     ),
-    "devices can be used everywhere": Mutation({f"{_DRA}.allocation_result.node_selector": _no}, ("DeviceResults",)),
+    "devices can be used everywhere": Mutation(
+        {f"{_DRA}.structured.allocation_result.node_selector": _no}, ("DeviceResults",)
+    ),
     # claims
     "anybody's claim will do": Mutation({f"{_DRA}.claims.not_owned": _nothing}, ("DevicePods",)),
     "requests are not looked at first": Mutation({f"{_PLUGIN}.request_problem": _no}, ("DevicePods",)),

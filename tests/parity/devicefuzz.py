@@ -16,7 +16,7 @@ from typing import Final
 
 from scheduler.api.quantity import parse
 from scheduler.core.feature_gates import LIST_TYPES
-from scheduler.plugins.dra.allocator import CAREFUL_STEPS
+from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS
 from tests.parity.devicecases import DeviceCase, drawn
 from tests.parity.devicedefects import CORRECTIONS, corrected, only, read, without_spare
 from tests.parity.deviceoracle import process

@@ -52,7 +52,7 @@ MUTANTS: Final = {
         "cache/test_cluster.py::test_73_assumed_here_bound_there",
     ),
     "a whole device is given beside a share of it": Mutant(
-        "scheduler.plugins.dra.device_conflicts:DeviceConflicts._elsewhere",
+        "scheduler.plugins.dra.binding.device_conflicts:DeviceConflicts._elsewhere",
         "if result.share_id is None:",
         "if False:",
         "plugins/dra/test_shared_beside.py::test_before_the_write[a share of the device that ours has whole]",
@@ -124,7 +124,7 @@ MUTANTS: Final = {
         "cache/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
     ),
     "counters are not given back on the way back of a search": Mutant(
-        "scheduler.plugins.dra.allocator:Allocator._give_back",
+        "scheduler.plugins.dra.structured.allocator:Allocator._give_back",
         "if undo.drawn_in >= 0:",
         "if False:",
         r"plugins/dra/test_scenarios_partitions.py::test_partitions[\xa74.7 what a share took is given back]",

@@ -22,11 +22,11 @@ from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Recorder
-from scheduler.plugins.dra.bounds import ConstraintCount, counted
-from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
-from scheduler.plugins.dra.requests import ClaimToAllocate, RequestData
-from scheduler.plugins.dra.selectors import SelectorFault
 from scheduler.plugins.dra.state import Variant
+from scheduler.plugins.dra.structured.bounds import ConstraintCount, counted
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestData
+from scheduler.plugins.dra.structured.selectors import SelectorFault
 
 _log = structlog.get_logger(__name__)
 _REMEMBERED: Final = 16_384

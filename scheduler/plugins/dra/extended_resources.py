@@ -37,8 +37,8 @@ from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.memo import BySlots
 from scheduler.framework.status import Code, Rejection
-from scheduler.plugins.dra.requests import ClaimParser
 from scheduler.plugins.dra.state import PLUGIN, DeviceState, Variant
+from scheduler.plugins.dra.structured.requests import ClaimParser
 
 _ONE: Final = 10**9
 """In nano units."""

@@ -38,13 +38,13 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState
 from scheduler.framework.preemption_state import Preempting
-from scheduler.plugins.dra.allocator import AllocationError
 from scheduler.plugins.dra.claims import claim_keys
-from scheduler.plugins.dra.error_nodes import TimedOut
 from scheduler.plugins.dra.hints import FREED, Frees
-from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S, NodeVerdicts, SearchVerdict
-from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
+from scheduler.plugins.dra.structured.allocator import AllocationError
+from scheduler.plugins.dra.structured.error_nodes import TimedOut
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_HOLD_S, NodeVerdicts, SearchVerdict
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
 
 @dataclass(slots=True, eq=False)

@@ -28,18 +28,21 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
-from scheduler.plugins.dra.allocator import AllocationError
-from scheduler.plugins.dra.binding import ClaimBinder
-from scheduler.plugins.dra.binding_conditions import is_worn_out
-from scheduler.plugins.dra.candidate_order import packing
-from scheduler.plugins.dra.claim_writer import ClaimError
+from scheduler.plugins.dra.binding.binding_conditions import is_worn_out
+from scheduler.plugins.dra.binding.claim_binder import ClaimBinder
+from scheduler.plugins.dra.binding.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
-from scheduler.plugins.dra.error_nodes import ErrorNodes, TimedOut
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import DynamicResourcesHints
-from scheduler.plugins.dra.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.node_verdicts import (
+from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
+from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
+from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.structured.allocator import AllocationError
+from scheduler.plugins.dra.structured.candidate_order import packing
+from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
+from scheduler.plugins.dra.structured.node_verdicts import (
     CANNOT_ALLOCATE,
     LONGEST_ATTEMPT_S,
     NodeVerdicts,
@@ -47,11 +50,8 @@ from scheduler.plugins.dra.node_verdicts import (
     limits_of,
     named,
 )
-from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
-from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
-from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
-from scheduler.plugins.dra.selectors import SelectorSets
-from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
+from scheduler.plugins.dra.structured.selectors import SelectorSets
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 

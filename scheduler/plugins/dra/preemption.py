@@ -23,11 +23,11 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, StateKey
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
-from scheduler.plugins.dra.error_nodes import TimedOut
 from scheduler.plugins.dra.hints import Frees
-from scheduler.plugins.dra.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
 from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, Kept, Look, NominatedDevices
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.structured.error_nodes import TimedOut
+from scheduler.plugins.dra.structured.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
 
 WAITING: Final = Rejection(
     PLUGIN,

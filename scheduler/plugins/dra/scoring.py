@@ -14,11 +14,11 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import Scores
-from scheduler.plugins.dra.allocator import Picked
-from scheduler.plugins.dra.error_nodes import TimedOut
-from scheduler.plugins.dra.node_verdicts import NodeVerdicts
-from scheduler.plugins.dra.requests import ClaimsToAllocate
 from scheduler.plugins.dra.state import DeviceState
+from scheduler.plugins.dra.structured.allocator import Picked
+from scheduler.plugins.dra.structured.error_nodes import TimedOut
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
 _MOST: Final = 8
 """The largest number of alternatives of a request."""

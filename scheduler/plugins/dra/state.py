@@ -10,7 +10,7 @@ from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import StateKey
 from scheduler.framework.status import Groups
-from scheduler.plugins.dra.requests import ClaimsToAllocate
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
 PLUGIN: Final = "DynamicResources"
 

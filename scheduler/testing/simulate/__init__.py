@@ -21,12 +21,12 @@ from rich.progress import (
 
 from scheduler.core.clock import SystemClock
 from scheduler.testing.simulate import pod_groups
-from scheduler.testing.simulate.complete import complete
-from scheduler.testing.simulate.dump import save
-from scheduler.testing.simulate.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
-from scheduler.testing.simulate.manifests import Found, InputError, Level, load
+from scheduler.testing.simulate.input.complete import complete
+from scheduler.testing.simulate.input.dump import save
+from scheduler.testing.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
+from scheduler.testing.simulate.input.manifests import Found, InputError, Level, load
+from scheduler.testing.simulate.input.references import MissingReference, driver_notes
 from scheduler.testing.simulate.outcome import Outcome
-from scheduler.testing.simulate.references import MissingReference, driver_notes
 from scheduler.testing.simulate.report import as_json, as_table
 from scheduler.testing.simulate.run import SimulatedDaemon, simulate
 from scheduler.testing.simulate.world import ReadOptions

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.controllers.controller import Key
-from scheduler.testing.simulate.manifests import Manifest
+from scheduler.testing.simulate.input.manifests import Manifest
 from scheduler.testing.simulate.outcome import WorkloadRow
 from scheduler.testing.workloads.controllers import RESOURCES, WorkloadTally
 from scheduler.testing.workloads.pods import controller_of

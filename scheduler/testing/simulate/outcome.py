@@ -16,7 +16,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
-from scheduler.testing.simulate.references import MissingReference
+from scheduler.testing.simulate.input.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
 """Annotation; the value `pending` has the effect of --expect-pending."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from scheduler.testing.simulate.manifests import Found
+from scheduler.testing.simulate.input.manifests import Found
 
 _MARKS: Final = {
     "scheduling.x-k8s.io/pod-group": "coscheduling",

@@ -13,9 +13,9 @@ from scheduler.core.clock import Clock
 from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.controllers.kubelet import Kubelet
 from scheduler.testing.simulate.budgets import Budgets
-from scheduler.testing.simulate.complete import Completed, controllers, device_controllers
+from scheduler.testing.simulate.input.complete import Completed, controllers, device_controllers
+from scheduler.testing.simulate.input.manifests import InputError
 from scheduler.testing.simulate.lineage import Lineage
-from scheduler.testing.simulate.manifests import InputError
 from scheduler.testing.simulate.outcome import (
     AnnotatedPod,
     Outcome,

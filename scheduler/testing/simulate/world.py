@@ -9,9 +9,9 @@ from typing import Final
 from scheduler.testing.apiserver import ApiServer, Refused
 from scheduler.testing.controllers.controller import Key
 from scheduler.testing.controllers.kubelet import running_conditions
-from scheduler.testing.simulate.admission import MissingClass
-from scheduler.testing.simulate.complete import Completed, retie, retie_claims
-from scheduler.testing.simulate.manifests import Found, InputError, Manifest
+from scheduler.testing.simulate.input.admission import MissingClass
+from scheduler.testing.simulate.input.complete import Completed, retie, retie_claims
+from scheduler.testing.simulate.input.manifests import Found, InputError, Manifest
 from scheduler.testing.workloads.controllers import RESOURCES
 from scheduler.testing.workloads.pods import controller_of
 

@@ -34,11 +34,11 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
-from scheduler.plugins.dra.allocator import AllocationError, Allocator, FailedOnNode
-from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
-from scheduler.plugins.dra.node_verdicts import NodeVerdicts, placeholders
-from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate
-from scheduler.plugins.dra.selectors import SelectorSets
+from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, placeholders
+from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate
+from scheduler.plugins.dra.structured.selectors import SelectorSets
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.random_devices import Maker, holds

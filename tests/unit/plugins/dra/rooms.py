@@ -15,11 +15,11 @@ from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
-from scheduler.plugins.dra.allocator import Allocator
-from scheduler.plugins.dra.candidate_order import packing
-from scheduler.plugins.dra.node_devices import AllocatorFeatures, NodeDevices
-from scheduler.plugins.dra.requests import ClaimParser, ClaimsToAllocate
-from scheduler.plugins.dra.selectors import SelectorSets
+from scheduler.plugins.dra.structured.allocator import Allocator
+from scheduler.plugins.dra.structured.candidate_order import packing
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate
+from scheduler.plugins.dra.structured.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
 
-from scheduler.plugins.dra import allocator as searching
-from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError, Allocator, FailedOnNode, Picked
+from scheduler.plugins.dra.structured import allocator as searching
+from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, AllocationError, Allocator, FailedOnNode, Picked
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of

@@ -12,11 +12,11 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet
-from scheduler.plugins.dra import node_verdicts as searching
-from scheduler.plugins.dra.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.node_verdicts import NodeVerdicts
-from scheduler.plugins.dra.requests import ClaimParser
-from scheduler.plugins.dra.selectors import SelectorSets
+from scheduler.plugins.dra.structured import node_verdicts as searching
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.requests import ClaimParser
+from scheduler.plugins.dra.structured.selectors import SelectorSets
 from scheduler.testing.builders.claims import a_claim
 from scheduler.testing.builders.core import node
 from scheduler.testing.builders.devices import a_device, a_slice

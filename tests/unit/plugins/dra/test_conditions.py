@@ -10,7 +10,7 @@ import pytest
 from scheduler.api.meta import seconds
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
-from scheduler.plugins.dra.binding_conditions import is_worn_out, readiness
+from scheduler.plugins.dra.binding.binding_conditions import is_worn_out, readiness
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from scheduler.testing.builders.core import Builder
 from tests.unit.plugins.dra.served import Served, Step, Under, using

@@ -10,8 +10,8 @@ import pytest
 from scheduler.cache.devices.manager import DeviceClasses
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import DEVICE_GATES_ON
-from scheduler.plugins.dra.requests import ClaimParser
-from scheduler.plugins.dra.selectors import SelectorSets
+from scheduler.plugins.dra.structured.requests import ClaimParser
+from scheduler.plugins.dra.structured.selectors import SelectorSets
 from scheduler.testing.builders.claims import a_claim, an_option
 from scheduler.testing.builders.devices import a_device_class
 

@@ -19,11 +19,11 @@ from scheduler.cycle import Scheduled, SchedulingFailed, run
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
-from scheduler.plugins.dra.allocator import CAREFUL_STEPS, AllocationError
-from scheduler.plugins.dra.error_nodes import ErrorNodes
-from scheduler.plugins.dra.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.node_verdicts import NodeVerdicts, named
-from scheduler.plugins.dra.selectors import SelectorFault, Selectors
+from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, AllocationError
+from scheduler.plugins.dra.structured.error_nodes import ErrorNodes
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, named
+from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 from scheduler.testing.builders.claims import a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, pod
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice

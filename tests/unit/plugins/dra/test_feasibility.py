@@ -13,10 +13,10 @@ from hypothesis import assume, example, given, settings, strategies as st
 from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
 from scheduler.core.cooperative import finish
-from scheduler.plugins.dra import allocator as searching, feasibility
-from scheduler.plugins.dra.bounds import Bounds
-from scheduler.plugins.dra.constraints import NOTHING_SEEN
-from scheduler.plugins.dra.feasibility import Position, SearchState, SolverAnswer
+from scheduler.plugins.dra.structured import allocator as searching, feasibility
+from scheduler.plugins.dra.structured.bounds import Bounds
+from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN
+from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case

@@ -10,7 +10,7 @@ from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import ADMIN_ACCESS, FILTER_TIMEOUT, TAINTS
 from scheduler.framework.interface import CycleState
-from scheduler.plugins.dra.node_verdicts import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from scheduler.testing.builders.claims import a_claim, a_result
 from scheduler.testing.builders.core import Builder
 from scheduler.testing.builders.devices import a_device, a_device_class, a_slice

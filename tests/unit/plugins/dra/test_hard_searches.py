@@ -15,7 +15,7 @@ import pytest
 from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
 from scheduler.core.feature_gates import LIST_TYPES
-from scheduler.plugins.dra.allocator import Allocator, Picked
+from scheduler.plugins.dra.structured.allocator import Allocator, Picked
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import candidates
 from tests.unit.plugins.dra.random_devices import Case

@@ -16,9 +16,9 @@ from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.framework.preemption_state import Preempting
-from scheduler.plugins.dra.node_verdicts import LONGEST_HOLD_S
 from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, NominatedDevices
 from scheduler.plugins.dra.state import DeviceState
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_HOLD_S
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
 from scheduler.testing.builders.core import pod
 from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice

@@ -11,8 +11,8 @@ import pytest
 from scheduler.api.resource_v1 import Device
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, finish
-from scheduler.plugins.dra import selectors as selecting
-from scheduler.plugins.dra.selectors import SelectorFault, Selectors, SelectorSets
+from scheduler.plugins.dra.structured import selectors as selecting
+from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors, SelectorSets
 
 SIZE = 50
 KINDS = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))

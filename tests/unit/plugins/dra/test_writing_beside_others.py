@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler.plugins.dra.double_check import WATCH_WITHIN_S
-from scheduler.plugins.dra.node_verdicts import LONGEST_ATTEMPT_S
+from scheduler.plugins.dra.binding.double_check import WATCH_WITHIN_S
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S
 from tests.unit.plugins.dra.served import ASKING, Served, nothing, steps, using
 from tests.unit.plugins.dra.writings import DONE, OTHER, begun, taken_by_other, touched
 

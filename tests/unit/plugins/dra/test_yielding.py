@@ -25,11 +25,11 @@ from scheduler.cache.devices.allocation_state import AllocationState, Hypothetic
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import TURN_S, Work, finish
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, run
-from scheduler.plugins.dra.allocator import Allocator
-from scheduler.plugins.dra.error_nodes import TimedOut
-from scheduler.plugins.dra.feasibility import Feasibility
-from scheduler.plugins.dra.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
-from scheduler.plugins.dra.selectors import Selectors
+from scheduler.plugins.dra.structured.allocator import Allocator
+from scheduler.plugins.dra.structured.error_nodes import TimedOut
+from scheduler.plugins.dra.structured.feasibility import Feasibility
+from scheduler.plugins.dra.structured.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
+from scheduler.plugins.dra.structured.selectors import Selectors
 from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from scheduler.testing.builders.core import Builder, pod
 from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice

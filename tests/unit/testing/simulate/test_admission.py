@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.complete import complete
-from scheduler.testing.simulate.manifests import InputError, load
+from scheduler.testing.simulate.input.complete import complete
+from scheduler.testing.simulate.input.manifests import InputError, load
 
 KATA: dict[str, Any] = {
     "apiVersion": "node.k8s.io/v1",

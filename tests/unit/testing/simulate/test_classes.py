@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.admission import Classes
-from scheduler.testing.simulate.manifests import Found, InputError
+from scheduler.testing.simulate.input.admission import Classes
+from scheduler.testing.simulate.input.manifests import Found, InputError
 
 MEEK = {"value": 7, "preemptionPolicy": "Never"}
 USUAL = {"value": 5, "globalDefault": True}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.documents import SyntaxMistake, documents
+from scheduler.testing.simulate.input.documents import SyntaxMistake, documents
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.dump import dump_command, save
-from scheduler.testing.simulate.from_cluster import KINDS_READ
-from scheduler.testing.simulate.manifests import Found, InputError, cleaned, load
+from scheduler.testing.simulate.input.dump import dump_command, save
+from scheduler.testing.simulate.input.from_cluster import KINDS_READ
+from scheduler.testing.simulate.input.manifests import Found, InputError, cleaned, load
 
 Object = dict[str, Any]
 PAGE = Path(__file__).parents[4] / "docs/simulate.md"

@@ -17,9 +17,15 @@ from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.apiserver.resources import LIKE_1_32, LIKE_1_36_WITH_BETAS
 from scheduler.testing.builders.core import node, pod
 from scheduler.testing.builders.devices import a_device, a_slice
-from scheduler.testing.simulate import from_cluster
-from scheduler.testing.simulate.from_cluster import KINDS_READ, ClusterObjects, ClusterOptions, Reader, read_cluster
-from scheduler.testing.simulate.manifests import Found, InputError, cleaned
+from scheduler.testing.simulate.input import from_cluster
+from scheduler.testing.simulate.input.from_cluster import (
+    KINDS_READ,
+    ClusterObjects,
+    ClusterOptions,
+    Reader,
+    read_cluster,
+)
+from scheduler.testing.simulate.input.manifests import Found, InputError, cleaned
 
 Object = dict[str, Any]
 ALL = ClusterOptions()

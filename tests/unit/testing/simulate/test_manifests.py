@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from scheduler.core.clock import SystemClock
-from scheduler.testing.simulate.complete import complete
-from scheduler.testing.simulate.manifests import Found, InputError, Level, load
+from scheduler.testing.simulate.input.complete import complete
+from scheduler.testing.simulate.input.manifests import Found, InputError, Level, load
 
 
 def read(tmp_path: Path, text: str) -> list[Found]:

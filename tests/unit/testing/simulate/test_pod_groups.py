@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.manifests import Found
+from scheduler.testing.simulate.input.manifests import Found
 from scheduler.testing.simulate.pod_groups import warnings
 
 

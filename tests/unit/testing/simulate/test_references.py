@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate.manifests import Found
-from scheduler.testing.simulate.references import driver_notes, missing_references
+from scheduler.testing.simulate.input.manifests import Found
+from scheduler.testing.simulate.input.references import driver_notes, missing_references
 
 Object = dict[str, Any]
 CLUSTER_SCOPED = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.testing.simulate.sources import InputError, Source, sources, text_of
+from scheduler.testing.simulate.input.sources import InputError, Source, sources, text_of
 
 TREE = ("b.yaml", "a.json", "c.yml.gz", "notes.txt", "sub/d.yaml", "sub/deep/e.json.gz")
 

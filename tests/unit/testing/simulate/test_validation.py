@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.simulate import schema
-from scheduler.testing.simulate.manifests import InputError, load
-from scheduler.testing.simulate.validation import mistakes
+from scheduler.testing.simulate.input import schema
+from scheduler.testing.simulate.input.manifests import InputError, load
+from scheduler.testing.simulate.input.validation import mistakes
 from tests.unit.testing.simulate.manifest_cases import BAD, GOOD, Case, Object, container, pod, workload
 
 

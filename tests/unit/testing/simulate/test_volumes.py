@@ -8,7 +8,7 @@ from scheduler.testing.apiserver import ApiServer
 from scheduler.testing.builders.core import Builder, node, pod
 from scheduler.testing.controllers import ExternalProvisioner
 from scheduler.testing.controllers.persistent_volume import PROVISIONED_BY
-from scheduler.testing.simulate.complete import controllers, retie
+from scheduler.testing.simulate.input.complete import controllers, retie
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
 

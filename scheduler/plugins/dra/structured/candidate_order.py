@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from scheduler.plugins.dra.allocator import Order
-from scheduler.plugins.dra.constraints import Values
-from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
+from scheduler.plugins.dra.structured.allocator import Order
+from scheduler.plugins.dra.structured.constraints import Values
+from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
 _Rank: TypeAlias = tuple[float | int, ...]
 

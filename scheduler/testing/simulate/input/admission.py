@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from scheduler.api.core_v1 import ResourceMap, Toleration
 from scheduler.api.meta import Frozen
 from scheduler.testing.apiserver.kinds.pods import with_pod_level
-from scheduler.testing.simulate.manifests import Found, InputError, Manifest, decoded
+from scheduler.testing.simulate.input.manifests import Found, InputError, Manifest, decoded
 
 SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The classes that every cluster has."""

@@ -37,10 +37,10 @@ from scheduler.testing.controllers import (
     ResourceClaimController,
 )
 from scheduler.testing.controllers.persistent_volume import provisioner_of
-from scheduler.testing.simulate.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes, MissingClass
-from scheduler.testing.simulate.manifests import Found, InputError, Manifest, decoded
-from scheduler.testing.simulate.provisioners import provisioner
-from scheduler.testing.simulate.references import MissingReference, missing_references
+from scheduler.testing.simulate.input.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes, MissingClass
+from scheduler.testing.simulate.input.manifests import Found, InputError, Manifest, decoded
+from scheduler.testing.simulate.input.provisioners import provisioner
+from scheduler.testing.simulate.input.references import MissingReference, missing_references
 from scheduler.testing.workloads.controllers import RESOURCES, TYPES
 from scheduler.testing.workloads.specs import MOST_PODS
 

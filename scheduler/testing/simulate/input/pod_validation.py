@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.api import meta, quantity
 from scheduler.config.fields import shown
-from scheduler.testing.simulate.schema import Mistake
+from scheduler.testing.simulate.input.schema import Mistake
 
 Object: TypeAlias = Mapping[str, Any]
 NEGATIVE: Final = "must be greater than or equal to 0"

@@ -19,10 +19,10 @@ import msgspec
 
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.testing.simulate import schema, validation
-from scheduler.testing.simulate.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
-from scheduler.testing.simulate.sources import InputError, Source, sources, text_of
-from scheduler.testing.simulate.validation import Level
+from scheduler.testing.simulate.input import schema, validation
+from scheduler.testing.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
+from scheduler.testing.simulate.input.sources import InputError, Source, sources, text_of
+from scheduler.testing.simulate.input.validation import Level
 
 __all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
 

@@ -20,11 +20,11 @@ from scheduler.core.caching import BoundedCache
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish, metered
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.plugins.dra.allocation_result import results
-from scheduler.plugins.dra.allocator import AllocationError, Allocator, FailedOnNode, Order, Picked
-from scheduler.plugins.dra.error_nodes import TimedOut
-from scheduler.plugins.dra.node_devices import AllocatorFeatures, CandidateDevices, NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate
+from scheduler.plugins.dra.structured.allocation_result import results
+from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode, Order, Picked
+from scheduler.plugins.dra.structured.error_nodes import TimedOut
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, CandidateDevices, NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 LATE_S: Final = 60.0

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.testing.simulate.from_cluster import KINDS_READ
-from scheduler.testing.simulate.manifests import Found, InputError, Manifest
+from scheduler.testing.simulate.input.from_cluster import KINDS_READ
+from scheduler.testing.simulate.input.manifests import Found, InputError, Manifest
 
 _SEPARATE: Final = "DeviceTaintRule"
 """Not served by default, and kubectl reads nothing if one kind is unknown."""

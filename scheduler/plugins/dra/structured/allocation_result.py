@@ -19,9 +19,9 @@ from scheduler.api.resource_v1 import (
     DeviceRequestAllocationResult,
 )
 from scheduler.cache.devices.pools import PublishedDevice
-from scheduler.plugins.dra.allocator import AllocationError, Picked
-from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestData
+from scheduler.plugins.dra.structured.allocator import AllocationError, Picked
+from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, ClaimToAllocate, RequestData
 
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"

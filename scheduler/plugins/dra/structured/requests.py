@@ -28,8 +28,8 @@ from scheduler.cache.devices.manager import DeviceClasses, SharedDRAManager
 from scheduler.core.caching import BoundedCache
 from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PRIORITIZED_LIST
 from scheduler.framework.status import Code
-from scheduler.plugins.dra.constraints import AllocationConstraint
-from scheduler.plugins.dra.selectors import Selectors, SelectorSets
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint
+from scheduler.plugins.dra.structured.selectors import Selectors, SelectorSets
 
 _DEMANDS_MAX: Final = 4096
 

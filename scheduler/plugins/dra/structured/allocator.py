@@ -20,9 +20,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.cooperative import Work, finish
-from scheduler.plugins.dra.bounds import Bounds
-from scheduler.plugins.dra.constraints import NOTHING_SEEN, Known
-from scheduler.plugins.dra.error_nodes import (
+from scheduler.plugins.dra.structured.bounds import Bounds
+from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known
+from scheduler.plugins.dra.structured.error_nodes import (
     NO_RISK,
     AllocationError,
     FailedOnNode,
@@ -31,9 +31,9 @@ from scheduler.plugins.dra.error_nodes import (
     fault_error,
     risk_of,
 )
-from scheduler.plugins.dra.feasibility import Position, SearchState, SolverAnswer, Witness, bits
-from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
+from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer, Witness, bits
+from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
 __all__ = ["CAREFUL_STEPS", "AllocationError", "Allocator", "FailedOnNode", "Order", "Picked"]
 

@@ -18,9 +18,15 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.plugins.dra.node_devices import NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives, RequestData, too_many
-from scheduler.plugins.dra.selectors import SelectorFault, Selectors
+from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.requests import (
+    ClaimsToAllocate,
+    ClaimToAllocate,
+    RequestAlternatives,
+    RequestData,
+    too_many,
+)
+from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
 NO_RISK: Final = (-1, -1)
 Lists = dict[int, list[int]]

@@ -21,7 +21,7 @@ from scheduler.kube.client_config import Settings, SettingsError, load_settings
 from scheduler.kube.resources import CAPACITY, KINDS, KindSpec as Spec, ServedKind, Unanswered, discover
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport, page_of
-from scheduler.testing.simulate.manifests import Found, InputError, Manifest, cleaned
+from scheduler.testing.simulate.input.manifests import Found, InputError, Manifest, cleaned
 
 _PAGE: Final = 500
 _AT_ONCE: Final = 4

@@ -17,12 +17,12 @@ from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import Handle
-from scheduler.plugins.dra.binding_conditions import ConditionWaiter
-from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, WrittenAllocation
+from scheduler.plugins.dra.binding.binding_conditions import ConditionWaiter
+from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter, WrittenAllocation
+from scheduler.plugins.dra.binding.device_conflicts import DeviceConflicts, Precedence
+from scheduler.plugins.dra.binding.double_check import DeviceDoubleCheck
+from scheduler.plugins.dra.binding.extended_resource_claim import ExtendedResourceClaimWriter
 from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, names_other_claims, not_owned
-from scheduler.plugins.dra.device_conflicts import DeviceConflicts, Precedence
-from scheduler.plugins.dra.double_check import DeviceDoubleCheck
-from scheduler.plugins.dra.extended_resource_claim import ExtendedResourceClaimWriter
 from scheduler.plugins.dra.extended_resources import is_in_memory, own_claims
 from scheduler.plugins.dra.state import DeviceState
 

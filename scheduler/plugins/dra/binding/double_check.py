@@ -24,8 +24,8 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import DeviceMetrics
 from scheduler.framework.wait import settle, wait_until
-from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter, same_devices
-from scheduler.plugins.dra.device_conflicts import UNKNOWN, DeviceConflicts, Precedence
+from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter, same_devices
+from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts, Precedence
 
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 120.0

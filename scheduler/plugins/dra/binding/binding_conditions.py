@@ -15,7 +15,7 @@ from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.core.clock import Clock
 from scheduler.framework.handle import DeviceMetrics
 from scheduler.framework.wait import wait_until
-from scheduler.plugins.dra.claim_writer import ClaimError
+from scheduler.plugins.dra.binding.claim_writer import ClaimError
 
 POLL_S: Final = 5.0
 _TRUE: Final = "True"

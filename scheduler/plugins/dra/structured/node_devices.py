@@ -24,8 +24,8 @@ from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE, TAINTS
-from scheduler.plugins.dra.requests import RequestData
-from scheduler.plugins.dra.selectors import SelectorFault, Selectors
+from scheduler.plugins.dra.structured.requests import RequestData
+from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
 _NANO: Final = 10**9
 _NOTHING: Final[Mapping[str, Quantity]] = {}

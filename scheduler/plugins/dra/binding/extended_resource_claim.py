@@ -28,7 +28,7 @@ from scheduler.core.retry import Retry
 from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import ClaimWrites, DeviceMetrics
 from scheduler.framework.wait import settle, wait_until
-from scheduler.plugins.dra.claim_writer import ClaimError, ClaimWriter
+from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter
 from scheduler.plugins.dra.state import DeviceState
 
 _T = TypeVar("_T")

@@ -24,8 +24,8 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Unau
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import ClaimWrites, DeviceMetrics
 from scheduler.framework.wait import settle
+from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts
 from scheduler.plugins.dra.claims import consumer
-from scheduler.plugins.dra.device_conflicts import UNKNOWN, DeviceConflicts
 
 WRITES_IN_FLIGHT: Final = 128
 """Claims that are written at once.

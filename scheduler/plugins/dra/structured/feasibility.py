@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from scheduler.plugins.dra.constraints import AllocationConstraint, Known, Values
-from scheduler.plugins.dra.node_devices import Mask, NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, RequestData
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
+from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
+from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
 Left: TypeAlias = Mapping[tuple[str, str], int]
 """(counter set, counter) → amount."""

@@ -11,8 +11,8 @@ from typing import Final, Literal, TypeAlias
 
 from scheduler.api import quantity
 from scheduler.api.selectors import LabelSelectorRequirement, requirement_matches
-from scheduler.testing.simulate import schema
-from scheduler.testing.simulate.pod_validation import (
+from scheduler.testing.simulate.input import schema
+from scheduler.testing.simulate.input.pod_validation import (
     NEGATIVE,
     NOT_POSITIVE,
     Object,
@@ -22,7 +22,7 @@ from scheduler.testing.simulate.pod_validation import (
     objects,
     pod_spec,
 )
-from scheduler.testing.simulate.schema import Mistake
+from scheduler.testing.simulate.input.schema import Mistake
 
 Level: TypeAlias = Literal["ignore", "warn", "strict"]
 _Rule: TypeAlias = Callable[[Object], Iterator[Mistake]]

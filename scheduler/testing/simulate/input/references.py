@@ -14,9 +14,9 @@ from typing import Final
 
 from scheduler.api.csi_translation import driver_of
 from scheduler.api.storage_v1 import CLASS_ANNOTATION, NO_PROVISIONER
-from scheduler.testing.simulate.admission import SYSTEM_CLASSES
-from scheduler.testing.simulate.manifests import Found, Manifest
-from scheduler.testing.simulate.provisioners import LOCAL_PROVISIONERS
+from scheduler.testing.simulate.input.admission import SYSTEM_CLASSES
+from scheduler.testing.simulate.input.manifests import Found, Manifest
+from scheduler.testing.simulate.input.provisioners import LOCAL_PROVISIONERS
 
 _CLUSTER_SCOPED: Final = frozenset(
     {"StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"}

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, awaited, submitted
-from scheduler.plugins.dra.constraints import AllocationConstraint, Known, Values
-from scheduler.plugins.dra.feasibility import (
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
+from scheduler.plugins.dra.structured.feasibility import (
     Feasibility,
     Need,
     Position,
@@ -30,8 +30,13 @@ from scheduler.plugins.dra.feasibility import (
     can_match,
     first_of_match,
 )
-from scheduler.plugins.dra.node_devices import Mask, NodeDevices
-from scheduler.plugins.dra.requests import ClaimsToAllocate, ClaimToAllocate, RequestAlternatives, RequestData
+from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
+from scheduler.plugins.dra.structured.requests import (
+    ClaimsToAllocate,
+    ClaimToAllocate,
+    RequestAlternatives,
+    RequestData,
+)
 
 Free = Mapping[str, Collection[int]]
 """Full name of a request or alternative → the numbers of the devices that are free for it."""

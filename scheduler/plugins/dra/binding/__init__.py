@@ -1,0 +1,1 @@
+"""What PreBind writes: allocations and reservations of claims, claims for extended resources, and the checks before."""

@@ -1,0 +1,1 @@
+"""What a simulation reads: manifests, dumps or a cluster, validated, with what an API server would add."""
