@@ -215,7 +215,8 @@ class MixedWorld(NodeDevices, VolumeWorld):
             if is_replaced:
                 spec = {key: value for key, value in stored["spec"].items() if key != "priority"}
                 metadata = {"name": name, "labels": stored["metadata"].get("labels", {})}
-                self.server.create("pods", {"metadata": metadata, "spec": spec})
+                with contextlib.suppress(Refused):  # the first pod may still have a finalizer
+                    self.server.create("pods", {"metadata": metadata, "spec": spec})
 
     def _assumed(self, n: int) -> list[tuple[str, str]]:
         """Return the n-th pod that the leader has assumed and that is not bound, with its node; nothing if there is none."""
