@@ -17,7 +17,7 @@ from tests.support.upstream import MAP, Upstream, all_lines, is_defined_in_go, r
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-MODULE = Path(build.__file__).parent / "kubernetes"
+MODULE = Path(build.__file__).parent / f"kubernetes-{build.MINOR}"
 STAGING = "staging/src/"
 
 

@@ -4,6 +4,8 @@ In this order: the directory `KUBEBUILDER_ASSETS` if it holds what is asked for;
 that decides the result (both modules' go.mod, go.sum and tools.go, and the flags below); `go build` into that cache,
 which takes some ten minutes once. Parallel runs build once: the others wait for the lock.
 
+The environment variable `KUBERNETES` chooses the minor version: 1.36 (the default) or 1.37.
+
 `python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
 `program()` builds what is ours and made of the same packages, in their module and beside them in the cache.
 `built()` is for modules of other directories, such as Kubernetes' own end-to-end tests (`tests/upstream/build.py`).
@@ -21,23 +23,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-VERSION = "v1.36.3"
+RELEASES = {"1.36": "v1.36.3", "1.37": "v1.37.2"}
+MINOR = os.environ.get("KUBERNETES") or "1.36"
+if MINOR not in RELEASES:
+    raise ValueError(f"KUBERNETES={MINOR}: expected one of {', '.join(RELEASES)}")
+VERSION = RELEASES[MINOR]
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 CORE_NAMES = ("etcd", "kube-apiserver")  # what other people's KUBEBUILDER_ASSETS hold
 
 _HERE = Path(__file__).parent
+_KUBERNETES = f"kubernetes-{MINOR}"
 _KEY_FILES = tuple(
-    _HERE / module / name for module in ("kubernetes", "etcd") for name in ("go.mod", "go.sum", "tools.go")
+    _HERE / module / name for module in (_KUBERNETES, "etcd") for name in ("go.mod", "go.sum", "tools.go")
 )
 _LINKED = "k8s.io/component-base/version"
 # Without the version strings, feature gates take the wrong defaults.
-LDFLAGS = f"-s -w -X {_LINKED}.gitVersion={VERSION} -X {_LINKED}.gitMajor=1 -X {_LINKED}.gitMinor=36"
+LDFLAGS = (
+    f"-s -w -X {_LINKED}.gitVersion={VERSION} -X {_LINKED}.gitMajor=1 -X {_LINKED}.gitMinor={MINOR.partition('.')[2]}"
+)
 _Build = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Module, packages or files, and flags, of which the last is where the result goes."""
 _BUILDS: tuple[_Build, ...] = (
     ("etcd", ("go.etcd.io/etcd/server/v3",), ("-o", "etcd")),
     (
-        "kubernetes",
+        _KUBERNETES,
         tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES[1:]),
         ("-trimpath", "-ldflags", LDFLAGS, "-o", "./"),
     ),
@@ -87,7 +96,7 @@ def program(name: str, sources: Sequence[Path]) -> Path:
     flags = ("-trimpath", "-ldflags", f"{LDFLAGS} -checklinkname=0", "-o", f"./{name}")
     files = tuple(str(file) for file in sources)
     place = cache("programs", (name, flags), (*_KEY_FILES, *sources))
-    builds = (GoBuild(_HERE / "kubernetes", files, flags),)
+    builds = (GoBuild(_HERE / _KUBERNETES, files, flags),)
     return built(place, (name,), builds, without=f"no {name}: Go is not installed to build it with") / name
 
 

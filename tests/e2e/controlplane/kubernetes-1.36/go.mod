@@ -1,4 +1,4 @@
-module kubestow.dev/e2e/kubernetes
+module kubestow.dev/e2e/kubernetes-1.36
 
 go 1.26.0
 
