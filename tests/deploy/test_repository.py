@@ -140,7 +140,9 @@ def test_tests_are_those_of_the_project() -> None:
     (go,) = {
         step["with"]["go-version"] for name in NAMES for step in steps(name) if "go-version" in step.get("with", {})
     }
-    needed = re.findall(r"^go (1\.\d+)", (ROOT / "tests/e2e/controlplane/kubernetes-1.36/go.mod").read_text(), re.MULTILINE)
+    needed = re.findall(
+        r"^go (1\.\d+)", (ROOT / "tests/e2e/controlplane/kubernetes-1.36/go.mod").read_text(), re.MULTILINE
+    )
 
     assert any(step.get("run", "").endswith(" .ci/run") for step in jobs["ci"]["steps"])
     assert jobs["unit"]["strategy"]["matrix"]["python"] == versions
