@@ -21,7 +21,8 @@ from scheduler.config.args import SPELLED, UPSTREAM, KnownArgs, KubestowArgs, de
 from scheduler.config.dump import to_document
 from scheduler.config.load import default, gates_on, parse
 from scheduler.config.plugins import DEFAULT_PLUGINS, LATER_POINTS, MULTI_POINT, POINTS
-from scheduler.config.types import CAPACITY_SCORING, FEATURE_GATES, GATES_ON
+from scheduler.config.types import FEATURE_GATES, GATES_ON
+from scheduler.core.feature_gates import CAPACITY_SCORING, GATES as STAGES, VERSIONS
 
 FIELDS: Final[Mapping[str, str]] = {
     "apiVersion": "`kubescheduler.config.k8s.io/v1`; required.",
@@ -188,8 +189,8 @@ def _fields() -> str:
         for path, text in FIELDS.items()
     ]
     points = ", ".join(code(point) for point in (MULTI_POINT, *POINTS))
-    later = " and ".join(code(point) for point in LATER_POINTS)
-    return f"{_FIELDS_HEAD}{table(('field', 'default', ''), rows)}\n`<point>` is one of {points}; {later} may be present if it is empty.\n"
+    later = ", ".join(code(point) for point in LATER_POINTS)
+    return f"{_FIELDS_HEAD}{table(('field', 'default', ''), rows)}\n`<point>` is one of {points}. These may be present if they are empty: {later}.\n"
 
 
 _FIELDS_HEAD: Final = """\
@@ -211,8 +212,16 @@ def _plugins() -> str:
         )
         for ref in DEFAULT_PLUGINS
     ]
-    head = "## Default plugins\n\nIn this order, at each of their points: those of kube-scheduler 1.36, without the plugins for pod groups.\n\n"
-    return f"{head}{table(('plugin', 'weight', ''), rows)}\n## Plugin arguments\n"
+    return f"{_PLUGINS_HEAD}{table(('plugin', 'weight', ''), rows)}\n## Plugin arguments\n"
+
+
+_PLUGINS_HEAD: Final = """\
+## Default plugins
+
+In this order, at each of their points: those of kube-scheduler 1.36, without the plugins for pod groups. In 1.37, NodeName comes before
+NodeUnschedulable.
+
+"""
 
 
 def _arguments(args: KnownArgs) -> str:
@@ -243,25 +252,28 @@ def _switches(usual: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str]]:
 
 
 def _gates() -> str:
-    rows = [
-        (code(name), "on" if FEATURE_GATES[name] else "off", f"{text}{_terms(name)}") for name, text in GATES.items()
-    ]
-    return f"{_GATES_HEAD}{table(('gate', 'default', ''), rows)}"
+    rows = [(code(name), *_stages(name), f"{text}{_needs(name)}") for name, text in GATES.items()]
+    return f"{_GATES_HEAD}{table(('gate', *VERSIONS, ''), rows)}"
 
 
 _GATES_HEAD: Final = """\
 ## Feature gates
 
-The flag `--feature-gates=NAME=true,…` sets them; they are not part of the document. Defaults are those of kube-scheduler 1.36. A gate that is not listed
-has no effect, and the log names it.
+The flag `--feature-gates=NAME=true,…` sets them; they are not part of the document. The default depends on the version of kube-scheduler:
+`kubestow run` takes the version of the API server, the other commands take 1.36, and `--emulated-version` wins. A locked gate cannot be set to
+another value. A gate that is not listed has no effect, and the log names it.
 
 """
 
 
-def _terms(name: str) -> str:
-    """Return whether a gate is locked, and the gates that it needs."""
-    if "locked" in _refusal({name: not FEATURE_GATES[name]}):
-        return " Locked."
+def _stages(name: str) -> Iterable[str]:
+    """Return the default of the gate in each version, and whether it is locked."""
+    for version in VERSIONS:
+        stage = STAGES[name][version]
+        yield f"{'on' if stage.is_on else 'off'}{', locked' * stage.is_locked}"
+
+
+def _needs(name: str) -> str:
     needs = [
         code(other) for other in FEATURE_GATES if _refusal({name: True, other: False}).startswith(f"{name} is enabled")
     ]

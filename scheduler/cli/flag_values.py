@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from scheduler.config.types import CIPHER_SUITES, EVERYWHERE
+from scheduler.core.feature_gates import VERSIONS
 
 
 def boolean(text: str) -> bool:
@@ -112,6 +113,17 @@ def feature_gates(text: str) -> dict[str, bool]:
             raise argparse.ArgumentTypeError(f"component not registered: {component}")
         gates[gate] = boolean(value.strip())
     return gates
+
+
+def emulated_version(text: str) -> str:
+    """Parse a version of kube-scheduler; the component `kube=` before it may be left out, as in kube-scheduler."""
+    found = {part.strip().removeprefix("kube=") for part in text.split(",")}
+    if len(found) != 1 or not found.issubset(VERSIONS):
+        told = " or ".join(VERSIONS)
+        raise argparse.ArgumentTypeError(
+            f"the behaviour is kube-scheduler's of {told}: expected one of them, got {text!r}"
+        )
+    return found.pop()
 
 
 class MergeGates(argparse.Action):

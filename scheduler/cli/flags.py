@@ -21,6 +21,7 @@ from scheduler.cli.flag_values import (
     burst,
     cipher_suites,
     duration,
+    emulated_version,
     feature_gates,
     non_empty,
     paths,
@@ -31,6 +32,7 @@ from scheduler.cli.flag_values import (
 )
 from scheduler.cli.upstream_flags import add_upstream_flags
 from scheduler.config.types import ALWAYS_ALLOWED, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
+from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
 
 ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""
@@ -105,6 +107,7 @@ def parser() -> CommandParser:
     )
     check.add_argument("files", type=non_empty, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
     _allow_default_scheduler(check)
+    _add_emulated_version(check, DEFAULT_VERSION)
     completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     command("version", "print the version", "")
@@ -209,6 +212,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         metavar="NAME=BOOL,...",
         help="kube-scheduler's feature gates; may be repeated",
     )
+    _add_emulated_version(run, "that of the API server, read at start")
     _add_serving(run)
     _add_authentication(run)
     _add_election(run)
@@ -408,6 +412,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         help="log level of the daemon, 0 or above (default: no log)",
     )
     _allow_default_scheduler(simulate)
+    _add_emulated_version(simulate, DEFAULT_VERSION)
     _add_cluster(simulate)
 
 
@@ -440,6 +445,16 @@ def _add_cluster(simulate: argparse.ArgumentParser) -> None:
         "--print-dump-command",
         action="store_true",
         help="print the kubectl command that reads the same objects, and exit",
+    )
+
+
+def _add_emulated_version(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--emulated-version",
+        type=emulated_version,
+        metavar="VERSION",
+        help="version of kube-scheduler whose defaults and behaviour are used:"
+        f" {' or '.join(VERSIONS)} (default: {default})",
     )
 
 

@@ -8,19 +8,22 @@ failed, 2 wrong usage or manifests that cannot be used, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import gc
 import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.cli.upstream_flags import why_without_effect
 from scheduler.config.errors import PluginLoadError
-from scheduler.config.types import FEATURE_GATES, GATES_ON, RunOptions, SecureServing
+from scheduler.config.types import FEATURE_GATES, RunOptions, SecureServing
+from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, defaults
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
@@ -70,8 +73,8 @@ def _prepare_imports() -> None:
     """Make the libraries that a command imports load faster, and set variables that they read.
 
     A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its
-    threads would only cost memory and time. Imports make many objects and little garbage; the daemon sets a collection
-    threshold of its own. structlog imports rich for tracebacks that the logs do not use, because they show credentials.
+    threads would only cost memory and time. Imports make many objects and little garbage; the daemon sets its own
+    collection threshold. structlog imports rich for tracebacks that the logs do not use, because they show credentials.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_IMPORT_GC_THRESHOLD)
@@ -89,7 +92,7 @@ def _prepare_imports() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    options = _options(arguments)
+    options = _first_options(arguments)
     if arguments.write_config_to:
         _write_config(arguments.write_config_to, options.config)
         return 0
@@ -109,25 +112,62 @@ def _run(arguments: argparse.Namespace) -> int:
     from scheduler.kube.client_config import SettingsError
     from scheduler.server.serving import CannotListen, CertificateError, LookupFailed
 
+    for_version = None if arguments.emulated_version else partial(_options_for_server, arguments, options)
     try:
         if arguments.loop == "asyncio":
             import asyncio
 
-            return asyncio.run(run_daemon(options))
+            return asyncio.run(run_daemon(options, for_version=for_version))
         import uvloop
 
-        return uvloop.run(run_daemon(options))
+        return uvloop.run(run_daemon(options, for_version=for_version))
     except ConfigErrors as wrong:
         _refuse(arguments.config or "kubestow", wrong.errors)
     except (CannotListen, CertificateError, LookupFailed, SettingsError) as wrong:
         raise CommandError(f"kubestow: {wrong}") from wrong
 
 
-def _options(arguments: argparse.Namespace) -> RunOptions:
+def _first_options(arguments: argparse.Namespace) -> RunOptions:
+    """Return the options for the given version, else for the first version that accepts the file and the flags.
+
+    A file may be valid in one version only. Raises CommandError, with the mistakes in DEFAULT_VERSION, if it is in none.
+    """
+    if arguments.emulated_version:
+        return _options(arguments, arguments.emulated_version)
+    try:
+        return _options(arguments, DEFAULT_VERSION)
+    except CommandError:
+        for version in VERSIONS:
+            if version != DEFAULT_VERSION:
+                with contextlib.suppress(CommandError):
+                    return _options(arguments, version)
+        raise
+
+
+def _options_for_server(arguments: argparse.Namespace, usable: RunOptions, version: str) -> RunOptions:
+    """Return the options for the API server's version, or the usable ones if the file or a flag is refused in it.
+
+    An upgrade of the API server alone must not stop a daemon that ran before; the log says what was refused.
+    """
+    try:
+        return _options(arguments, version)
+    except CommandError as refused:
+        import structlog
+
+        structlog.get_logger("scheduler.cli.main").warning(
+            "the configuration is refused in the version of the API server",
+            error=str(refused),
+            api_server=version,
+            emulated_version=usable.emulated_version,
+        )
+        return usable
+
+
+def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
     from scheduler.config.load import gates_on
 
     try:
-        gates = gates_on(arguments.feature_gates)
+        gates = gates_on(arguments.feature_gates, version)
     except ValueError as wrong:
         raise CommandError(f"--feature-gates: {wrong}") from None
     config = _configuration(arguments, gates=gates)
@@ -138,6 +178,7 @@ def _options(arguments: argparse.Namespace) -> RunOptions:
         client = dataclasses.replace(client, burst=arguments.kube_api_burst)
     return RunOptions(
         config=dataclasses.replace(config, client_connection=client),
+        emulated_version=version,
         kubeconfig=arguments.kubeconfig or client.kubeconfig,
         master=arguments.master,
         port=arguments.plain_port or None,
@@ -184,7 +225,7 @@ def _pair_in(directory: Path) -> tuple[str, str]:
     return (str(certificate), str(key)) if certificate.exists() and key.exists() else ("", "")
 
 
-def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str] = GATES_ON) -> Configuration:
+def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str]) -> Configuration:
     """Return the file's configuration or the default one, with the flags of leader election.
 
     Raises CommandError with one line per mistake.
@@ -239,8 +280,9 @@ def _write_config(path: str, configuration: Configuration) -> None:
 def _check_config(arguments: argparse.Namespace) -> int:
     from scheduler.cli.check_config import check_file
 
+    version = arguments.emulated_version or DEFAULT_VERSION
     codes = [
-        check_file(file, allow_default_scheduler=arguments.allow_default_scheduler)
+        check_file(file, allow_default_scheduler=arguments.allow_default_scheduler, version=version)
         for file in dict.fromkeys(arguments.files)
     ]
     return max(codes)
@@ -277,7 +319,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from scheduler.metrics import logs
     from scheduler.testing import simulate
 
-    configuration = _configuration(arguments)
+    configuration = _configuration(arguments, gates=defaults(arguments.emulated_version or DEFAULT_VERSION))
     _profiles(
         configuration, arguments.config or "kubestow"
     )  # what is wrong with them is said before anything is started

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-_EMULATED: Final = frozenset({"1.36", "kube=1.36"})
-
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFlag:
@@ -38,7 +36,6 @@ WITHOUT_EFFECT: Final = (
     UpstreamFlag("profiling", "", _NO_PPROF),
     UpstreamFlag("contention-profiling", "", _NO_PPROF),
     UpstreamFlag("kube-api-content-type", "TYPE", "requests are sent as JSON"),
-    UpstreamFlag("emulated-version", "VERSION", "only 1.36 is accepted, which is the behaviour anyway"),
     UpstreamFlag("min-compatibility-version", "VERSION", "it restricts --emulated-version only"),
     UpstreamFlag("show-hidden-metrics-for-version", "VERSION", "no metric is hidden"),
     UpstreamFlag("disabled-metrics", "NAME,...", _NO_LIMIT),
@@ -110,10 +107,6 @@ class _WithoutEffect(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        if self.dest == "emulated_version" and not _EMULATED.issuperset(str(values).split(",")):
-            raise argparse.ArgumentError(
-                self, f"the behaviour is kube-scheduler v1.36's: expected 1.36, got {values!r}"
-            )
         name = self.option_strings[0].removeprefix("--")
         namespace.without_effect = (*dict.fromkeys((*namespace.without_effect, name)),)
 

@@ -18,24 +18,19 @@ from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
 from scheduler.config.read_profiles import read_profiles
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
-from scheduler.config.types import (
-    CAPACITY_SCORING,
-    FEATURE_GATES,
-    GATES_ON,
-    OUR_NAME,
-    Configuration,
-    KubeSchedulerProfile,
-)
+from scheduler.config.types import GATES_ON, OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.feature_gates import (
-    ADMIN_ACCESS,
     BINDING_CONDITIONS,
+    CAPACITY_SCORING,
+    CHANGES,
     CLAIM_DEVICE_STATUS,
-    DYNAMIC_RESOURCE_ALLOCATION,
+    DEFAULT_VERSION,
+    GATES,
     TAINT_RULES,
     TAINTS,
+    VERSIONS,
 )
 
-_LOCKED: Final = frozenset({DYNAMIC_RESOURCE_ALLOCATION, ADMIN_ACCESS})
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING_CONDITIONS: (CLAIM_DEVICE_STATUS,),
     TAINT_RULES: (TAINTS,),
@@ -43,16 +38,17 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 """The gates that a gate requires. Locked gates are always on."""
 
 
-def gates_on(asked: Mapping[str, bool]) -> frozenset[str]:
-    """Return the gates that are on after these settings; unknown gates have no effect.
+def gates_on(asked: Mapping[str, bool], version: str = DEFAULT_VERSION) -> frozenset[str]:
+    """Return the gates that are on after these settings, with the version's changes; unknown gates have no effect.
 
     Raises ValueError with upstream's text for a locked gate, and for a gate whose required gate is off.
     """
+    known = {gate: stages[version] for gate, stages in GATES.items()}
     for name, wanted in asked.items():
-        if name in _LOCKED and wanted is not FEATURE_GATES[name]:
+        if name in known and known[name].is_locked and wanted is not known[name].is_on:
             told = f"cannot set feature gate {name} to {_go(wanted)}"
-            raise ValueError(f"{told}, feature is locked to {_go(FEATURE_GATES[name])}")
-    on = frozenset(name for name, usually in FEATURE_GATES.items() if asked.get(name, usually))
+            raise ValueError(f"{told}, feature is locked to {_go(known[name].is_on)}")
+    on = CHANGES[version] | {name for name, usually in known.items() if asked.get(name, usually.is_on)}
     for name, needed in _NEEDS.items():
         missing = [other for other in needed if other not in on]
         if name in on and missing:
@@ -194,7 +190,7 @@ def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[st
 
 
 def _known(feature_gates: AbstractSet[str]) -> frozenset[str]:
-    return frozenset(feature_gates).intersection(FEATURE_GATES)
+    return frozenset(feature_gates).intersection(GATES.keys() | CHANGES[VERSIONS[-1]])
 
 
 def _overlaid(document: dict[str, Any], leader_election: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from scheduler.config.args import KUBE_SCHEDULER_V1, KubestowArgs
 from scheduler.config.errors import Findings, below
 from scheduler.config.fields import INT64_MAX, suggestion
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
+from scheduler.core.feature_gates import NODE_NAME_FIRST
 
 Implements: TypeAlias = Mapping[str, AbstractSet[str]]
 """Plugin name → the points it implements, in the file's spelling. A missing name is not built."""
@@ -33,8 +34,8 @@ POINTS: Final = (
     "bind",
     "postBind",
 )
-LATER_POINTS: Final = ("placementGenerate", "placementScore")
-"""Points of v1.36's schema for pod groups. They are accepted if they enable nothing."""
+LATER_POINTS: Final = ("placementGenerate", "placementScore", "podGroupPostFilter")
+"""Points of the schema for pod groups; the last one is 1.37's. They are accepted if they enable nothing."""
 
 DEFAULT_PLUGINS: Final = (
     PluginRef("SchedulingGates"),
@@ -59,10 +60,22 @@ DEFAULT_PLUGINS: Final = (
     PluginRef("DefaultBinder"),
     PluginRef("NodeDeclaredFeatures"),
 )
+
+
+def default_plugins(feature_gates: AbstractSet[str]) -> Sequence[PluginRef]:
+    """Return the default list. Since 1.37 NodeName comes before NodeUnschedulable."""
+    if NODE_NAME_FIRST not in feature_gates:
+        return DEFAULT_PLUGINS
+    first, second = PluginRef("NodeUnschedulable"), PluginRef("NodeName")
+    swapped = {first: second, second: first}
+    return tuple(swapped.get(ref, ref) for ref in DEFAULT_PLUGINS)
+
+
 KNOWN_NAMES: Final = frozenset(
-    {ref.name for ref in DEFAULT_PLUGINS} | {"GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+    {ref.name for ref in DEFAULT_PLUGINS}
+    | {"GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount", "DeferredPodScheduling"}
 )
-"""Every plugin of kube-scheduler v1.36, built here or not."""
+"""Every plugin of kube-scheduler v1.36 and v1.37, built here or not."""
 
 REMOVED_NAMES: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 """Plugins that v1 removed."""

@@ -39,8 +39,7 @@ from scheduler.config.args import (
 from scheduler.config.document import format_duration
 from scheduler.config.errors import Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, csi_driver, quoted, resource_group, shown
-from scheduler.config.types import CAPACITY_SCORING
-from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CAPACITY_SCORING, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -13,7 +13,8 @@ from scheduler.config.errors import Findings, below
 from scheduler.config.fields import NO_PERCENTAGE, Fields, quoted
 from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets, removed
 from scheduler.config.read_args import read_args
-from scheduler.config.types import CAPACITY_SCORING, GATES_ON, OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
+from scheduler.config.types import GATES_ON, OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
+from scheduler.core.feature_gates import CAPACITY_SCORING
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 

@@ -10,24 +10,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
-from scheduler.core.feature_gates import DEVICE_GATES_OFF, DEVICE_GATES_ON
+from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, defaults
 
 A = TypeVar("A", bound=KnownArgs)
 
 OUR_NAME: Final = "kubestow"
 """The name of profile and lease if the file gives none."""
 
-CAPACITY_SCORING: Final = "StorageCapacityScoring"
-VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
-FEATURE_GATES: Final[Mapping[str, bool]] = {
-    CAPACITY_SCORING: False,
-    VOLUME_LIMIT_SCALING: False,
-    **dict.fromkeys(sorted(DEVICE_GATES_ON), True),
-    **dict.fromkeys(sorted(DEVICE_GATES_OFF), False),
-}
-"""kube-scheduler's gates that have an effect here, with their defaults."""
-GATES_ON: Final = frozenset(name for name, is_on in FEATURE_GATES.items() if is_on)
-"""The gates that are on by default."""
+FEATURE_GATES: Final[Mapping[str, bool]] = {gate: stages[DEFAULT_VERSION].is_on for gate, stages in GATES.items()}
+"""kube-scheduler's gates that have an effect here, with their defaults in DEFAULT_VERSION."""
+GATES_ON: Final = defaults(DEFAULT_VERSION)
+"""The gates that are on by default in DEFAULT_VERSION."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +224,8 @@ class RunOptions:
     """Everything `app` needs to know. Values are checked: ports can be bound, and files come in pairs."""
 
     config: Configuration = field(default_factory=Configuration)
+    emulated_version: str = DEFAULT_VERSION
+    """The version of kube-scheduler from which `config` has its defaults and feature gates."""
     kubeconfig: str = ""
     """A path; empty means $KUBECONFIG, the service account in a cluster, or ~/.kube/config."""
     master: str = ""

@@ -1,12 +1,23 @@
-"""kube-scheduler's feature gates for devices, as in v1.36 (docs/spec/dra.md §6).
+"""kube-scheduler's feature gates that have an effect here, with their defaults in each Kubernetes version.
+
+Some changes between two versions have no gate upstream. Each has a name here as well, so that no plugin reads a version
+(docs/spec/changes-1.37.md).
 
 Upstream: pkg/features/kube_features.go defaultVersionedKubernetesFeatureGates
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
+VERSIONS: Final = ("1.36", "1.37")
+"""The versions of kube-scheduler whose behaviour Kubestow has, oldest first."""
+DEFAULT_VERSION: Final = "1.36"
+"""The version of commands that read no API server."""
+
+CAPACITY_SCORING: Final = "StorageCapacityScoring"
+VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 DYNAMIC_RESOURCE_ALLOCATION: Final = "DynamicResourceAllocation"
 ADMIN_ACCESS: Final = "DRAAdminAccess"
 PRIORITIZED_LIST: Final = "DRAPrioritizedList"
@@ -20,20 +31,72 @@ EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 LIST_TYPES: Final = "DRAListTypeAttributes"
 
+
+class Stage(NamedTuple):
+    """What a gate is in one version. A locked gate cannot be set to another value."""
+
+    is_on: bool
+    is_locked: bool = False
+
+
+_ON: Final = Stage(is_on=True)
+_OFF: Final = Stage(is_on=False)
+_LOCKED: Final = Stage(is_on=True, is_locked=True)
+
+GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
+    CAPACITY_SCORING: {"1.36": _OFF, "1.37": _ON},
+    VOLUME_LIMIT_SCALING: {"1.36": _OFF, "1.37": _ON},
+    ADMIN_ACCESS: {"1.36": _LOCKED, "1.37": _LOCKED},
+    CONSUMABLE: {"1.36": _ON, "1.37": _ON},
+    BINDING_CONDITIONS: {"1.36": _ON, "1.37": _ON},
+    TAINTS: {"1.36": _ON, "1.37": _ON},
+    EXTENDED_RESOURCE: {"1.36": _ON, "1.37": _LOCKED},
+    PARTITIONABLE: {"1.36": _ON, "1.37": _ON},
+    PRIORITIZED_LIST: {"1.36": _ON, "1.37": _LOCKED},
+    CLAIM_DEVICE_STATUS: {"1.36": _ON, "1.37": _LOCKED},
+    FILTER_TIMEOUT: {"1.36": _ON, "1.37": _ON},
+    DYNAMIC_RESOURCE_ALLOCATION: {"1.36": _LOCKED, "1.37": _LOCKED},
+    LIST_TYPES: {"1.36": _OFF, "1.37": _OFF},
+    TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
+}
+"""Gate → version → stage."""
+
 DEVICE_GATES_ON: Final = frozenset(
-    {
-        DYNAMIC_RESOURCE_ALLOCATION,
-        ADMIN_ACCESS,
-        PRIORITIZED_LIST,
-        PARTITIONABLE,
-        TAINTS,
-        CONSUMABLE,
-        BINDING_CONDITIONS,
-        CLAIM_DEVICE_STATUS,
-        EXTENDED_RESOURCE,
-        FILTER_TIMEOUT,
-    }
+    gate for gate, stages in GATES.items() if gate.startswith("D") and stages[DEFAULT_VERSION].is_on
 )
-"""Feature gates that are on by default."""
-DEVICE_GATES_OFF: Final = frozenset({TAINT_RULES, LIST_TYPES})
-"""Feature gates that are off by default."""
+"""The gates for devices that are on by default in DEFAULT_VERSION."""
+
+SHORT_POST_FILTER: Final = "PostFilterOfDevicesWithoutReasons"
+"""Pods for which DynamicResources cannot free a claim get no text about it."""
+PREEMPTOR_TEXT: Final = "PreemptorNamesItsNode"
+"""The condition of a preemptor says which node it waits for, and the number of victims."""
+IMAGE_VOLUMES: Final = "ImageVolumesRaiseTheFullScore"
+"""ImageLocality counts image volumes like containers when it computes the amount for the full score."""
+NAMESPACES_BY_LABELS: Final = "NamespaceSelectorsByLabelsOnly"
+"""A namespaceSelector of the incoming pod with `NotIn` or `DoesNotExist` selects by labels; it selected all."""
+NODE_NAME_FIRST: Final = "NodeNameBeforeNodeUnschedulable"
+"""NodeName comes before NodeUnschedulable in the default plugins."""
+
+CHANGES: Final[Mapping[str, frozenset[str]]] = {
+    "1.36": frozenset(),
+    "1.37": frozenset({SHORT_POST_FILTER, PREEMPTOR_TEXT, IMAGE_VOLUMES, NAMESPACES_BY_LABELS, NODE_NAME_FIRST}),
+}
+"""Version → the changes since 1.36 that no gate of upstream switches. Users cannot set them one by one."""
+
+
+def defaults(version: str) -> frozenset[str]:
+    """Return the gates that are on by default in the version, and its changes. Raises KeyError for other versions."""
+    return CHANGES[version] | {gate for gate, stages in GATES.items() if stages[version].is_on}
+
+
+def closest_version(git_version: str) -> str:
+    """Return the version of VERSIONS for an API server's `gitVersion`: the newest that is not newer, else the oldest.
+
+    An unreadable text gives DEFAULT_VERSION.
+    """
+    parts = git_version.removeprefix("v").split(".")
+    if len(parts) < 2 or not parts[0].isdecimal() or not parts[1].isdecimal():
+        return DEFAULT_VERSION
+    server = (int(parts[0]), int(parts[1]))
+    not_newer = [version for version in VERSIONS if tuple(map(int, version.split("."))) <= server]
+    return not_newer[-1] if not_newer else VERSIONS[0]

@@ -27,6 +27,7 @@ from scheduler.binding import PodWatch
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import UnforeseenErrors
+from scheduler.core.feature_gates import closest_version
 from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
 from scheduler.daemon.profile_changes import KopfConnection, ProfileChanges, kinds_read, writes_of
@@ -37,7 +38,16 @@ from scheduler.kube.informers import Mirrors
 from scheduler.kube.leader_election import LeaseLost, OtherLeases
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
-from scheduler.kube.resources import CAPACITY, POD, RESOURCE_CLAIM, Discovery, KindSpec, ServedKind, failed_pods
+from scheduler.kube.resources import (
+    CAPACITY,
+    POD,
+    RESOURCE_CLAIM,
+    Discovery,
+    KindSpec,
+    ServedKind,
+    failed_pods,
+    server_version,
+)
 from scheduler.kube.self_check import LeaseName, SelfCheck
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
@@ -53,6 +63,8 @@ _LAG_EVERY_S: Final = 1.0
 _FLUSH_S: Final = 5.0
 _LOOK_WITHIN_S: Final = 5.0
 """Time limit for reading SchedulerProfiles before the first decision; later ones are applied later."""
+_VERSION_WITHIN_S: Final = 10.0
+"""Time limit for the version of the API server."""
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
 GC_THRESHOLD: Final = (20_000, 20, 20)
@@ -369,9 +381,11 @@ def _all_the_same(_is_served: bool) -> None:
     """Keep the last objects of a kind that is no longer served."""
 
 
-async def run_daemon(options: RunOptions) -> int:
+async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOptions] | None = None) -> int:
     """Run until SIGTERM, SIGINT or a failure; return the process's exit code.
 
+    `for_version` makes the options for a version of kube-scheduler. If it is given, the API server's version is read
+    first, and `options` only say how to reach it; without an answer the daemon runs with `options`.
     A signal drains; a second signal stops at once. Raises what `Daemon.start` raises: no API server, a used port, a
     wrong configuration.
     """
@@ -388,14 +402,25 @@ async def run_daemon(options: RunOptions) -> int:
             loop.add_signal_handler(number, signalled)
 
     take_signals()
-    daemon = Daemon(options, take_signals=take_signals)
     stopping = asyncio.ensure_future(asked.wait())
+    version: list[str] = []
+    if for_version is not None and not await _unless(stopping, _read_server_version(options, version.append)):
+        return 0
+    if for_version is not None and version:
+        options = for_version(version[0])
+    daemon = Daemon(options, take_signals=take_signals)
     try:
         if not await _unless(stopping, daemon.start()):
             return 0
         for path in options.config.ignored:
             _log.warning("configuration field has no effect", field=path)
-        _log.info("started", profiles=list(daemon.decisions.profiles), port=daemon.port, secure_port=daemon.secure_port)
+        _log.info(
+            "started",
+            profiles=list(daemon.decisions.profiles),
+            port=daemon.port,
+            secure_port=daemon.secure_port,
+            emulated_version=options.emulated_version,
+        )
         try:
             await _unless(stopping, daemon.wait())
         except LeaseLost as lost:
@@ -413,6 +438,26 @@ async def run_daemon(options: RunOptions) -> int:
         await daemon.stop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+async def _read_server_version(options: RunOptions, on_version: Callable[[str], None]) -> None:
+    """Call with the version of kube-scheduler that belongs to the API server, if it answers within _VERSION_WITHIN_S."""
+    connection = options.config.client_connection
+    settings = await load_settings(options.kubeconfig or connection.kubeconfig or None, options.master or None)
+    clock = SystemClock()
+    transport = HttpTransport(settings, clock=clock)
+    git_version = ""
+    try:
+        async with asyncio.timeout(_VERSION_WITHIN_S):
+            git_version = await server_version(transport, clock)
+    except TimeoutError:
+        pass
+    finally:
+        await transport.close()
+    if git_version:
+        on_version(closest_version(git_version))
+    else:
+        _log.warning("the version of the API server is unknown", server=settings.server, used=options.emulated_version)
 
 
 async def _unless(stopping: asyncio.Future[Any], step: Coroutine[Any, Any, None]) -> bool:

@@ -14,6 +14,7 @@ from scheduler.config.dump import to_document
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
+from scheduler.core.feature_gates import GATES
 from scheduler.daemon.leader_election import Leadership
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
@@ -107,9 +108,16 @@ class Introspection:
         }
 
     def _configz(self) -> object:
-        """Return the configuration in force."""
+        """Return the configuration in force, and under `kubestow` the emulated version with its feature gates."""
         resolved = {name: profile.resolved for name, profile in self.decisions.profiles.items()}
-        return to_document(self.decisions.reloading.configuration, resolved=resolved)
+        configuration = self.decisions.reloading.configuration
+        return {
+            "componentconfig": to_document(configuration, resolved=resolved),
+            "kubestow": {
+                "emulatedVersion": self.options.emulated_version,
+                "featureGates": {gate: gate in configuration.feature_gates for gate in sorted(GATES)},
+            },
+        }
 
     def _profiles(self) -> Remark | None:
         """Return why SchedulerProfiles are not in force. This does not affect readiness."""

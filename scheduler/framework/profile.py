@@ -16,7 +16,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import KubestowArgs, RawArgs
 from scheduler.config.errors import ConfigError, ConfigErrors, below, collecting
-from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, resolve
+from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, default_plugins, resolve
 from scheduler.config.types import KubeSchedulerProfile as ProfileConfig
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import ANYTHING
@@ -234,7 +234,12 @@ def _made_and_resolved(
     with collecting(errors):
         check_args_have_plugins(config, installed)  # also for plugins that this profile does not enable
     with collecting(errors):
-        resolved = resolve(config.plugins, implements=implements, path=f"{config.path}.plugins")
+        resolved = resolve(
+            config.plugins,
+            implements=implements,
+            default=default_plugins(handle.feature_gates),
+            path=f"{config.path}.plugins",
+        )
     if errors:
         raise ConfigErrors(list({(error.path, error.message): error for error in errors}.values()))
     return made, resolved

@@ -16,6 +16,7 @@ import numpy as np
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.images import ImageState
 from scheduler.core import nodeset
+from scheduler.core.feature_gates import IMAGE_VOLUMES
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Scores
@@ -36,15 +37,20 @@ class ImageLocality:
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._nodes = handle.cluster.nodes
+        self._counts_volumes = IMAGE_VOLUMES in handle.feature_gates
         self._columns: ByObjects[Scores] = ByObjects(self._nodes, size=256)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
-        """Return 0 for up to 23 MiB of the pod's images, and 100 from 1000 MiB for each of its containers."""
+        """Return 0 for up to 23 MiB of the pod's images, and 100 from 1000 MiB for each of its containers.
+
+        Since 1.37 an image volume counts like a container; before, it counted as present only.
+        """
         spec = pod.pod.spec
         wanted = [container.image for container in (*spec.init_containers, *spec.containers)]
         containers = len(wanted)
-        # Mounted images count as present, but do not raise the amount for the full score.
         wanted += [volume.image.reference for volume in spec.volumes if volume.image is not None]
+        if self._counts_volumes:
+            containers = len(wanted)
         images = self._nodes.images
         found = [image for name in wanted if (image := images.get(full_name(name))) is not None]
         shape = (containers, *found) if found else ()

@@ -219,7 +219,7 @@ class Endpoints:
         return await asyncio.to_thread(self._sources.metrics)
 
     async def _configz(self, _: web.Request) -> web.StreamResponse:
-        return _json({"componentconfig": self._sources.configz()})
+        return _json(self._sources.configz())
 
     async def _debug_queue(self, request: web.Request) -> web.StreamResponse:
         return await self._in_pieces(request, self._sources.debug_queue)

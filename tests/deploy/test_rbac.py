@@ -14,6 +14,8 @@ from hypothesis import given, strategies as st
 
 from scheduler.cli import flags, main as cli
 from scheduler.config.plugins import DEFAULT_PLUGINS
+from scheduler.config.types import RunOptions
+from scheduler.core.feature_gates import VERSIONS
 from scheduler.daemon.app import Daemon
 from scheduler.daemon.profile_changes import kinds_read, writes_of
 from scheduler.framework.profile import served_points
@@ -79,7 +81,7 @@ async def started(chart: Rendered, server: ApiServer, directory: Path) -> AsyncI
     file = directory / "config.yaml"
     file.write_text(yaml.safe_dump(chart.config))
     arguments = [flag.replace("/etc/kubestow/config.yaml", str(file)) for flag in chart.container["args"]]
-    options = cli._options(flags.parser().parse_args(arguments))
+    options = newest_options(arguments)
     assert options.secure is not None
     secure = dataclasses.replace(options.secure, host="127.0.0.1", port=0)
     daemon = Daemon(dataclasses.replace(options, master=server.url, secure=secure, drain_timeout_s=1))
@@ -88,6 +90,15 @@ async def started(chart: Rendered, server: ApiServer, directory: Path) -> AsyncI
         yield daemon
     finally:
         await daemon.stop()
+
+
+def newest_options(arguments: list[str]) -> RunOptions:
+    """The options for the newest version that accepts the arguments: it reads the most kinds of objects."""
+    parsed = flags.parser().parse_args(arguments)
+    for version in reversed(VERSIONS[1:]):
+        with contextlib.suppress(cli.CommandError):
+            return cli._options(parsed, version)
+    return cli._options(parsed, VERSIONS[0])
 
 
 async def asked(chart: Rendered, directory: Path) -> set[Right]:
@@ -153,7 +164,7 @@ def test_templates_resolve_plugins_as_the_code_does(sets: list[Json], tmp_path: 
     chart = rendered(profiles(*sets) | {"schedulerProfiles": {"enabled": False}})
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(chart.config))
-    options = cli._options(flags.parser().parse_args(["run", f"--config={file}"]))
+    options = newest_options(["run", f"--config={file}"])
     found = build_profiles(options.config).values()
     kinds = kinds_read(found, options)
 

@@ -46,7 +46,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunOptions]]:
     """What the daemon was started with; it ends at once with exit code 3."""
     options: list[RunOptions] = []
 
-    async def run_daemon(given: RunOptions) -> int:
+    async def run_daemon(given: RunOptions, **_: object) -> int:
         await asyncio.sleep(0)
         options.append(given)
         return 3
@@ -254,7 +254,7 @@ def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], 
 def test_a_daemon_that_cannot_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
 ) -> None:
-    async def run_daemon(_: RunOptions) -> int:
+    async def run_daemon(*_: RunOptions, **__: object) -> int:
         await asyncio.sleep(0)
         raise error
 

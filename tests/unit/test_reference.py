@@ -16,6 +16,7 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.fields import Fields
 from scheduler.config.load import parse
 from scheduler.config.types import FEATURE_GATES, GATES_ON
+from scheduler.core.feature_gates import GATES as STAGES, VERSIONS
 from tests.unit.test_upstream_flags import FLAGS, name_of
 from tools.configuration_page import reference
 from tools.configuration_tables import ARGUMENTS, FIELDS, GATES, ignored
@@ -142,10 +143,13 @@ def test_every_switch_has_upstreams_value() -> None:
 def test_every_gate_is_told_of() -> None:
     """With its default, and what binds it."""
     assert set(GATES) == set(FEATURE_GATES)
-    for name, is_on in FEATURE_GATES.items():
-        assert f"| `{name}` | {'on' if is_on else 'off'} | " in _text()
+    for name, stages in STAGES.items():
+        told = " | ".join(
+            f"{'on' if stages[version].is_on else 'off'}{', locked' if stages[version].is_locked else ''}"
+            for version in VERSIONS
+        )
+        assert f"| `{name}` | {told} | " in _text()
     assert _row("DRADeviceTaintRules").endswith(" Needs `DRADeviceTaints`. |")
-    assert _row("DynamicResourceAllocation").endswith(" Locked. |")
 
 
 def test_every_flag_of_kube_scheduler_is_in_the_table() -> None:

@@ -31,7 +31,7 @@ FLAGS: Final = {
     "--contention-profiling": NO_EFFECT,
     "--disable-http2-serving": NO_EFFECT,
     "--disabled-metrics=m": NO_EFFECT,
-    "--emulated-version=kube=1.36": NO_EFFECT,
+    "--emulated-version=kube=1.37": MEANT,
     "--feature-gates=kube:DRADeviceTaints=true": MEANT,
     "--http2-max-streams-per-connection=7": NO_EFFECT,
     "--kube-api-burst=1": MEANT,

@@ -108,7 +108,7 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 {{- if and (eq .Values.csiStorageCapacityApiVersion "none") (hasKey $reads "storage.k8s.io") -}}
 {{- $_ := set $reads "storage.k8s.io" (without (get $reads "storage.k8s.io") "csistoragecapacities") -}}
 {{- end -}}
-{{- if and (get (.Values.featureGates | default dict) "DRADeviceTaintRules") (hasKey $reads "resource.k8s.io") -}}
+{{- if and (ne (toString (get (.Values.featureGates | default dict) "DRADeviceTaintRules")) "false") (hasKey $reads "resource.k8s.io") -}}
 {{- $_ := set $reads "resource.k8s.io" (append (get $reads "resource.k8s.io") "devicetaintrules" | sortAlpha) -}}
 {{- end -}}
 {{- dict "reads" $reads "runs" $runs | toJson -}}

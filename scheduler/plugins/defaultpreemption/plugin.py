@@ -16,6 +16,7 @@ from scheduler.config.args import DefaultPreemptionArgs
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S
+from scheduler.core.feature_gates import PREEMPTOR_TEXT
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint, PostFiltered, Topics
@@ -54,6 +55,7 @@ class DefaultPreemption:
         self._chance = handle.chance
         ours = handle.ours
         self._parity = ours.parity
+        self._names_node = PREEMPTOR_TEXT in handle.feature_gates
         self._rule = VictimRule(
             handle.scheduler_names,
             spares_others=ours.victims == "own" and not ours.parity,
@@ -182,8 +184,10 @@ class DefaultPreemption:
         name = self._nodes.name(best.slot)
         pods = self._nodes.pods(best.slot)
         victims = tuple(pods[uid] for uid in best.victims)
-        message = f"preemption: found a potential placement for pod on node {name}, preempting {len(victims)} victims."
-        return Nominate(name, "" if self._parity else message, victims, tried=groups)
+        message = f"preemption: found a potential placement for pod on node {name}, preempting {len(victims)} victims"
+        if not self._names_node:
+            message = "" if self._parity else f"{message}."
+        return Nominate(name, message, victims, tried=groups)
 
 
 _NOMINATED_AT: Final = 3

@@ -23,13 +23,14 @@ from scheduler.core.feature_gates import (
     CLAIM_DEVICE_STATUS,
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
+    SHORT_POST_FILTER,
 )
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.plugins.dra.binding.binding_conditions import is_worn_out
-from scheduler.plugins.dra.binding.claim_binder import ClaimBinder
+from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, ClaimBinder
 from scheduler.plugins.dra.binding.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
 from scheduler.plugins.dra.explain import DeviceExplanations
@@ -71,6 +72,7 @@ class DynamicResources:
         args = args if args is not None else DynamicResourcesArgs()
         gates = handle.feature_gates
         self._is_on = ENABLED in gates
+        self._says_less = SHORT_POST_FILTER in gates
         self._gates = gates
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
@@ -338,7 +340,7 @@ class DynamicResources:
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> PostFiltered:
         """Free devices of claims that keep the pod from running on any node (§3.5)."""
         if not self._is_on:
-            return Rejection(self.name, Code.UNSCHEDULABLE, ("plugin disabled",))
+            return self._not_freed("plugin disabled")
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
@@ -346,7 +348,12 @@ class DynamicResources:
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._explanations.log(pod, known.variants)
         useless = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
-        return Rejection(self.name, Code.UNSCHEDULABLE, (self._binder.free(known, pod, useless),))
+        return self._not_freed(self._binder.free(known, pod, useless))
+
+    def _not_freed(self, text: str) -> Rejection:
+        """Return PostFilter's answer; since 1.37 it has no reason unless a claim is freed."""
+        reasons = () if self._says_less and text not in {FREED, DELETED} else (text,)
+        return Rejection(self.name, Code.UNSCHEDULABLE, reasons)
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """Count the devices that each request of the pod finds on all nodes now. Expensive: only for `/debug/pod`."""

@@ -19,7 +19,7 @@ from scheduler.cache.pods.affinity_terms import PodTerm, TermKind, pod_terms
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import NODE_CAME, EventHint, Hint, Topics, by_node_labels, by_pod_labels, label
 from scheduler.framework.memo import queue_itself
-from scheduler.plugins.interpodaffinity.rules import AffinityRulesCache, MatchingTerms, matching_key, selects_all
+from scheduler.plugins.interpodaffinity.rules import AffinityRulesCache, MatchingTerms, matching_key
 
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
@@ -57,7 +57,7 @@ class InterPodAffinityHints:
             EventHint(_ITSELF, queue_itself),
             EventHint(_PODS, self._after_pod, _by_rules, Topics(_pods_topics, _by_pods)),
             EventHint(_NODES, self._after_node, self._keys, Topics(self._nodes_topics, by_node_labels)),
-            EventHint(_NAMESPACES, self._after_namespace, _by_rules, Topics(_namespace_topics, _by_namespace)),
+            EventHint(_NAMESPACES, self._after_namespace, _by_rules, Topics(self._namespace_topics, _by_namespace)),
         )
 
     # -- pods on nodes -----------------------------------------------------------------------------------------------
@@ -135,12 +135,23 @@ class InterPodAffinityHints:
             return Hint.SKIP
         before: Mapping[str, str] = old.metadata.labels if old is not None else {}
         after = new.metadata.labels
-        for wanted in _selecting(pod):
+        for wanted in self._selecting(pod):
             # Also a namespace that is no longer selected: anti-affinity then looks at fewer pods.
             if (old is not None and wanted.matches(before)) != wanted.matches(after):
                 return Hint.QUEUE
         # The pod's own namespace: anti-affinity terms of pods on nodes may select by its labels.
         return Hint.QUEUE if new.metadata.name == pod.pod.metadata.namespace else Hint.SKIP
+
+    def _selecting(self, pod: PodInfo) -> Iterator[LabelSelector]:
+        """Return the namespaceSelectors that select some namespaces, but not all."""
+        selectors = (term.namespace_selector for term in _required(pod))
+        return (wanted for wanted in selectors if wanted is not None and not self._rules.selects_all(wanted))
+
+    def _namespace_topics(self, pod: PodInfo) -> Iterator[Hashable]:
+        """Yield the pod's own namespace, and one label that each selector demands; without one it selects all."""
+        yield pod.pod.metadata.namespace
+        for wanted in self._selecting(pod):
+            yield from _demanded(wanted)
 
 
 def _namespace_and_labels(pod: PodInfo) -> tuple[str, Mapping[str, str]]:
@@ -153,19 +164,6 @@ def _by_rules(pod: PodInfo) -> Hashable:
 
 def _required(pod: PodInfo) -> Iterator[PodTerm]:
     return (term for term in pod_terms(pod) if term.kind in {TermKind.REQUIRED, TermKind.REQUIRED_ANTI})
-
-
-def _selecting(pod: PodInfo) -> Iterator[LabelSelector]:
-    """Return the namespaceSelectors that select some namespaces, but not all."""
-    selectors = (term.namespace_selector for term in _required(pod))
-    return (wanted for wanted in selectors if wanted is not None and not selects_all(wanted))
-
-
-def _namespace_topics(pod: PodInfo) -> Iterator[Hashable]:
-    """Yield the pod's own namespace, and one label that each selector demands; without one it selects all."""
-    yield pod.pod.metadata.namespace
-    for wanted in _selecting(pod):
-        yield from _demanded(wanted)
 
 
 def _demanded(selector: LabelSelector) -> tuple[Hashable, ...]:

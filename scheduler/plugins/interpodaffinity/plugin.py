@@ -17,6 +17,7 @@ from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.topology import SlotCounts
 from scheduler.cache.pods.affinity_terms import TermKind, pod_terms
 from scheduler.config.args import InterPodAffinityArgs
+from scheduler.core.feature_gates import NAMESPACES_BY_LABELS
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Scores, StateKey
@@ -47,7 +48,9 @@ class InterPodAffinity:
     def __init__(self, args: InterPodAffinityArgs | None, handle: Handle) -> None:
         args = args or InterPodAffinityArgs()
         self._nodes = handle.cluster.nodes
-        self._rules = AffinityRulesCache(handle.cluster.namespaces)
+        self._rules = AffinityRulesCache(
+            handle.cluster.namespaces, by_labels_only=NAMESPACES_BY_LABELS in handle.feature_gates
+        )
         self._concerning = MatchingTerms(handle.cluster)
         self._hard_weight = args.hard_pod_affinity_weight
         self._ignores_preferred_terms = args.ignore_preferred_terms_of_existing_pods

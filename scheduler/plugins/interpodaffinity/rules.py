@@ -1,6 +1,6 @@
 """A pod's own terms about other pods, and the terms of other pods that match it (docs/spec/core.md §5.9).
 
-Namespace selectors of the pod to schedule are resolved to names, as in upstream; `selects_all` finds those for all
+Namespace selectors of the pod to schedule are resolved to names, as in upstream; `AffinityRulesCache.selects_all` finds those for all
 namespaces. Terms of pods on nodes are cached per namespace and labels.
 """
 
@@ -54,8 +54,10 @@ _Shape: TypeAlias = tuple[str, bytes]
 class AffinityRulesCache:
     """Rules by shape, computed once while no namespace changes."""
 
-    def __init__(self, namespaces: Namespaces) -> None:
+    def __init__(self, namespaces: Namespaces, *, by_labels_only: bool = False) -> None:
+        """Create the cache. `by_labels_only`: only the empty namespaceSelector selects all namespaces (`selects_all`)."""
         self._namespaces = namespaces
+        self._by_labels_only = by_labels_only
         self._seen = -1
         self._known: BoundedCache[_Shape, AffinityRules] = BoundedCache(_KEPT_MAX)
 
@@ -84,6 +86,16 @@ class AffinityRulesCache:
             terms=terms,
         )
 
+    def selects_all(self, selector: LabelSelector) -> bool:
+        """Return whether a namespaceSelector of the pod to schedule selects every namespace.
+
+        The empty selector does. In v1.36.3 so does a selector that matches an object without labels (`NotIn`,
+        `DoesNotExist`), because it is also matched against no labels, whatever labels the namespace has.
+        """
+        if self._by_labels_only:
+            return not selector.match_labels and not selector.match_expressions
+        return selector.matches({})
+
     def _near(self, term: PodTerm) -> AffinityRule:
         return AffinityRule(term.topology_key, selection((self._resolved(term),), counts_terminating=True))
 
@@ -91,18 +103,9 @@ class AffinityRulesCache:
         wanted = term.namespace_selector
         if wanted is None:
             return term.namespaces, term.selector
-        if selects_all(wanted):
+        if self.selects_all(wanted):
             return None, term.selector
         return term.namespaces | self._namespaces.matching(wanted), term.selector
-
-
-def selects_all(selector: LabelSelector) -> bool:
-    """Return whether a namespaceSelector of the pod to schedule selects every namespace.
-
-    The empty selector does. In v1.36.3 so does a selector that matches an object without labels (`NotIn`,
-    `DoesNotExist`), because it is also matched against no labels, whatever labels the namespace has.
-    """
-    return selector.matches({})
 
 
 MatchingKey: TypeAlias = tuple[str, frozenset[tuple[str, str]]]

@@ -8,7 +8,7 @@ from typing import Final
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSISource
-from scheduler.config.types import VOLUME_LIMIT_SCALING
+from scheduler.core.feature_gates import VOLUME_LIMIT_SCALING
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, StateKey, Tally

@@ -61,7 +61,7 @@ async def server() -> AsyncIterator[Server]:
         readyz=lambda: {"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
         metrics=lambda: b"samples %d\n" % len(sampled),
         sample=lambda: sampled.append(1),
-        configz=lambda: {"parallelism": 16},
+        configz=lambda: {"componentconfig": {"parallelism": 16}},
         debug_queue=lambda: {"active": lambda: ["a/b"]},
         debug_cache=lambda: {"sizes": lambda: {"nodes": 1}, "nodes": lambda: iter([frozenset({"x"})])},
         debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
