@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.meter import usage
 from benchmarks.workload import node_name
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 
 LABEL = "bench.example.com/turn"
 REPOSITORY = Path(__file__).parents[1]

@@ -23,8 +23,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from scheduler.testing.builders.core import Builder, node, pod
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.core import Builder, node, pod
+from simulator.builders.devices import a_device, a_slice
 from tests.deploy.monitored import CSI, DRA, RACK, Monitored, monitored
 from tests.support.volumebuilders import a_capacity, a_class, a_csi_driver, a_csi_node
 

@@ -19,6 +19,15 @@ MOVED: Final = {
     "scheduler.framework.ports": "scheduler.framework.handle",
     "scheduler.framework.state": "scheduler.framework.interface",
 }
+_TESTING: Final = "scheduler.testing"
+"""The package that is `simulator` now (ADR 0013)."""
+
+
+def new_name(fullname: str) -> str:
+    """Return the present name of a module that was moved, or "" for another module."""
+    if fullname == _TESTING or fullname.startswith(f"{_TESTING}."):
+        return f"simulator{fullname.removeprefix(_TESTING)}"
+    return MOVED.get(fullname, "")
 
 
 class _Finder:
@@ -28,11 +37,12 @@ class _Finder:
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         loader: Any = self  # no subclass of importlib.abc.Loader, whose import takes 28 ms
-        return ModuleSpec(fullname, loader) if fullname in MOVED else None
+        return ModuleSpec(fullname, loader) if new_name(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        warnings.warn(f"{spec.name} is {MOVED[spec.name]} now", DeprecationWarning, stacklevel=2)
-        module = importlib.import_module(MOVED[spec.name])
+        name = new_name(spec.name)
+        warnings.warn(f"{spec.name} is {name} now", DeprecationWarning, stacklevel=2)
+        module = importlib.import_module(name)
         spec.loader_state = module.__spec__
         return module
 
@@ -42,11 +52,14 @@ class _Finder:
         The module was executed before.
         """
         spec = module.__spec__
-        if spec is not None and spec.name in MOVED:
+        if spec is not None and new_name(spec.name):
             module.__spec__ = spec.loader_state
 
 
 def install() -> None:
-    """Make the old names importable. Safe to repeat."""
+    """Make the old names importable. Safe to repeat.
+
+    The finder comes first: a later one would find `scheduler.testing.builders` by the path of `simulator` and import it twice.
+    """
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        sys.meta_path.insert(0, _Finder())

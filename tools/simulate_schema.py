@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from scheduler.testing.simulate.answer import schema
+from simulator.simulate.answer import schema
 
 
 def page() -> str:

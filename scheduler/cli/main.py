@@ -112,6 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from scheduler.kube.client_config import SettingsError
     from scheduler.server.serving import CannotListen, CertificateError, LookupFailed
 
+    _profiles(options.config, arguments.config or "kubestow")  # a wrong plugin is refused before the server is asked
     for_version = None if arguments.emulated_version else partial(_options_for_server, arguments, options)
     try:
         if arguments.loop == "asyncio":
@@ -307,7 +308,7 @@ def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.print_dump_command:
-        from scheduler.testing.simulate.input.dump import dump_command
+        from simulator.simulate.input.dump import dump_command
 
         print(dump_command())
         return 0
@@ -317,7 +318,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from scheduler.config.types import LeaderElection
     from scheduler.daemon.app import Daemon
     from scheduler.metrics import logs
-    from scheduler.testing import simulate
+    from simulator import simulate
 
     configuration = _configuration(arguments, gates=defaults(arguments.emulated_version or DEFAULT_VERSION))
     _profiles(

@@ -35,7 +35,8 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
     """A copy of the package and of the laws."""
-    shutil.copytree(ROOT / "scheduler", tmp_path / "scheduler", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("scheduler", "simulator"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -94,7 +95,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
         ),
         pytest.param(
             {"config/planted.py": "import aiohttp"},
-            "aiohttp lives in kube, server/endpoints.py and the testing kit",
+            "aiohttp lives in kube, server/endpoints.py and the simulator",
             "scheduler.config.planted",
             id="a socket of one's own",
         ),
@@ -103,6 +104,12 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
             "Plugins do not know each other",
             "scheduler.plugins.planted -> scheduler.plugins.sown",
             id="one plugin imports another",
+        ),
+        pytest.param(
+            {"daemon/planted.py": "import simulator.builders"},
+            "Only the command line knows the simulator",
+            "scheduler.daemon.planted",
+            id="the daemon imports the simulator",
         ),
         pytest.param(
             {"core/planted.py": "import scheduler.framework"},

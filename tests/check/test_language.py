@@ -19,10 +19,10 @@ NOT_READ = (
 """Recordings, generated files, and the list of refused words."""
 
 NOT_REWRITTEN = (
-    "scheduler/testing/apiserver",
-    "scheduler/testing/builders",
-    "scheduler/testing/controllers",
-    "scheduler/testing/workloads",
+    "simulator/apiserver",
+    "simulator/builders",
+    "simulator/controllers",
+    "simulator/workloads",
     "scheduler/cli",
     "scheduler/eventhandlers",
     "benchmarks/",

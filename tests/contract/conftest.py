@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
+from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane
 

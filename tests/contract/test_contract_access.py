@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.contract.conftest import PATIENCE_S, Object
 from tests.e2e.controlplane.harness import ControlPlane
 

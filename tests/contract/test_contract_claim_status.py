@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.contract.claims import GROUP, NO_REQUEST, RESULT, STATUS, USER, a_claim, allocation, kept, write
 from tests.contract.conftest import PATIENCE_S, Api, Object, problems, refusal, without
 from tests.contract.words import FINALIZER, REQUIRED, SINCE, SUBDOMAIN, Row, condition, wrong

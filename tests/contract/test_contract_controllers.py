@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONERS
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.core import Builder, pod
-from scheduler.testing.controllers import EphemeralVolumeController, PersistentVolumeController, ProtectionController
+from simulator.apiserver import ApiServer
+from simulator.builders.core import Builder, pod
+from simulator.controllers import EphemeralVolumeController, PersistentVolumeController, ProtectionController
 from tests.contract.conftest import PATIENCE_S, Api, Object, _compact_ours, _with_namespace
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 import yaml
 
-from scheduler.testing.apiserver import LIKE_1_36_WITH_OURS, ApiServer
+from simulator.apiserver import LIKE_1_36_WITH_OURS, ApiServer
 from tests.contract.conftest import PATIENCE_S, STRATEGIC, Api, Object, refusal
 from tests.e2e.controlplane.harness import ControlPlane
 

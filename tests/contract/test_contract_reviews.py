@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.contract.conftest import PATIENCE_S, Api, Object, refusal
 from tests.contract.test_contract_access import RBAC, ensure
 from tests.e2e.controlplane.harness import ControlPlane

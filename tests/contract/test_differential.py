@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.contract.conftest import MERGE, STRATEGIC, Api, Object
 from tests.e2e.controlplane.harness import ControlPlane
 

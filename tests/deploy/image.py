@@ -48,7 +48,7 @@ def from_script(work: Path) -> Image:
     context, root = work / "build", work / "root"
     context.mkdir()
     root.mkdir()
-    for name in ("requirements", "scheduler"):
+    for name in ("requirements", "scheduler", "simulator"):
         shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, context)

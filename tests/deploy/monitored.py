@@ -11,18 +11,18 @@ from unittest import mock
 
 from scheduler import cycle
 from scheduler.config.types import LeaderElection
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.claims import a_claim_template
-from scheduler.testing.builders.core import Builder, PodBuilder, node, pod
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
-from scheduler.testing.controllers import (
+from simulator.apiserver import ApiServer
+from simulator.builders.claims import a_claim_template
+from simulator.builders.core import Builder, PodBuilder, node, pod
+from simulator.builders.devices import a_device, a_device_class, a_slice
+from simulator.controllers import (
     DRADriver,
     EphemeralVolumeController,
     ExternalProvisioner,
     PersistentVolumeController,
     ResourceClaimController,
 )
-from scheduler.testing.controllers.kubelet import Kubelet
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig_on
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 

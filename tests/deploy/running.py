@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.e2e.controlplane.process import free_port
 from tests.support.connections import SettledConnector
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler import __version__
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.deploy.engine import BASE, IMAGE, Podman
 from tests.deploy.image import PROGRAM
 from tests.deploy.running import bound, daemon, fill
@@ -77,7 +77,7 @@ def test_the_context_is_small(podman: Podman, tmp_path: Path) -> None:
     podman.export("localhost/context", tmp_path / "context")
     podman.run("rmi", "localhost/context")
     sent = {str(each.relative_to(tmp_path / "context")) for each in (tmp_path / "context").rglob("*") if each.is_file()}
-    allowed = r"(scheduler/.+|requirements/.+|deploy/image/.+|LICENSE|README\.md|pyproject\.toml)"
+    allowed = r"(scheduler/.+|simulator/.+|requirements/.+|deploy/image/.+|LICENSE|README\.md|pyproject\.toml)"
     mounted = r"(dev|etc|proc|run|sys)/.*|\.dockerenv"
 
     assert [name for name in sent if not re.fullmatch(f"{allowed}|{mounted}", name)] == []

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from packaging.requirements import Requirement
 
 from scheduler import __version__
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.deploy import confined
 from tests.deploy.confined import Confined
 from tests.deploy.image import PROGRAM, Image

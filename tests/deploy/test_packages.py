@@ -86,11 +86,11 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
-    """All tracked files of scheduler/, data included, the metadata, and neither tests nor other files."""
+    """All tracked files of scheduler/ and simulator/, data included, the metadata, and neither tests nor other files."""
     made = contents(wheel)
     metadata = {name for name in made if name.startswith(f"kubestow-{__version__}.dist-info/")}
 
-    assert set(made) - metadata == set(tracked("scheduler"))
+    assert set(made) - metadata == set(tracked("scheduler", "simulator"))
     assert [name for name in made if re.search(r"(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)", name)] == []
     assert [name for name in made if name.endswith("schema.json.gz")] != []
     assert {Path(name).name for name in metadata} == {"METADATA", "WHEEL", "RECORD", "LICENSE", "entry_points.txt"}

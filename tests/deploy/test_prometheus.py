@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.core import node
+from simulator.apiserver import ApiServer
+from simulator.builders.core import node
 from tests.deploy.monitored import monitored
 from tests.deploy.prometheus import JOB, Prometheus, scraping
 from tests.deploy.test_monitoring import ALERTS, GROUPS, RULES, queries

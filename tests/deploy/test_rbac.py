@@ -34,7 +34,7 @@ from scheduler.kube.writes.api_writer import (
 )
 from scheduler.plugins import BUILT_IN
 from scheduler.profiles.build import build_profiles
-from scheduler.testing.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
+from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.deploy.chart import CHART, RELEASE, Json, Rendered, rendered
 from tests.deploy.matrix import CONFIGURATIONS, OBJECTS, off, on, profiles
 from tests.integration.daemon import until

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scheduler.api.resource_v1 import FINALIZER
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import DeviceBuilder, DeviceClassBuilder, SliceBuilder, a_device_class, a_slice
+from simulator.builders.core import Builder
+from simulator.builders.devices import DeviceBuilder, DeviceClassBuilder, SliceBuilder, a_device_class, a_slice
 from tests.e2e.cluster import Json, each
 from tests.e2e.sandbox import Sandbox
 from tests.support.deviceinvariants import (

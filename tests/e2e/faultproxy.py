@@ -1,7 +1,7 @@
 """A proxy in front of a real kube-apiserver that does to requests what networks, load and administrators do.
 
 Plain HTTP on loopback towards the client, TLS towards the server. A client without credentials gets the proxy's. The
-rules are those of the in-process API server (`scheduler.testing.apiserver.Fault`); what they leave alone passes through,
+rules are those of the in-process API server (`simulator.apiserver.Fault`); what they leave alone passes through,
 byte for byte.
 """
 
@@ -20,10 +20,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from scheduler.testing.apiserver import LIKE_1_36, Fault, Faults, Refused, Request
-from scheduler.testing.apiserver.faults import refusal
-from scheduler.testing.apiserver.requests import target
-from scheduler.testing.apiserver.resources import Served
+from simulator.apiserver import LIKE_1_36, Fault, Faults, Refused, Request
+from simulator.apiserver.faults import refusal
+from simulator.apiserver.requests import target
+from simulator.apiserver.resources import Served
 from tests.e2e.controlplane.harness import ControlPlane
 
 _PASSED_ON: Final = ("Authorization", "Accept", "Content-Type", "User-Agent")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import aiohttp
 
 from scheduler.api.storage_v1 import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS, WAIT_FOR_FIRST_CONSUMER
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.e2e.cluster import Json, collection
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.sandbox import Sandbox

@@ -18,8 +18,8 @@ import aiohttp
 import pytest
 import yaml
 
-from scheduler.testing.builders.claims import a_claim_template
-from scheduler.testing.builders.devices import a_device
+from simulator.builders.claims import a_claim_template
+from simulator.builders.devices import a_device
 from tests.deploy import tools
 from tests.deploy.chart import CHART, NAMESPACE, Json, Rendered, rendered
 from tests.deploy.matrix import CONFIGURATIONS, FULL

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.builders.claims import a_claim, a_claim_template, a_toleration, an_option
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import DeviceBuilder, a_device
+from simulator.builders.claims import a_claim, a_claim_template, a_toleration, an_option
+from simulator.builders.core import Builder
+from simulator.builders.devices import DeviceBuilder, a_device
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, results_of, users_of
 from tests.e2e.sandbox import together
 

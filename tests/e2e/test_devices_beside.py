@@ -19,9 +19,9 @@ from typing import Final
 import aiohttp
 import pytest
 
-from scheduler.testing.builders.claims import a_claim_template
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device
+from simulator.builders.claims import a_claim_template
+from simulator.builders.core import Builder
+from simulator.builders.devices import a_device
 from tests.e2e.cluster import Json, collection
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port

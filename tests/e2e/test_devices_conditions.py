@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.builders.claims import a_claim
-from scheduler.testing.builders.devices import a_device
+from simulator.builders.claims import a_claim
+from simulator.builders.devices import a_device
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import daemon

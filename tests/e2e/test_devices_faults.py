@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.apiserver import Fault
-from scheduler.testing.apiserver.faults import Request
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import a_device, on_node
+from simulator.apiserver import Fault
+from simulator.apiserver.faults import Request
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, on, results_of, users_of
 from tests.e2e.stage import ALL, DEVICES, Stage

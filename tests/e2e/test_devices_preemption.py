@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.builders.claims import a_claim, a_claim_template
-from scheduler.testing.builders.devices import a_device
+from simulator.builders.claims import a_claim, a_claim_template
+from simulator.builders.devices import a_device
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.daemon import daemon
 from tests.e2e.devices import DeviceWorld, a_priority, on

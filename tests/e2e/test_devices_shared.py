@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM
-from scheduler.testing.builders.claims import a_claim, a_claim_template
-from scheduler.testing.builders.devices import a_device
+from simulator.builders.claims import a_claim, a_claim_template
+from simulator.builders.devices import a_device
 from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, results_of, users_of
 from tests.e2e.sandbox import together
 from tests.e2e.test_devices import GPU

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.builders.claims import a_claim, a_claim_template
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device, a_taint_rule
+from simulator.builders.claims import a_claim, a_claim_template
+from simulator.builders.core import Builder
+from simulator.builders.devices import a_device, a_taint_rule
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, DeviceWorld, on
 from tests.e2e.test_devices import CANNOT, GPU, HALVES, PARTED, WHOLES

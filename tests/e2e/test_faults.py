@@ -15,7 +15,7 @@ from typing import Final
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.e2e.cluster import NODES as NODES_PATH, PODS, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server, free_port

@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from scheduler.testing.builders.claims import a_claim as a_device_claim
+from simulator.builders.claims import a_claim as a_device_claim
 from tests.deploy import tools
 from tests.deploy.chart import NAMESPACE, rendered
 from tests.e2e.cluster import Cluster, Json, node, pod, until

@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 import yaml
 
-from scheduler.testing.simulate.input import schema
-from scheduler.testing.simulate.input.manifests import InputError, load
+from simulator.simulate.input import schema
+from simulator.simulate.input.manifests import InputError, load
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.tools.api_schema import EVERYTHING, fetch, packed, reduced
-from tests.unit.testing.simulate.manifest_cases import BAD, GOOD, Case, Object
+from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object
 
 pytestmark = pytest.mark.e2e
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.e2e.cluster import EVENTS, NODES, PODS, Json, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server

@@ -11,8 +11,8 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders.core import Builder
+from simulator.apiserver import Fault
+from simulator.builders.core import Builder
 from tests.e2e.cluster import collection, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.daemon import SCHEDULER_NAME

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from scheduler.cli import main as cli
-from scheduler.testing.simulate.input.dump import dump_command
-from scheduler.testing.simulate.input.from_cluster import KINDS_READ
+from simulator.simulate.input.dump import dump_command
+from simulator.simulate.input.from_cluster import KINDS_READ
 from tests.e2e.cluster import node
 from tests.e2e.controlplane.harness import ControlPlane
 

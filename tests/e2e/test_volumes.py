@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.e2e.sandbox import together
 from tests.e2e.storage import DRIVER, World, annotations_of, is_bound, selected_node
 from tests.support.volumebuilders import PersistentVolumeBuilder, a_capacity, a_claim, a_class, a_csi_driver, a_pv

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.e2e.cluster import Json
 from tests.e2e.sandbox import THEIRS
 from tests.e2e.storage import DRIVER, GI, World, annotations_of, is_bound, selected_node

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.apiserver import Fault
-from scheduler.testing.apiserver.faults import Request
+from simulator.apiserver import Fault
+from simulator.apiserver.faults import Request
 from tests.e2e.cluster import Json
 from tests.e2e.stage import ALL, VOLUMES, Stage
 from tests.e2e.staged import running, staged

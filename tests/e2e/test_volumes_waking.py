@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.e2e.cluster import Json
 from tests.e2e.storage import DRIVER, World
 from tests.e2e.test_volumes import BIND_CONFLICT, NO_SPACE, UNBOUND

@@ -12,7 +12,7 @@ from typing import Any
 from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 
 DEADLINE_S = 150.0
 """Generous: the machine may be three times slower than a minute ago."""

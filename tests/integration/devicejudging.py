@@ -14,9 +14,9 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.devices import on_node
-from scheduler.testing.controllers.resource_claim import is_controlled_by, name_of
+from simulator.apiserver import ApiServer
+from simulator.builders.devices import on_node
+from simulator.controllers.resource_claim import is_controlled_by, name_of
 from tests.integration.judging import Object
 from tests.integration.placementjudging import fitting_nodes
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile, LeaderElection
-from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders.core import node, pod
-from scheduler.testing.controllers import PersistentVolumeController
-from scheduler.testing.controllers.resource_claim import ResourceClaimController
+from simulator.apiserver import ApiServer, Refused
+from simulator.builders.core import node, pod
+from simulator.controllers import PersistentVolumeController
+from simulator.controllers.resource_claim import ResourceClaimController
 from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, has_place
 from tests.integration.judging import OURS, Object, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal

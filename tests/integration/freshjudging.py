@@ -20,7 +20,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError, Groups
 from scheduler.queueing.nominator import DERIVED
-from scheduler.testing.builders.core import PodBuilder, pod
+from simulator.builders.core import PodBuilder, pod
 
 Picture = dict[str, Any]
 """Section → what it shows: plain values that can be compared."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 
 Object = dict[str, Any]
 OURS: Final = "kubestow"

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from simulator.apiserver import LIKE_1_36, ApiServer
 from tests.integration.daemon import Rig
 from tests.integration.skipping import SkippingClock
 from tests.integration.world import World

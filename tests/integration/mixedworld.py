@@ -17,9 +17,9 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders.core import PodBuilder, node, pod
-from scheduler.testing.controllers.resource_claim import ResourceClaimController
+from simulator.apiserver import ApiServer, Refused
+from simulator.builders.core import PodBuilder, node, pod
+from simulator.controllers.resource_claim import ResourceClaimController
 from tests.integration.daemon import until
 from tests.integration.devicejudging import Bookings, device_differences, device_leftovers, entries_of, nodes_serving
 from tests.integration.freshjudging import differences as differences_from_fresh, probes_of

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders.claims import ClaimBuilder, ClaimTemplateBuilder, a_claim, a_claim_template
-from scheduler.testing.builders.core import PodBuilder
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
-from scheduler.testing.controllers.dra_driver import DRADriver, Preparation
+from simulator.apiserver import ApiServer, Refused
+from simulator.builders.claims import ClaimBuilder, ClaimTemplateBuilder, a_claim, a_claim_template
+from simulator.builders.core import PodBuilder
+from simulator.builders.devices import a_device, a_device_class, a_slice
+from simulator.controllers.dra_driver import DRADriver, Preparation
 from tests.integration.devicejudging import Bookings
 from tests.integration.judging import Object
 from tests.support.deviceinvariants import (

@@ -17,9 +17,9 @@ from scheduler.api.storage_v1 import (
     claim_uses,
 )
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.controllers import Actor
-from scheduler.testing.controllers.controller import Key, Object, annotations_of, key_of, read
+from simulator.apiserver import ApiServer
+from simulator.controllers import Actor
+from simulator.controllers.controller import Key, Object, annotations_of, key_of, read
 
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUMES: Final = "persistentvolumes"

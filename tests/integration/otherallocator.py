@@ -7,11 +7,11 @@ from typing import Final
 
 from scheduler.api.resource_v1 import FINALIZER
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.devices import on_node
-from scheduler.testing.controllers import Actor
-from scheduler.testing.controllers.controller import Key, Object, key_of
-from scheduler.testing.controllers.resource_claim import name_of
+from simulator.apiserver import ApiServer
+from simulator.builders.devices import on_node
+from simulator.controllers import Actor
+from simulator.controllers.controller import Key, Object, key_of
+from simulator.controllers.resource_claim import name_of
 
 _CLAIMS: Final = "resourceclaims"
 _SLICES: Final = "resourceslices"

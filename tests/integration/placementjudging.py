@@ -16,7 +16,7 @@ from scheduler.api.core_v1 import Node, Pod, PodAffinityTerm, Toleration, Topolo
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import allocatable, host_ports, requests_of
 from scheduler.cache.cluster import Cluster
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.judging import OURS, Object
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})

@@ -11,7 +11,7 @@ from scheduler.config.types import Configuration, LeaderElection
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from scheduler.kube.leader_election import LeaseLost
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.mortal import Mortal, OnPlan
 from tests.integration.reservations import Reservations
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile, LeaderElection
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.claims import a_claim as a_device_claim
-from scheduler.testing.builders.core import Builder, node, pod
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
-from scheduler.testing.controllers import Actor, ExternalProvisioner, PersistentVolumeController
+from simulator.apiserver import ApiServer
+from simulator.builders.claims import a_claim as a_device_claim
+from simulator.builders.core import Builder, node, pod
+from simulator.builders.devices import a_device, a_device_class, a_slice
+from simulator.controllers import Actor, ExternalProvisioner, PersistentVolumeController
 from tests.integration.judging import Object
 from tests.integration.mortal import HastyClock, Mortal, remembered
 from tests.support.invariants import Witness, claimed_twice

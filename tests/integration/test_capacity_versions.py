@@ -9,8 +9,8 @@ import pytest
 
 from scheduler.cache.storage.capacity import Capacities
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
+from simulator.apiserver import ApiServer
+from simulator.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
 from tests.integration.daemon import Rig, options, until
 from tests.integration.mortal import HastyClock
 

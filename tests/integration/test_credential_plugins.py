@@ -12,7 +12,7 @@ from scheduler.config.types import Configuration, LeaderElection, RunOptions
 from scheduler.daemon.app import Daemon
 from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, until
 from tests.integration.mortal import HastyClock
 from tests.integration.test_transport import answer, kubeconfig, raw, says

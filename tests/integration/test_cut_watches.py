@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.apiserver import Fault, WatchFault
+from simulator.apiserver import Fault, WatchFault
 from tests.examples import examples
 from tests.integration.judging import Object
 from tests.integration.skipping import SkippingClock

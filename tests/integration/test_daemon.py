@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from scheduler.daemon import app
-from scheduler.testing.apiserver import ApiServer, Fault
+from simulator.apiserver import ApiServer, Fault
 from tests.integration.daemon import DEADLINE_S, Rig, rig, until
 from tests.integration.mortal import HastyClock
 

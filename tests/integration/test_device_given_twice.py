@@ -10,10 +10,10 @@ import pytest
 
 from scheduler.api.resource_v1 import FINALIZER
 from scheduler.api.storage_v1 import NO_PROVISIONER
-from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import pod
-from scheduler.testing.builders.devices import on_node
+from simulator.apiserver import Fault
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import pod
+from simulator.builders.devices import on_node
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import DeviceWorld, with_devices

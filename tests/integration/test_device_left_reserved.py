@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import DeviceWorld, with_devices

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders.claims import a_claim
+from simulator.apiserver import Fault
+from simulator.builders.claims import a_claim
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.deviceworld import DeviceWorld, with_devices

@@ -15,10 +15,10 @@ from scheduler.core.feature_gates import TAINT_RULES
 from scheduler.daemon.app import Daemon
 from scheduler.kube.resources import KINDS
 from scheduler.kube.self_check import KINDS_SERVED
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
-from scheduler.testing.builders.claims import a_claim
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
+from simulator.apiserver import ApiServer
+from simulator.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
+from simulator.builders.claims import a_claim
+from simulator.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
 from tests.integration.daemon import Rig, options, until
 from tests.integration.mortal import HastyClock
 

@@ -10,7 +10,7 @@ from scheduler.config.args import DynamicResourcesArgs
 from scheduler.config.types import KubeSchedulerProfile, PluginSet
 from scheduler.daemon.app import Daemon
 from scheduler.kube.self_check import PERMISSIONS
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import options, until
 
 DEVICES = DynamicResourcesArgs.plugin

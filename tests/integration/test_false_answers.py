@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import structlog
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.placementjudging import cache_differences
 from tests.integration.skipping import SkippingClock
 from tests.integration.world import World, inhabited

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
 from tests.integration.world import World, inhabited

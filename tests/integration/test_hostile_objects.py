@@ -8,7 +8,7 @@ from itertools import cycle
 import pytest
 
 from scheduler.kube.resources import POD, WATCHED_NOW, KindSpec
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.hostile import LARGE, SMALL, fields
 from tests.integration.daemon import rig_on, until
 from tests.integration.test_unforeseen import errors, page

@@ -17,7 +17,7 @@ from scheduler import binding
 from scheduler.config.types import LeaderElection
 from scheduler.core.errors import Fenced
 from scheduler.kube.leader_election import LeaseLost
-from scheduler.testing.apiserver import ApiServer, Fault
+from simulator.apiserver import ApiServer, Fault
 from tests.integration.daemon import DEADLINE_S, Rig, rig_on, until
 from tests.support.invariants import Witness
 

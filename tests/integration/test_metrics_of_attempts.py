@@ -15,7 +15,7 @@ from scheduler.core.cluster_events import ANYTHING
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code, Rejection, Skip, Wait
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, when
 
 HOLD: Final = "example.com/hold"

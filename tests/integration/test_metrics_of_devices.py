@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 
 from scheduler.config.types import OUR_NAME
-from scheduler.testing.apiserver import Fault
-from scheduler.testing.builders.claims import a_claim
-from scheduler.testing.builders.core import pod
-from scheduler.testing.builders.devices import a_device_class
+from simulator.apiserver import Fault
+from simulator.builders.claims import a_claim
+from simulator.builders.core import pod
+from simulator.builders.devices import a_device_class
 from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
 from tests.integration.metering import Amount, Outcome, Row, Steps, WorldStage, rises, shows, when
 from tests.integration.nodedevices import SLOW

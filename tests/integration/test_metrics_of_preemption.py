@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.config.types import OUR_NAME
-from scheduler.testing.apiserver import ApiServer, Fault
+from simulator.apiserver import ApiServer, Fault
 from tests.integration.metering import Outcome, Row, Stage, Steps, rises, staged, when
 
 DELETE: Final[dict[str, Any]] = {"verb": "delete", "resource": "pods"}

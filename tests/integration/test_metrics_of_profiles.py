@@ -9,7 +9,7 @@ import kopf  # noqa: F401 (loaded before the scenario: the thread that loads it 
 import pytest
 
 from scheduler.config.types import OUR_NAME
-from scheduler.testing.apiserver import LIKE_1_36_WITH_OURS
+from simulator.apiserver import LIKE_1_36_WITH_OURS
 from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, starts, when
 
 PROFILES: Final = "schedulerprofiles"

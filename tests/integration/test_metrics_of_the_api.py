@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.config.types import OUR_NAME, LeaderElection
-from scheduler.testing.apiserver import ApiServer, Fault
+from simulator.apiserver import ApiServer, Fault
 from tests.integration.metering import ANY, Outcome, Row, Stage, Steps, rises, shows, staged, starts, when
 
 EVENTS: Final[dict[str, Any]] = {"verb": "create", "resource": "events"}

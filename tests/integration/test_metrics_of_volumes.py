@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.builders.core import pod
+from simulator.apiserver import ApiServer, Fault
+from simulator.builders.core import pod
 from tests.integration.metering import ANY, Outcome, Row, Steps, WorldStage, rises, shows, when
 from tests.integration.skipping import SkippingClock
 from tests.integration.volumesteps import CLAIMS, FAST, VOLUMES, selected

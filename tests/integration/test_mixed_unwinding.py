@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.devicejudging import results_of
 from tests.integration.histories import BINDINGS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.controllers.node_name_pods import OPT_IN_LABEL
-from scheduler.testing.builders.core import pod
+from simulator.builders.core import pod
 from tests.integration.daemon import until
 from tests.integration.volumesteps import CLAIMS, claim, is_selected, published, selected, well
 from tests.integration.volumeworld import VolumeWorld, with_volumes

@@ -10,7 +10,7 @@ import pytest
 from scheduler.config.types import Configuration, KubeSchedulerProfile, LeaderElection, RunOptions
 from scheduler.daemon.app import Daemon
 from scheduler.kube.leader_election import AnotherScheduler
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig
 from tests.integration.mortal import HastyClock
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET
-from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.controllers.kubelet import Kubelet
+from simulator.apiserver import ApiServer, Fault
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig, rig_on
 from tests.integration.judging import leftovers
 from tests.support.invariants import Witness

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 import structlog
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
 from tests.integration.test_faults import BINDING, compacted, cut, drained, killed, restarted, silenced

@@ -20,7 +20,7 @@ from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginS
 from scheduler.daemon import app
 from scheduler.daemon.app import Daemon
 from scheduler.profiles import kopf_watch as shell
-from scheduler.testing.apiserver import LIKE_1_36, LIKE_1_36_WITH_OURS, ApiServer, Fault
+from simulator.apiserver import LIKE_1_36, LIKE_1_36_WITH_OURS, ApiServer, Fault
 from tests.integration.daemon import Rig, options, rig_on, until
 from tests.integration.mortal import HastyClock
 

@@ -19,10 +19,10 @@ from scheduler.config import load
 from scheduler.config.types import ClientConnection, LeaderElection, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.daemon import app
-from scheduler.testing.simulate.input.complete import complete
-from scheduler.testing.simulate.input.manifests import load as manifests
-from scheduler.testing.simulate.run import simulate
-from scheduler.testing.simulate.world import ReadOptions
+from simulator.simulate.input.complete import complete
+from simulator.simulate.input.manifests import load as manifests
+from simulator.simulate.run import simulate
+from simulator.simulate.world import ReadOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/preemption.md", "docs/volumes.md", "docs/devices.md")

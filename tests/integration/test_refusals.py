@@ -8,8 +8,8 @@ import pytest
 
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import OUR_NAME, KubeSchedulerProfile
-from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.controllers.kubelet import Kubelet
+from simulator.apiserver import ApiServer, Fault
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig
 
 COUNT = 'kubestow_admission_rejections_total{profile="kubestow",reason="OutOfcpu"}'

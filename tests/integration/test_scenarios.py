@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, rig
 from tests.integration.judging import leftovers
 from tests.integration.placementjudging import cache_differences

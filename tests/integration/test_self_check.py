@@ -14,8 +14,8 @@ from structlog.testing import CapturingLogger
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
 from scheduler.daemon.app import Daemon
 from scheduler.kube import self_check as access
-from scheduler.testing.apiserver import LIKE_1_36, ApiServer
-from scheduler.testing.controllers.kubelet import Kubelet
+from simulator.apiserver import LIKE_1_36, ApiServer
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
 from tests.integration.mortal import HastyClock
 

@@ -22,7 +22,7 @@ from scheduler.config.types import RunOptions, SecureServing
 from scheduler.daemon.app import Daemon
 from scheduler.server import serving
 from scheduler.server.serving import LookupFailed
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, options, until
 from tests.support.connections import SettledConnector
 from tests.unit.insight.authorities import Authority

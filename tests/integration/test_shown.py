@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.config.types import LeaderElection
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, rig_on
 from tests.integration.mortal import HastyClock
 

@@ -14,7 +14,7 @@ from scheduler.daemon.app import Daemon
 from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import HttpTransport, SharedSession
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, until
 from tests.integration.mortal import HastyClock
 from tests.integration.test_transport import answer, raw, says

@@ -170,7 +170,7 @@ def test_inputs(
     Path("more").mkdir()
     Path("nodes.yaml").write_text(NODE)
     Path("more/pod.json.gz").write_bytes(gzip.compress(pod("a").encode()))
-    monkeypatch.setattr("scheduler.testing.simulate._SLOW_S", -1.0)
+    monkeypatch.setattr("simulator.simulate._SLOW_S", -1.0)
     code, shown, said = run(capsys, monkeypatch, *arguments, stdin=pod("a"))
 
     assert (code, [each["node"] for each in shown["pods"]]) == (0, ["n"])

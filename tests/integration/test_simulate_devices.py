@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scheduler.cli import main as cli
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import Builder, node, pod
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import Builder, node, pod
+from simulator.builders.devices import a_device, a_device_class, a_slice
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "devices.yaml"
 DRIVER = "gpu.example.com"

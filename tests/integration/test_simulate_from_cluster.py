@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from scheduler.cli import main as cli
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.builders.core import node, pod
+from simulator.apiserver import ApiServer
+from simulator.builders.core import node, pod
 from tests.integration.test_transport import kubeconfig
 
 pytestmark = pytest.mark.usefixtures("guest")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scheduler.cli import main as cli
-from scheduler.testing.simulate.answer import Answer
+from simulator.simulate.answer import Answer
 from tests.support.jsonschema import mistakes
 
 ROOT = Path(__file__).parents[2]

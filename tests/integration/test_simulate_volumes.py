@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.cli import main as cli
-from scheduler.testing.builders.core import Builder, node, pod
+from simulator.builders.core import Builder, node, pod
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "volumes.yaml"

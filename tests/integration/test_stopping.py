@@ -6,8 +6,8 @@ import gc
 
 from scheduler.config.types import LeaderElection
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.controllers.kubelet import Kubelet
+from simulator.apiserver import ApiServer, Fault
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, options, until
 
 

@@ -17,7 +17,7 @@ from scheduler.config.types import LeaderElection
 from scheduler.eventhandlers import pods_and_nodes as intake
 from scheduler.kube import events as recorder, leader_election as lease, reflector
 from scheduler.server import cache_dump as cachedump
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.daemon import DEADLINE_S, Rig, rig_on
 from tests.integration.test_shown import shown
 

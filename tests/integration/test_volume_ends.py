@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.config.types import LeaderElection
 from scheduler.kube.leader_election import LeaseLost
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.test_leader import hand_to
 from tests.integration.volumejudging import selected_node

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from scheduler.config.args import KubestowArgs
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
 from tests.integration.volumejudging import is_bound

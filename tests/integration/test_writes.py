@@ -13,8 +13,8 @@ from scheduler.kube.events import EventRecorder
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes.api_writer import LABEL, NAMES, ApiWriter, LeaseSpec, LeaseWriter
-from scheduler.testing.apiserver import ApiServer, Fault
-from scheduler.testing.builders.core import node, pod
+from simulator.apiserver import ApiServer, Fault
+from simulator.builders.core import node, pod
 
 REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes are available.")
 

@@ -13,7 +13,7 @@ from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE, WAIT_FOR_FIRST_CONSUMER
 from scheduler.daemon.app import Daemon
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.integration.judging import OURS, Object
 from tests.integration.otheractors import gibi, reaches
 from tests.integration.placementjudging import fitting_nodes

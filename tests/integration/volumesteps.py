@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.testing.apiserver import Fault
+from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.judging import Object
 from tests.integration.volumejudging import selected_node

@@ -14,9 +14,9 @@ from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, NO_PROVISIONER
 from scheduler.config.args import KnownArgs, KubestowArgs, RawArgs, VolumeBindingArgs
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile, LeaderElection
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.builders.core import node, pod
-from scheduler.testing.controllers import (
+from simulator.apiserver import ApiServer, Refused
+from simulator.builders.core import node, pod
+from simulator.controllers import (
     AttachDetachController,
     EphemeralVolumeController,
     ExternalProvisioner,
@@ -24,7 +24,7 @@ from scheduler.testing.controllers import (
     ProtectionController,
     ProvisionCall,
 )
-from scheduler.testing.controllers.persistent_volume import unbind
+from simulator.controllers.persistent_volume import unbind
 from tests.integration.judging import OURS, Object, leftovers, nominations
 from tests.integration.mortal import HastyClock, Mortal
 from tests.integration.otheractors import GarbageCollector, OtherScheduler

@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
-from scheduler.testing.apiserver import ApiServer, Fault, Refused
-from scheduler.testing.builders.core import node, pod
-from scheduler.testing.controllers import Actor
-from scheduler.testing.controllers.kubelet import Kubelet
+from simulator.apiserver import ApiServer, Fault, Refused
+from simulator.builders.core import node, pod
+from simulator.controllers import Actor
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import until
 from tests.integration.judging import OURS, Object, leftovers, miscounted, nominations
 from tests.integration.mortal import HastyClock, Mortal, remembered

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduler.config.args import SPELLED, UPSTREAM
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.parity import ours
 from tests.parity.api import InProcess, make_lasting
 from tests.parity.known import Place

@@ -9,8 +9,8 @@ from typing import Final, Protocol, TypeVar
 
 from aiohttp import ClientSession, ClientTimeout
 
-from scheduler.testing.apiserver import ApiServer, Refused
-from scheduler.testing.apiserver.patches import merge
+from simulator.apiserver import ApiServer, Refused
+from simulator.apiserver.patches import merge
 from tests.e2e.cluster import each
 from tests.parity.admission import admitted, labelled
 from tests.parity.priorities import priority_classes

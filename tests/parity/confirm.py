@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from simulator.apiserver import LIKE_1_36, ApiServer
 from tests.e2e.controlplane.build import Unavailable
 from tests.parity import recordings
 from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_pods, put_settings, wipe

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.metrics import logs
-from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from simulator.apiserver import LIKE_1_36, ApiServer
 from tests.e2e.controlplane.build import Unavailable
 from tests.parity import crowd, devicefuzz, generate, mixedpods, ours
 from tests.parity.admission import admitted

@@ -18,7 +18,7 @@ from scheduler.framework.status import Code, Rejection
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE
-from scheduler.testing.builders.core import pod
+from simulator.builders.core import pod
 from tests.parity.devicecases import DeviceCase
 from tests.parity.deviceoracle.process import Answer
 from tests.parity.deviceplans import _plain

@@ -24,7 +24,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.dra.plugin import DynamicResources
-from scheduler.testing.apiserver.kinds.defaults import GATED as BLOCKED, with_pod_defaults
+from simulator.apiserver.kinds.defaults import GATED as BLOCKED, with_pod_defaults
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
 from tests.parity.deviceplans import given_back, held

@@ -3,7 +3,7 @@
 import functools
 from typing import Any, Final
 
-from scheduler.testing.apiserver.kinds.defaults import SYSTEM_PRIORITIES
+from simulator.apiserver.kinds.defaults import SYSTEM_PRIORITIES
 
 PRIORITIES: Final = (-100, -10, 1, 2, 3, 4, 5, 6, 10, 50, 100, 500, 1000)
 """Of which there are classes, of pods that preempt and of pods that never do. 0 is a pod's without a class."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from scheduler.testing.apiserver import LIKE_1_36, ApiServer
+from simulator.apiserver import LIKE_1_36, ApiServer
 from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing

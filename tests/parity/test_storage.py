@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 from tests.parity.api import InProcess, create_whole, put_settings, wipe
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.storage import OTHER_UID, uid_to_come

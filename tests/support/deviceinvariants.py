@@ -16,8 +16,8 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import selector_matches
 from scheduler.api.resource_v1 import Device, DeviceId, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from scheduler.core.clock import Clock
-from scheduler.testing.apiserver import ApiServer
-from scheduler.testing.controllers.resource_claim import extended_claim, is_controlled_by, is_done, name_of
+from simulator.apiserver import ApiServer
+from simulator.controllers.resource_claim import extended_claim, is_controlled_by, is_done, name_of
 
 Object = dict[str, Any]
 _CLAIMS: Final = "resourceclaims"

@@ -15,7 +15,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import selector_matches
 from scheduler.api.podinfo import Requests, allocatable, host_ports, requests_of
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, claim_uses
-from scheduler.testing.apiserver import ApiServer
+from simulator.apiserver import ApiServer
 
 Object = dict[str, Any]
 

@@ -61,8 +61,8 @@ def lines(source: str, at: str) -> list[Upstream]:
 
 
 def all_lines() -> list[Upstream]:
-    """Return the lines of scheduler/."""
-    modules = sorted((ROOT / "scheduler").rglob("*.py"))
+    """Return the lines of scheduler/ and simulator/."""
+    modules = sorted(path for name in ("scheduler", "simulator") for path in (ROOT / name).rglob("*.py"))
     return [one for path in modules for one in lines(path.read_text(), str(path.relative_to(ROOT)))]
 
 

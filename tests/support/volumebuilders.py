@@ -24,7 +24,7 @@ from scheduler.api.storage_v1 import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduler.testing.builders.core import Builder, Manifest
+from simulator.builders.core import Builder, Manifest
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import aiohttp
 
-from scheduler.testing.simulate.input import schema
+from simulator.simulate.input import schema
 from tests.e2e.controlplane.harness import ControlPlane
 
 Schema: TypeAlias = dict[str, Any]

@@ -14,7 +14,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-TREES = ("scheduler", "tests")
+TREES = ("scheduler", "simulator", "tests")
 FOLDER_MAX = 12
 
 
@@ -26,10 +26,10 @@ def main() -> None:
         _show(f"{tree}: {lines} lines in {len(files)} files")
         _list(f"{tree}: folders with more than {FOLDER_MAX} modules", large_folders(files))
         _list(f"{tree}: class names that several modules define", shared_class_names(files))
-    graph = grimp.build_graph("scheduler", cache_dir=None)
+    graph = grimp.build_graph("scheduler", "simulator", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    _list("scheduler: import circles", (" ".join(circle) for circle in circles(imports)))
-    _list("scheduler: modules with exactly one importer", single_importers(imports))
+    _list("import circles", (" ".join(circle) for circle in circles(imports)))
+    _list("modules with exactly one importer", single_importers(imports))
 
 
 def large_folders(files: Iterable[Path]) -> list[str]:

@@ -22,7 +22,7 @@ from scheduler.api.storage_v1 import (
 from scheduler.cache.cluster import Cluster
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.status import Code
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 
 EBS = "ebs.csi.aws.com"
 GCE = "pd.csi.storage.gke.io"

@@ -12,7 +12,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.core.cluster_events import Action
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.eventhandlers.devices import DeviceHandlers
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.support.clock import VirtualClock
 from tests.unit.hearing import Hearing
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.core import Builder
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.hint_rows import CAME, LABELLED, RESIZED_NODE, asks
 from tests.unit.hint_rows_devices import (
     CLAIM_CAME,

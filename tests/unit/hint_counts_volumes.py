@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scheduler.api.podinfo import pod_info
 from scheduler.eventhandlers.storage import CAPACITY_FREED
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.brain import manifest, typed
 from tests.unit.hint_rows import POD_GONE

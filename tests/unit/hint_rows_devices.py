@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, a_toleration
-from scheduler.testing.builders.devices import DeviceBuilder, a_device, a_device_class, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result, a_toleration
+from simulator.builders.devices import DeviceBuilder, a_device, a_device_class, a_slice
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import (
     CAME,

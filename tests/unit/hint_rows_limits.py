@@ -9,7 +9,7 @@ import msgspec
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.kube.resources import KINDS
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes

@@ -12,8 +12,8 @@ from scheduler.api.decode import Delta
 from scheduler.api.storage_v1 import NO_PROVISIONER
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
-from scheduler.testing.builders.claims import a_claim as a_device_claim, a_result
-from scheduler.testing.builders.core import Builder
+from simulator.builders.claims import a_claim as a_device_claim, a_result
+from simulator.builders.core import Builder
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
 from tests.unit.brain import Brain, manifest, read_pod
 from tests.unit.scenarios.evicting import OTHERS

@@ -20,9 +20,9 @@ from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.resources import KINDS
 from scheduler.plugins.dra.plugin import DynamicResources
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import (
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from simulator.builders.core import Builder
+from simulator.builders.devices import (
     DeviceBuilder,
     DeviceClassBuilder,
     SliceBuilder,

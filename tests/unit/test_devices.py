@@ -14,8 +14,8 @@ from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.devices import node_kinds as devicenodes
 from scheduler.core.cluster_events import Action
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.deviceworld import ADD, CHANGED, CLAIM, D0, DELETE, HELD, World, at, broken
 
 # -- one change of one object ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK, DeviceHandlers
-from scheduler.testing.builders.claims import a_claim, a_result
+from simulator.builders.claims import a_claim, a_result
 from tests.unit.deviceworld import CLAIM, D0, HELD, World, at, broken
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.cluster_events import Action
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.testing.builders.devices import SliceBuilder, TaintRuleBuilder, a_device, a_slice, a_taint_rule
+from simulator.builders.devices import SliceBuilder, TaintRuleBuilder, a_device, a_slice, a_taint_rule
 from tests.unit.deviceworld import ADD, CHANGED, DELETE, World, broken
 
 N1 = a_slice("n1", "drv", a_device("d0"), a_device("d1"))

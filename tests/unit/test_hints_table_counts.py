@@ -17,7 +17,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, Requests, allocatable, pod_info
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.unit import hint_counts_devices, hint_counts_volumes
 from tests.unit.brain import manifest, typed
 from tests.unit.hint_rows import (

@@ -31,7 +31,7 @@ from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import surroundings
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.build import build_profiles
-from scheduler.testing.builders.core import PodBuilder, node, pod
+from simulator.builders.core import PodBuilder, node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv
 from tests.unit.brain import Brain, StepClock

@@ -9,8 +9,8 @@ from functools import partial
 
 from scheduler.framework.profile import Profile
 from scheduler.profiles.reconciler import RequestedProfile
-from scheduler.testing.builders.claims import a_claim as a_device_claim
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim as a_device_claim
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.support.volumebuilders import a_claim, a_class
 from tests.unit.brain import Brain
 from tests.unit.hint_rows import node, pod

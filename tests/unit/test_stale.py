@@ -20,8 +20,8 @@ from scheduler.core.errors import Conflict, Unavailable
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.status import Code, Diagnosis, Rejection
 from scheduler.metrics.metrics import Metrics
-from scheduler.testing.builders.claims import a_claim as a_device_claim, a_result
-from scheduler.testing.builders.core import node, pod
+from simulator.builders.claims import a_claim as a_device_claim, a_result
+from simulator.builders.core import node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv
 from tests.unit.brain import StepClock

@@ -29,7 +29,7 @@ HEAVY: Final = frozenset(
         "uvloop",
         "yaml",
         "scheduler.queue",
-        "scheduler.testing",
+        "simulator",
     }
 )
 RUN: Final = """

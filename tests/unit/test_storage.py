@@ -15,7 +15,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.capacity_reservations import SETTLE_S
 from scheduler.core.cluster_events import Action
 from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.hearing import Hearing

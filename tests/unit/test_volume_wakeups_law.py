@@ -18,7 +18,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.resources import KINDS
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import (
     CapacityBuilder,

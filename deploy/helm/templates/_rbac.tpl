@@ -108,7 +108,15 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 {{- if and (eq .Values.csiStorageCapacityApiVersion "none") (hasKey $reads "storage.k8s.io") -}}
 {{- $_ := set $reads "storage.k8s.io" (without (get $reads "storage.k8s.io") "csistoragecapacities") -}}
 {{- end -}}
-{{- if and (ne (toString (get (.Values.featureGates | default dict) "DRADeviceTaintRules")) "false") (hasKey $reads "resource.k8s.io") -}}
+{{- /* On by default in 1.37, where these three gates are locked: with one of them off, the daemon decides as 1.36 does. */ -}}
+{{- $gates := .Values.featureGates | default dict -}}
+{{- $rules := toString (get $gates "DRADeviceTaintRules") -}}
+{{- range $locked := list "DRAExtendedResource" "DRAPrioritizedList" "DRAResourceClaimDeviceStatus" -}}
+{{- if and (eq $rules "") (eq (toString (get $gates $locked)) "false") -}}
+{{- $rules = "false" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (ne $rules "false") (hasKey $reads "resource.k8s.io") -}}
 {{- $_ := set $reads "resource.k8s.io" (append (get $reads "resource.k8s.io") "devicetaintrules" | sortAlpha) -}}
 {{- end -}}
 {{- dict "reads" $reads "runs" $runs | toJson -}}

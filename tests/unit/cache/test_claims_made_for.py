@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.unit.objects import pod
 
 POD = pod("p")

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from scheduler.api.resource_v1 import DeviceClass
 from scheduler.cache.devices.manager import DeviceClasses
-from scheduler.testing.builders.devices import a_device_class
+from simulator.builders.devices import a_device_class
 
 GPU = "example.com/gpu"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.device_counts import DeviceCounts
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import SliceBuilder, a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import SliceBuilder, a_device, a_device_class, a_slice
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.unit.objects import node

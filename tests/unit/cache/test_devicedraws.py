@@ -9,7 +9,7 @@ from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from simulator.builders.devices import SliceBuilder, a_device, a_slice
 
 NANO = 10**9
 KEY = PoolKey("d", "n1")

@@ -12,7 +12,7 @@ from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.pools import TaintRules, may_mean
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.testing.builders.devices import TaintRuleBuilder, a_device, a_slice, a_taint_rule
+from simulator.builders.devices import TaintRuleBuilder, a_device, a_slice, a_taint_rule
 
 SLICE = a_slice("p1", "drv", a_device("d0").taint("own"), a_device("d1")).typed()
 

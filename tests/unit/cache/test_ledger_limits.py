@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
 from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim
 from tests.unit.cache.test_ledger import World, c, pair, v
 

@@ -18,7 +18,7 @@ from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity_reservations import HOLD_S, CapacityReservations, Reservation
 from scheduler.cache.storage.volumes import Volumes
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 

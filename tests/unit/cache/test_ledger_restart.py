@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.api.storage_v1 import PROVISIONED_BY
 from scheduler.cache.storage.capacity_reservations import GRACE_S, SETTLE_S
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.volumebuilders import a_capacity
 from tests.unit.cache.test_ledger import World, c, v
 

@@ -13,8 +13,8 @@ from scheduler.api.resource_v1 import DeviceId, ResourceClaim
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import Manifest
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import Manifest
 from tests.examples import examples
 
 KEY = "default/c"

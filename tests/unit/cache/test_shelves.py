@@ -15,7 +15,7 @@ from scheduler.cache.storage import persistent_volumes as shelves_module
 from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_pv
 from tests.unit.cache.labelled_nodes import NAMES, node_steps, take
 from tests.unit.cache.storage_objects import at_version, claims, taken_by, volumes

@@ -21,9 +21,9 @@ from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
 from scheduler.server import cache_dump as cachedump
 from scheduler.server.cache_dump import cache_page, pieces
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import node, pod
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import node, pod
+from simulator.builders.devices import a_device, a_slice
 
 
 class World:

@@ -12,7 +12,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.framework.profile import Profile
 from scheduler.scheduler import shown
-from scheduler.testing.builders.core import pod
+from simulator.builders.core import pod
 
 
 class Explains:

@@ -17,7 +17,7 @@ from scheduler.core.errors import ApiError
 from scheduler.kube.leader_election import Elector, LeaseLost, LeaseTiming
 from scheduler.kube.wire import JSON, Query, as_it_is, failure
 from scheduler.kube.writes.api_writer import LeaseWriter
-from scheduler.testing.apiserver import ApiServer, Refused
+from simulator.apiserver import ApiServer, Refused
 from tests.support.clock import VirtualClock
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/"

@@ -18,10 +18,10 @@ from scheduler.kube.resources import (
     watched,
     with_taint_rules,
 )
-from scheduler.testing.apiserver.kinds.device_versions import to_v1beta1
-from scheduler.testing.builders.claims import a_claim, a_result, a_toleration, an_option
-from scheduler.testing.builders.core import Manifest
-from scheduler.testing.builders.devices import a_device, a_device_class, a_policy, a_slice, a_taint_rule
+from simulator.apiserver.kinds.device_versions import to_v1beta1
+from simulator.builders.claims import a_claim, a_result, a_toleration, an_option
+from simulator.builders.core import Manifest
+from simulator.builders.devices import a_device, a_device_class, a_policy, a_slice, a_taint_rule
 
 FULL_CLAIM = (
     a_claim("c")

@@ -30,8 +30,8 @@ from scheduler.kube.writes.api_writer import (
     ApiWriter,
     RbacRule,
 )
-from scheduler.testing.builders.claims import a_claim, an_option
-from scheduler.testing.builders.core import pod
+from simulator.builders.claims import a_claim, an_option
+from simulator.builders.core import pod
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport, WriteBench as Bench
 from tests.unit.kube.test_volume_writes import WRITES as VOLUME_WRITES

@@ -10,7 +10,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.cache.cluster import Cluster
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.unit.objects import cluster
 
 

@@ -24,8 +24,8 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Rejection
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption.dry_run import Candidate, Evaluator, VictimRule
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.cache.picture import picture

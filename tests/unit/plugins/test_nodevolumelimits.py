@@ -14,7 +14,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.support.volumebuilders import (
     PersistentVolumeBuilder,
     a_claim,

@@ -23,8 +23,8 @@ from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import DeviceClassBuilder, a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import DeviceClassBuilder, a_device, a_device_class, a_slice
 from tests.unit.objects import asking, cluster, handle, node
 from tests.unit.plugins.ask import hinted, refused, scored
 

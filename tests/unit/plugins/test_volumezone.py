@@ -17,7 +17,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumezone import VolumeZone
-from scheduler.testing.builders.core import Builder
+from simulator.builders.core import Builder
 from tests.examples import examples
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.objects import handle, node

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from scheduler.plugins.dra.preemption import GIVE_UP_S
-from scheduler.testing.builders.claims import a_result
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import a_result
+from simulator.builders.devices import a_device, a_slice
 from tests.unit.scenarios.evicting import OTHERS, evicted, nominations
 from tests.unit.scenarios.yard import UPSTREAM, WAITING, Yard, at_once
 

@@ -8,8 +8,8 @@ from scheduler.api.decode import Delta
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.types import Configuration
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.brain import Brain
 from tests.unit.hint_rows_limits import stored
 from tests.unit.scenarios import evicting

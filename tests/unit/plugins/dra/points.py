@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.framework.status import Code, Rejection, Skip
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.unit.plugins.dra.served import ASKING
 
 UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR

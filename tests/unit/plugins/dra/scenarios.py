@@ -24,9 +24,9 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core import feature_gates as gate
 from scheduler.framework.status import Code, Rejection, Skip
 from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE
-from scheduler.testing.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder, Manifest, node
-from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
+from simulator.builders.core import Builder, Manifest, node
+from simulator.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 
 GATES = {

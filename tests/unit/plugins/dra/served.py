@@ -25,9 +25,9 @@ from scheduler.framework.handle import Uncounted
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Groups, Rejection
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.core import Builder, pod
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.core import Builder, pod
+from simulator.builders.devices import a_device, a_slice
 from tests.support.ports import ScriptedWriter
 from tests.unit.plugins.dra.world import FIRST_FIT, World
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.testing.builders.core import pod
-from scheduler.testing.builders.devices import a_device_class
+from simulator.builders.core import pod
+from simulator.builders.devices import a_device_class
 from tests.unit.plugins.dra.served import Served, Under
 
 GPU = "example.com/gpu"

@@ -10,8 +10,8 @@ from scheduler.api.podinfo import pod_info
 from scheduler.core.errors import Unavailable
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import Builder, pod
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import Builder, pod
 from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, asking_two, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, Slow, fails, steps, using
 

@@ -9,9 +9,9 @@ import pytest
 
 from scheduler.core.cooperative import answered, finish
 from scheduler.plugins.dra.scoring import has_alternatives
-from scheduler.testing.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
+from simulator.builders.core import Builder
+from simulator.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.served import Served, using
 
 NONE = 'device.driver == "nobody"'

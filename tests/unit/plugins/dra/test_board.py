@@ -17,9 +17,9 @@ from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.requests import ClaimParser
 from scheduler.plugins.dra.structured.selectors import SelectorSets
-from scheduler.testing.builders.claims import a_claim
-from scheduler.testing.builders.core import node
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import a_claim
+from simulator.builders.core import node
+from simulator.builders.devices import a_device, a_slice
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.world import World
 

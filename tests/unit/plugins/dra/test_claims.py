@@ -8,8 +8,8 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of, consumer, is_full, not_owned
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim
-from scheduler.testing.builders.core import PodBuilder, pod
+from simulator.builders.claims import ClaimBuilder, a_claim
+from simulator.builders.core import PodBuilder, pod
 
 NOT_CREATED = 'pod "default/p": ResourceClaim not created yet'
 P = pod("p").uid("p")

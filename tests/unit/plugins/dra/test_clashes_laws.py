@@ -13,7 +13,7 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.plugins.dra.binding.device_conflicts import DeviceConflicts
 from scheduler.plugins.dra.structured.allocation_result import results
 from scheduler.plugins.dra.structured.allocator import AllocationError, FailedOnNode
-from scheduler.testing.builders.claims import a_claim
+from simulator.builders.claims import a_claim
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
 from tests.unit.plugins.dra.rooms import Room

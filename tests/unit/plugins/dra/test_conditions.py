@@ -11,8 +11,8 @@ from scheduler.api.meta import seconds
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
 from scheduler.plugins.dra.binding.binding_conditions import is_worn_out, readiness
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.core import Builder
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.core import Builder
 from tests.unit.plugins.dra.served import Served, Step, Under, using
 
 D0, D1 = "a/n1/d0", "a/n1/d1"

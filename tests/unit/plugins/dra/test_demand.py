@@ -12,8 +12,8 @@ from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.plugins.dra.structured.requests import ClaimParser
 from scheduler.plugins.dra.structured.selectors import SelectorSets
-from scheduler.testing.builders.claims import a_claim, an_option
-from scheduler.testing.builders.devices import a_device_class
+from simulator.builders.claims import a_claim, an_option
+from simulator.builders.devices import a_device_class
 
 CLAIM = a_claim("c").request("r", "gpu").first_available("f", an_option("s", "nic"), an_option("t", "missing")).typed()
 GPU = a_device_class("gpu", "true").config("d.x", {"a": 1})

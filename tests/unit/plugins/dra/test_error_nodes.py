@@ -24,9 +24,9 @@ from scheduler.plugins.dra.structured.error_nodes import ErrorNodes
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, named
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
-from scheduler.testing.builders.claims import a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder, pod
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result, an_option
+from simulator.builders.core import Builder, pod
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow

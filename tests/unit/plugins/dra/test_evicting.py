@@ -9,9 +9,9 @@ import pytest
 
 from scheduler.api.podinfo import placed, pod_info
 from scheduler.cycle import Unschedulable, run
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import Builder, pod
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import Builder, pod
+from simulator.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.trying import Trying
 
 ASKS = a_claim("c").request("r", "A")

@@ -14,9 +14,9 @@ from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOC
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.dra.extended_resources import is_in_memory
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.core import NodeBuilder, PodBuilder, node, pod
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.core import NodeBuilder, PodBuilder, node, pod
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.plugins.dra.world import World
 
 GPU, FOO, FPGA = "example.com/gpu", "example.com/foo", "deviceclass.resource.kubernetes.io/fpga"

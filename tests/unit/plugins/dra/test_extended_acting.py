@@ -14,7 +14,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import pod_info
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core.errors import Invalid
-from scheduler.testing.builders.core import node, pod
+from simulator.builders.core import node, pod
 from tests.unit.plugins.dra.served import ASKING, PARITY, fails, steps
 from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one, undone
 

@@ -13,7 +13,7 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
 from scheduler.framework.status import Code
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders.claims import a_claim, a_result
+from simulator.builders.claims import a_claim, a_result
 from tests.unit.plugins.dra.served import LOST, fails, fails_first, loses_answers, nothing, steps
 from tests.unit.plugins.dra.standins import PREFIX, a_world, creates, gpus, made, the_one, undone
 

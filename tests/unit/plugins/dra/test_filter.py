@@ -11,9 +11,9 @@ from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import ADMIN_ACCESS, FILTER_TIMEOUT, TAINTS
 from scheduler.framework.interface import CycleState
 from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import Builder
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.plugins.dra.points import ERR, HELD_ON_N1, NO_DEVICES, NOT_HERE, U, asking_two, gates, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, SLICES, Served, Slow, using
 from tests.unit.plugins.dra.world import FIRST_FIT

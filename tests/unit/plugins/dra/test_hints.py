@@ -15,9 +15,9 @@ from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOC
 from scheduler.framework.interface import Hint
 from scheduler.plugins.dra.hints import FREED, DynamicResourcesHints
 from scheduler.queue import pod_changes
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from scheduler.testing.builders.core import PodBuilder, pod
-from scheduler.testing.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from simulator.builders.core import PodBuilder, pod
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.plugins.ask import hinted
 from tests.unit.plugins.dra.world import Allocated, World
 

@@ -19,9 +19,9 @@ from scheduler.framework.preemption_state import Preempting
 from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, NominatedDevices
 from scheduler.plugins.dra.state import DeviceState
 from scheduler.plugins.dra.structured.node_verdicts import LONGEST_HOLD_S
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.core import pod
-from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.core import pod
+from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.world import World
 

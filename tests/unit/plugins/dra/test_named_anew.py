@@ -7,8 +7,8 @@ import pytest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cooperative import answered, finish
 from scheduler.framework.status import Code, Rejection
-from scheduler.testing.builders.claims import a_claim
-from scheduler.testing.builders.core import pod
+from simulator.builders.claims import a_claim
+from simulator.builders.core import pod
 from tests.unit.plugins.dra.served import ASKING, Served, Under, using
 from tests.unit.plugins.dra.standins import GPU, SERVES
 

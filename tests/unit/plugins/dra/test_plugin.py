@@ -16,8 +16,8 @@ from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, PRIORITIZE
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder, pod
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from simulator.builders.core import Builder, pod
 from tests.unit.plugins.dra.points import ERR, UU, U, gates, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
 

@@ -10,7 +10,7 @@ import pytest
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.core.errors import ApiError, Forbidden, Gone, Unavailable
 from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, Precedence
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.support.clock import VirtualClock
 from tests.support.ports import ScriptedWriter
 from tests.unit.plugins.dra.served import Served, using

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from scheduler.api.decode import Delta
 from scheduler.api.podinfo import placed
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, ResourceClaim
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.claimports import ClaimHistory
 from tests.unit.plugins.dra.served import Served, Under, using

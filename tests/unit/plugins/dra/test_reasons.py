@@ -10,9 +10,9 @@ from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.framework.interface import ExplainPlugin
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder
-from scheduler.testing.builders.devices import a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from simulator.builders.core import Builder
+from simulator.builders.devices import a_device, a_slice
 from tests.unit.plugins.dra.served import ASKING, SLICES, Served, using
 
 ON = DEVICE_GATES_ON

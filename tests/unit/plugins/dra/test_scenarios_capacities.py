@@ -6,9 +6,9 @@ import pytest
 
 from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.devices.allocation_state import AllocationState
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.core import Manifest
-from scheduler.testing.builders.devices import DeviceBuilder, a_device, a_device_class, a_policy
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import Manifest
+from simulator.builders.devices import DeviceBuilder, a_device, a_device_class, a_policy
 from tests.unit.plugins.dra.scenarios import (
     Given,
     asks,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.testing.builders.devices import DeviceBuilder, a_device
+from simulator.builders.devices import DeviceBuilder, a_device
 from tests.unit.plugins.dra.scenarios import Given, asks, dev, given, is_as, on, outcome, want
 
 ALIKE = [dev(name, i=1, s="one", b=True).version("v", "1.0.0") for name in ("d1", "d2")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.testing.builders.claims import a_claim, a_result
-from scheduler.testing.builders.devices import a_device
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import a_device
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, is_as, on, outcome, says, want
 
 INVALID = "UU invalid resource pools were encountered"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.config.args import KubestowArgs
-from scheduler.testing.builders.devices import a_device, a_node_selector, on_node
+from simulator.builders.devices import a_device, a_node_selector, on_node
 from tests.unit.plugins.dra.scenarios import Given, asks, dev, exactly, given, is_as, on, outcome, outcome_under, want
 
 REGION = on("", "p1", "d1").where("region", "r1")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from scheduler.framework.status import Code
-from scheduler.testing.builders.devices import a_device, a_device_class
+from simulator.builders.devices import a_device, a_device_class
 from tests.unit.plugins.dra.scenarios import (
     Given,
     allocation,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.testing.builders.claims import ClaimBuilder
-from scheduler.testing.builders.devices import a_device, a_device_class
+from simulator.builders.claims import ClaimBuilder
+from simulator.builders.devices import a_device, a_device_class
 from tests.unit.plugins.dra.scenarios import Given, asks, at_least, dev, exactly, given, is_as, on, outcome, says, want
 
 WITH_CONFIG = [

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.api.resource_v1 import Device
 from scheduler.cache.devices.selectors import DeviceSelectors
-from scheduler.testing.builders.devices import Attribute, DeviceBuilder, a_device
+from simulator.builders.devices import Attribute, DeviceBuilder, a_device
 from tests.unit.plugins.dra.scenarios import is_as
 
 DRIVER = "dra.example.com"

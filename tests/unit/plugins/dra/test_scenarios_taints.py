@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.feature_gates import TAINT_RULES
-from scheduler.testing.builders.claims import a_toleration
-from scheduler.testing.builders.devices import TaintRuleBuilder, a_device, a_taint_rule
+from simulator.builders.claims import a_toleration
+from simulator.builders.devices import TaintRuleBuilder, a_device, a_taint_rule
 from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, given, is_as, on, outcome, want
 from tests.unit.plugins.dra.world import World
 

@@ -17,9 +17,9 @@ from scheduler.api.podinfo import PodInfo, placed
 from scheduler.api.resource_v1 import AllocationResult, ConsumerReference
 from scheduler.config.args import KubestowArgs
 from scheduler.framework.status import Code
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result
-from scheduler.testing.builders.core import Builder, Manifest
-from scheduler.testing.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from simulator.builders.core import Builder, Manifest
+from simulator.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.served import Served, Step, Under, nothing, steps, using
 from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
 from tests.unit.plugins.dra.writings import BLIND

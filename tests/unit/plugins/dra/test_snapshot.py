@@ -12,8 +12,8 @@ from typing import Any
 from scheduler.api.podinfo import PodInfo
 from scheduler.core import nodeset
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim
-from scheduler.testing.builders.devices import a_device, a_slice, a_taint_rule
+from simulator.builders.claims import ClaimBuilder, a_claim
+from simulator.builders.devices import a_device, a_slice, a_taint_rule
 from tests.unit.plugins.dra.served import using
 from tests.unit.plugins.dra.world import World
 

@@ -12,8 +12,8 @@ from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import FINALIZER
 from scheduler.core.errors import Fenced, Forbidden, Invalid, NotFound, Unavailable
-from scheduler.testing.builders.claims import a_result
-from scheduler.testing.builders.core import Builder
+from simulator.builders.claims import a_result
+from simulator.builders.core import Builder
 from tests.unit.plugins.dra.served import ASKING, HELD, LOST, Served, Step, fails, loses_answers, nothing, steps, using
 from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, OTHER, PROTECTED, begun, touched
 

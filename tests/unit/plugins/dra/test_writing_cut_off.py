@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import ApiError, Forbidden, Unauthorized, Unavailable
-from scheduler.testing.builders.claims import a_claim
+from simulator.builders.claims import a_claim
 from tests.unit.plugins.dra.served import ASKING, LOST, Served, fails, loses_answers, nothing, steps, using
 from tests.unit.plugins.dra.writings import DONE, OTHER, begun
 

@@ -30,9 +30,9 @@ from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from scheduler.plugins.dra.structured.feasibility import Feasibility
 from scheduler.plugins.dra.structured.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.structured.selectors import Selectors
-from scheduler.testing.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from scheduler.testing.builders.core import Builder, pod
-from scheduler.testing.builders.devices import SliceBuilder, a_device, a_slice
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
+from simulator.builders.core import Builder, pod
+from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.served import PARITY
 from tests.unit.plugins.dra.trying import Trying, told
 from tests.unit.plugins.dra.world import FIRST_FIT

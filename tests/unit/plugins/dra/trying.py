@@ -17,7 +17,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra.state import STATE
-from scheduler.testing.builders.core import Builder, pod
+from simulator.builders.core import Builder, pod
 from tests.unit.plugins.dra.world import World
 from tests.unit.toys import Bind, Nominated, Sort
 

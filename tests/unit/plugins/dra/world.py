@@ -21,8 +21,8 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection, Skip
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState
-from scheduler.testing.builders.core import Builder, node, pod
-from scheduler.testing.builders.devices import a_device_class
+from simulator.builders.core import Builder, node, pod
+from simulator.builders.devices import a_device_class
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder
 

@@ -7,8 +7,8 @@ from typing import Any
 from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference
 from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import Conflict, TooManyRequests
-from scheduler.testing.builders.claims import a_claim
-from scheduler.testing.builders.core import Builder
+from simulator.builders.claims import a_claim
+from simulator.builders.core import Builder
 from tests.unit.plugins.dra.served import ASKING, HELD, Served, Under, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 

@@ -11,7 +11,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.testing.builders.core import pod
+from simulator.builders.core import pod
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import BND, PB, PRE, U1, U2, UNBOUND_IMMEDIATE, Decided, World, using
 

@@ -13,7 +13,7 @@ from scheduler.api.podinfo import pod_info
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
 from scheduler.eventhandlers.storage import CAPACITY_FREED
 from scheduler.framework.interface import Hint
-from scheduler.testing.builders.core import pod
+from simulator.builders.core import pod
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 from tests.unit.plugins.ask import hinted
 from tests.unit.plugins.volumebinding.world import BND, D1, PB, U1, World, using

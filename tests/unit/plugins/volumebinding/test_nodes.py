@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.config.args import KubestowArgs
 from scheduler.framework.status import Code, Rejection
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,

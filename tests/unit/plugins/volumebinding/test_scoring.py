@@ -9,7 +9,7 @@ import pytest
 from scheduler.config.args import CAPACITY_SHAPE, ShapePoint, VolumeBindingArgs
 from scheduler.framework.status import SKIP
 from scheduler.plugins.volumebinding.scorer import CapacityScore
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import BND, PB, World, tracking, using
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
 from scheduler.core.errors import Conflict
 from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, VolumeError
-from scheduler.testing.builders.core import node
+from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, World, using
 

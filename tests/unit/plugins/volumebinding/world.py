@@ -28,7 +28,7 @@ from scheduler.framework.status import Rejection, Skip
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.plugin import STATE
 from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, PodVolumes, Reasons
-from scheduler.testing.builders.core import Builder, PodBuilder, node, pod
+from simulator.builders.core import Builder, PodBuilder, node, pod
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv

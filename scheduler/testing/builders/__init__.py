@@ -1,5 +1,0 @@
-"""Manifests in one line: pods, nodes, volumes, devices, claims."""
-
-from scheduler.testing.builders.core import node, pod
-
-__all__ = ["node", "pod"]

@@ -1,0 +1,340 @@
+"""What an API server adds to a new object, and what its admission refuses.
+
+What only disruption budgets have: a status that starts at zero, and limits that are checked.
+
+What an API server adds to a new object and what its admission refuses, as far as a scheduler can tell the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from simulator.apiserver.kinds.pods import pod_claims, with_pod_level, with_volume_defaults
+from simulator.apiserver.resources import ApiResource
+from simulator.apiserver.status import Refused, forbidden, invalid, refuse
+from simulator.apiserver.storage import Storage
+
+Object = dict[str, Any]
+_COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+_LIMITS: Final = ("minAvailable", "maxUnavailable")
+_PERCENT: Final = re.compile(r"[0-9]+%")
+_PERCENT_RULE: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
+_AT_LEAST_0: Final = "must be greater than or equal to 0"
+_WITH_VALUES: Final = ("In", "NotIn")
+_WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
+
+
+def with_budget_defaults(resource: ApiResource, budget: Object, _: str) -> None:
+    """A new one, whose status nobody but its controller writes. Raises 422."""
+    budget.setdefault("spec", {})
+    budget["status"] = dict.fromkeys(_COUNTS, 0)
+    check_budget(resource, budget)
+
+
+def check_budget(resource: ApiResource, budget: Object) -> None:
+    """Raises 422 for limits, operators and counts that cannot be. Label names and wrong types are not looked at."""
+    name, spec, status = budget["metadata"]["name"], budget.get("spec") or {}, budget.get("status") or {}
+    given = {limit: spec[limit] for limit in _LIMITS if spec.get(limit) is not None}
+    if len(given) == len(_LIMITS):
+        shown = {
+            "MinAvailable": given["minAvailable"],
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": given["maxUnavailable"],
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        text = json.dumps(shown, separators=(",", ":"))
+        why = f"Invalid value: {text}: minAvailable and maxUnavailable cannot be both set"
+        raise invalid(resource, name, "spec", why)
+    for limit, value in given.items():
+        why = _wrong_limit(value)
+        if why:
+            raise invalid(resource, name, f"spec.{limit}", f"Invalid value: {json.dumps(value)}: {why}")
+    selector = spec.get("selector")
+    terms = selector.get("matchExpressions") if isinstance(selector, dict) else None
+    for at, term in enumerate(terms or ()):
+        _check_term(resource, name, f"spec.selector.matchExpressions[{at}]", term)
+    for count in _COUNTS:
+        if isinstance(status.get(count), int) and status[count] < 0:
+            raise invalid(resource, name, f"status.{count}", f"Invalid value: {status[count]}: {_AT_LEAST_0}")
+
+
+def _wrong_limit(value: object) -> str:
+    if isinstance(value, int):
+        return "" if value >= 0 else _AT_LEAST_0
+    if not isinstance(value, str):
+        return ""
+    if not _PERCENT.fullmatch(value):
+        return _PERCENT_RULE
+    return "" if int(value[:-1]) <= 100 else "must not be greater than 100%"
+
+
+def _check_term(resource: ApiResource, name: str, path: str, term: Object) -> None:
+    operator, values = term.get("operator", ""), term.get("values")
+    if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
+        why = f'Invalid value: "{operator}": not a valid selector operator'
+        raise invalid(resource, name, f"{path}.operator", why)
+    if operator in _WITH_VALUES and not values:
+        why = "Required value: must be specified when `operator` is 'In' or 'NotIn'"
+        raise invalid(resource, name, f"{path}.values", why, cause="FieldValueRequired")
+
+
+def with_selector_replaced(patch: Object) -> Object:
+    """A strategic merge patch takes the selector of a budget as a whole."""
+    spec = patch.get("spec")
+    if not isinstance(spec, dict) or not isinstance(spec.get("selector"), dict):
+        return patch
+    return patch | {"spec": spec | {"selector": spec["selector"] | {"$patch": "replace"}}}
+
+
+Rule: TypeAlias = Callable[[ApiResource, Object, str], None]
+"""Fills in a new object, in place, knowing the time. Raises `Refused`."""
+GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
+SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+HIGHEST_PRIORITY: Final = 1_000_000_000
+"""For all classes but the system's."""
+PREEMPTS: Final = "PreemptLowerPriority"
+_UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_CONDITION_TIMES: Final = {
+    "pods": ("lastProbeTime", "lastTransitionTime"),
+    "nodes": ("lastHeartbeatTime", "lastTransitionTime"),
+}
+NODE_INFO: Final = dict.fromkeys(
+    (
+        "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+        "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+    ),
+    "",
+)  # fmt: skip
+
+
+class Defaults:
+    """Applies the defaults of a kind to a new object, in place."""
+
+    def __init__(self, storage: Storage, priority_classes: ApiResource, more: Mapping[str, Rule]) -> None:
+        """`more` are rules of other resources."""
+        self._storage = storage
+        self._priority_classes = priority_classes
+        self._of: dict[str, Rule] = {
+            **more,
+            "pods": self._pod,
+            "nodes": _node,
+            "namespaces": _namespace,
+            "poddisruptionbudgets": with_budget_defaults,
+            "priorityclasses": self._priority_class,
+            "events": _event,
+        }
+
+    def apply(self, resource: ApiResource, obj: Object, now: str) -> None:
+        """Raises `Refused` when admission or validation says no."""
+        if resource.has_generation:
+            obj["metadata"]["generation"] = 1
+        rule = self._of.get(resource.name)
+        if rule is not None:
+            rule(resource, obj, now)
+
+    def _pod(self, resource: ApiResource, pod: Object, now: str) -> None:
+        name, spec = pod["metadata"]["name"], pod.setdefault("spec", {})
+        if not spec.get("containers"):
+            raise invalid(resource, name, "spec.containers", "Required value", cause="FieldValueRequired")
+        self._priority(resource, name, spec)
+        refuse(resource, name, pod_claims(spec))
+        for container in (*(spec.get("initContainers") or []), *spec["containers"]):
+            _container(container)
+        if spec.get("resources"):
+            spec["resources"] = with_pod_level(spec)
+        fill(
+            spec,
+            restartPolicy="Always",
+            terminationGracePeriodSeconds=30,
+            dnsPolicy="ClusterFirst",
+            securityContext={},
+            schedulerName="default-scheduler",
+            enableServiceLinks=True,
+        )
+        spec["tolerations"] = with_tolerations(spec)
+        if spec.get("volumes"):
+            spec["volumes"] = with_volume_defaults(spec["volumes"])
+        pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
+        if spec.get("schedulingGates"):
+            pod["status"]["conditions"] = [_gated(now)]
+
+    def _priority(self, resource: ApiResource, name: str, spec: Object) -> None:
+        given, class_name = spec.get("priority"), spec.get("priorityClassName", "")
+        value, policy = 0, PREEMPTS
+        classes = self._storage.bucket(self._priority_classes).entries
+        if class_name:
+            if class_name not in classes:
+                raise forbidden(resource, name, f"no PriorityClass with name {class_name} was found")
+            chosen: Object | None = classes[class_name].obj
+        else:
+            defaults = [entry.obj for entry in classes.values() if entry.obj.get("globalDefault")]
+            chosen = min(defaults, key=lambda c: int(c["value"]), default=None)
+        if chosen is not None:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+            value, policy = chosen["value"], chosen["preemptionPolicy"]
+        if given is not None and given != value:
+            why = (
+                f"the integer value of priority ({given}) must not be provided in pod spec; "
+                f"priority admission controller computed {value} from the given PriorityClass name"
+            )
+            raise forbidden(resource, name, why)
+        if spec.get("preemptionPolicy", policy) != policy:
+            why = (
+                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+                f"priority admission controller computed {policy} from the given PriorityClass name"
+            )
+            raise forbidden(resource, name, why)
+        spec["priority"], spec["preemptionPolicy"] = value, policy
+
+    def _priority_class(self, resource: ApiResource, priority_class: Object, _: str) -> None:
+        fill(priority_class, preemptionPolicy=PREEMPTS)
+        name, value = priority_class["metadata"]["name"], priority_class.setdefault("value", 0)
+        if value > HIGHEST_PRIORITY and name not in SYSTEM_PRIORITIES:
+            why = f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
+            raise invalid(resource, name, "value", why, cause="FieldValueForbidden")
+        if priority_class.get("globalDefault"):
+            for entry in self._storage.bucket(resource).entries.values():
+                if entry.obj.get("globalDefault"):
+                    other = entry.obj["metadata"]["name"]
+                    why = f"PriorityClass {other} is already marked as default. Only one default can exist"
+                    raise forbidden(resource, name, why)
+
+
+def with_pod_defaults(spec: Object) -> Object:
+    """What defaulting and admission make of a pod's spec on every update; the spec that is given stays as it is."""
+    result = spec | {"tolerations": with_tolerations(spec)}
+    if spec.get("volumes"):
+        result["volumes"] = with_volume_defaults(spec["volumes"])
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            result[name] = [dict(container) for container in spec[name]]
+            for container in result[name]:
+                container["ports"] = [dict(port) for port in container.get("ports") or []]
+                container["resources"] = dict(container.get("resources") or {})
+                _container(container)
+                if not container["ports"]:
+                    del container["ports"]
+    if spec.get("resources"):
+        result["resources"] = with_pod_level(result)
+    return result
+
+
+def with_tolerations(spec: Object) -> list[Object]:
+    """What admission makes of a pod's tolerations, on creation and on every update."""
+    tolerations: list[Object] = list(spec.get("tolerations") or [])
+    for key in _UNREADY:
+        if not any(_tolerates(t, key) for t in tolerations):
+            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    return tolerations
+
+
+def with_condition_times(resource: ApiResource, obj: Object) -> None:
+    """A server writes the times of a condition as null when nobody set them. Replaces the list, never edits it."""
+    times = _CONDITION_TIMES.get(resource.name)
+    conditions = (obj.get("status") or {}).get("conditions")
+    if times and conditions and any(t not in c for c in conditions for t in times):
+        filled = [{"type": c.get("type"), "status": c.get("status")} | dict.fromkeys(times) | c for c in conditions]
+        obj["status"] = obj["status"] | {"conditions": filled}
+
+
+def fill(into: Object, **defaults: Any) -> None:
+    """Set what is missing or empty."""
+    for key, value in defaults.items():
+        if into.get(key) in (None, ""):
+            into[key] = value
+
+
+def _container(container: Object) -> None:
+    image = container.get("image", "")
+    tag = image.rpartition("/")[2].partition(":")[2]
+    fill(
+        container,
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+        imagePullPolicy="Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent",
+    )
+    resources = container.setdefault("resources", {})
+    if resources.get("limits"):
+        resources["requests"] = resources["limits"] | (resources.get("requests") or {})
+    for port in container.get("ports") or []:
+        fill(port, protocol="TCP")
+
+
+def _tolerates(toleration: Object, key: str) -> bool:
+    return toleration.get("key", "") in {"", key} and toleration.get("effect", "") in {"", "NoExecute"}
+
+
+def _quality(spec: Object) -> str:
+    resources = [c["resources"] for c in (*spec["containers"], *(spec.get("initContainers") or []))]
+    if spec.get("resources"):
+        resources = [spec["resources"]]
+    counted = [
+        {kind: {n: q for n, q in (r.get(kind) or {}).items() if n in {"cpu", "memory"}} for kind in _KINDS}
+        for r in resources
+    ]
+    if not any(c["requests"] or c["limits"] for c in counted):
+        return "BestEffort"
+    guaranteed = all(c["limits"].keys() == {"cpu", "memory"} and c["requests"] == c["limits"] for c in counted)
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+_KINDS: Final = ("requests", "limits")
+
+
+def _gated(now: str) -> Object:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "SchedulingGated",
+        "message": GATED,
+    }
+
+
+def _node(_: ApiResource, node: Object, __: str) -> None:
+    node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status["nodeInfo"] = NODE_INFO | status.get("nodeInfo", {})
+    for taint in node["spec"].get("taints") or []:
+        if not taint.get("effect"):
+            raise Refused(422, "Invalid", f'Node "{node["metadata"]["name"]}" is invalid: spec.taints: Required value')
+
+
+def _namespace(_: ApiResource, namespace: Object, __: str) -> None:
+    metadata = namespace["metadata"]
+    metadata["labels"] = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    namespace["status"] = {"phase": "Active"}
+
+
+def _event(resource: ApiResource, event: Object, _: str) -> None:
+    """As events.k8s.io validates; an event of the old form (no eventTime) is taken as it is."""
+    name = event["metadata"]["name"]
+    for key, value in (
+        ("deprecatedSource", {}),
+        ("deprecatedFirstTimestamp", None),
+        ("deprecatedLastTimestamp", None),
+        ("eventTime", None),
+    ):
+        event.setdefault(key, value)
+    if event["eventTime"] is None:
+        return
+    for field in ("reportingController", "reportingInstance", "action", "reason", "type"):
+        if not event.get(field):
+            raise invalid(_in_core(resource), name, field, "Required value", cause="FieldValueRequired")
+    if len(event.get("note", "")) > 1024:
+        raise invalid(_in_core(resource), name, "message", 'Invalid value: "": can have at most 1024 characters')
+
+
+def _in_core(resource: ApiResource) -> ApiResource:
+    return ApiResource("", "v1", resource.name, resource.kind, resource.namespaced)

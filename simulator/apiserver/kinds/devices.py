@@ -1,0 +1,168 @@
+"""What a server fills in and refuses when device kinds are made or changed.
+
+They are claims and their templates, device classes, slices of devices, and the rules that taint devices. The status of a
+claim is in `claimstatus`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+from simulator.apiserver.kinds import claims as claimchecks, slices as slicechecks
+from simulator.apiserver.kinds.claims import status_problems, stored_status
+from simulator.apiserver.kinds.defaults import Rule, fill
+from simulator.apiserver.kinds.device_fields import conditions
+from simulator.apiserver.requests import Caller
+from simulator.apiserver.resources import ApiResource, Served
+from simulator.apiserver.status import IS_FIXED, Problems, refuse, too_many, wrong
+from simulator.apiserver.storage import Storage
+
+Object = dict[str, Any]
+_MOST_RULE_CONDITIONS: Final = 8
+
+
+class Devices:
+    """The device kinds of one server; whether admin access is allowed is told by the namespaces in its storage."""
+
+    def __init__(self, storage: Storage, served: Served) -> None:
+        self._spaces = storage.bucket(served.named("namespaces"))
+
+    def rules(self) -> dict[str, Rule]:
+        """What is done to each kind when it is made."""
+        return dict.fromkeys(_DEFAULTS, self._created)
+
+    def _created(self, resource: ApiResource, obj: Object, now: str) -> None:
+        """Raises 400 and 422."""
+        _fill(resource, obj, now)
+        obj.pop("status", None)
+        if resource.has_status:
+            obj["status"] = {}
+        spec = obj["spec"]
+        found: Problems = []
+        if resource.name == "resourceclaims":
+            found = claimchecks.admin_spec(spec, self._space(obj))
+        elif resource.name == "resourceclaimtemplates":
+            found = claimchecks.admin_spec(spec["spec"], self._space(obj))
+        refuse(resource, obj["metadata"]["name"], found + _CHECKS[resource.name](spec, None))
+        _without_empty(spec, "devices", "sharedCounters")
+
+    def changed(self, resource: ApiResource, old: Object, new: Object, now: str) -> Object:
+        """`new` as it is to be stored in place of `old`, other than through /status. Raises 400 and 422."""
+        if resource.name not in _DEFAULTS:
+            return new
+        new = new | {"spec": copy.deepcopy(new.get("spec") or {})}
+        _fill(resource, new, now)
+        before, after = old["spec"], new["spec"]
+        if resource.name == "devicetaintrules":
+            _with_time(before["taint"], after["taint"], now)
+        found: Problems = []
+        if resource.name != "resourceclaims":
+            found = _CHECKS[resource.name](after, before)
+        if resource.name in _FIXED and before != after:
+            found.append(wrong("spec", after, IS_FIXED))
+        refuse(resource, old["metadata"]["name"], found)
+        _without_empty(after, "devices", "sharedCounters")
+        return new
+
+    def with_status(self, resource: ApiResource, old: Object, new: Object, caller: Caller) -> Object:
+        """`new` as it is to be stored in place of `old` through /status. Raises 400 and 422."""
+        name = old["metadata"]["name"]
+        if resource.name == "resourceclaims":
+            new = new | {"status": stored_status(resource, old, new)}
+            refuse(resource, name, status_problems(resource, old, new, caller=caller, namespace=self._space(old)))
+        elif resource.name == "devicetaintrules":
+            given = (new.get("status") or {}).get("conditions") or []
+            new = new | {"status": {"conditions": given} if given else {}}
+            found = conditions("status.conditions", given)
+            if len(given) > _MOST_RULE_CONDITIONS:
+                found.append(too_many("status.conditions", len(given), _MOST_RULE_CONDITIONS))
+            refuse(resource, name, found)
+        return new
+
+    def _space(self, obj: Object) -> Object:
+        return self._spaces.entries[obj["metadata"]["namespace"]].obj
+
+
+def _with_time(before: Object, after: Object, now: str) -> None:
+    """Since when there is this effect, unless somebody tells another time."""
+    if before.get("effect") != after.get("effect") and before.get("timeAdded") == after.get("timeAdded"):
+        after["timeAdded"] = now
+
+
+# -- defaults ----------------------------------------------------------------------------------------------------------
+
+
+def _fill(resource: ApiResource, obj: Object, now: str) -> None:
+    """In place. Raises 400 for amounts that are none."""
+    if not isinstance(obj.get("spec"), dict):
+        obj["spec"] = {}
+    _DEFAULTS[resource.name](resource, obj["spec"], now)
+
+
+def _fill_claim(resource: ApiResource, spec: Object, _: str) -> None:
+    devices = spec["devices"] = spec.get("devices") or {}
+    _without_empty(devices, "constraints", "config")
+    for entry in (*devices.get("constraints", ()), *devices.get("config", ())):
+        _without_empty(entry, "requests")
+    devices["requests"] = devices.get("requests") or None
+    for request in devices["requests"] or ():
+        for one in claimchecks.asked(request):
+            _without_empty(one, "selectors", "tolerations")
+            fill(one, allocationMode="ExactCount")
+            if one["allocationMode"] == "ExactCount" and not one.get("count"):
+                one["count"] = 1
+            for toleration in one.get("tolerations") or ():
+                fill(toleration, operator="Equal")
+    claimchecks.check_quantities(resource, spec)
+
+
+def _without_empty(holder: Object, *names: str) -> None:
+    """Go leaves out lists and maps without anything in them."""
+    for name in names:
+        if holder.get(name) in (None, [], {}):
+            holder.pop(name, None)
+
+
+def _fill_template(resource: ApiResource, spec: Object, now: str) -> None:
+    spec["metadata"] = spec.get("metadata") or {}
+    spec["spec"] = spec.get("spec") or {}
+    _fill_claim(resource, spec["spec"], now)
+
+
+def _fill_slice(resource: ApiResource, spec: Object, now: str) -> None:
+    spec["pool"] = {"name": "", "generation": 0, "resourceSliceCount": 0} | (spec.get("pool") or {})
+    for device in spec.get("devices") or ():
+        _without_empty(device, *device)
+        for taint in device.get("taints") or ():
+            fill(taint, timeAdded=now)
+        for capacity in (device.get("capacity") or {}).values():
+            fill(capacity, value="0")
+    slicechecks.check_amounts(resource, spec)
+
+
+def _fill_class(_: ApiResource, spec: Object, __: str) -> None:
+    _without_empty(spec, "selectors", "config")
+
+
+def _fill_rule(_: ApiResource, spec: Object, now: str) -> None:
+    spec["taint"] = spec.get("taint") or {}
+    fill(spec["taint"], timeAdded=now)
+
+
+_DEFAULTS: Final[dict[str, Callable[[ApiResource, Object, str], None]]] = {
+    "resourceclaims": _fill_claim,
+    "resourceclaimtemplates": _fill_template,
+    "resourceslices": _fill_slice,
+    "deviceclasses": _fill_class,
+    "devicetaintrules": _fill_rule,
+}
+_CHECKS: Final[dict[str, Callable[[Object, Object | None], Problems]]] = {
+    "resourceclaims": lambda spec, _: claimchecks.claim_spec("spec", spec),
+    "resourceclaimtemplates": lambda spec, _: claimchecks.template_spec("spec", spec),
+    "resourceslices": lambda spec, old: slicechecks.slice_spec("spec", spec, old),
+    "deviceclasses": lambda spec, _: claimchecks.class_spec("spec", spec),
+    "devicetaintrules": lambda spec, old: slicechecks.taint_rule_spec("spec", spec, old),
+}
+_FIXED: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})

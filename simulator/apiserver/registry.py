@@ -1,0 +1,474 @@
+"""The verbs: what a write does to the stored objects, and what an update may change.
+
+What an update may change: the two halves of kinds with a status, generation, immutable fields, finalizers' end.
+
+The verbs: what a write does to the stored objects, from admission to the deletion that a finalizer held up.
+
+Plain function calls: a write is done when they return. HTTP (`server.py`) and in-process callers share them.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import random
+import uuid
+from typing import Any, Final, Self
+
+from scheduler.api.meta import NAME, NAME_RULE
+from scheduler.core.clock import Clock
+from simulator.apiserver import patches
+from simulator.apiserver.kinds import opaque, pods, versions as faces, volumes
+from simulator.apiserver.kinds.defaults import (
+    SYSTEM_PRIORITIES,
+    Defaults,
+    check_budget,
+    with_condition_times,
+    with_pod_defaults,
+    with_selector_replaced,
+)
+from simulator.apiserver.kinds.devices import Devices
+from simulator.apiserver.kinds.pods import pod_claims, pod_status
+from simulator.apiserver.kinds.volumes import with_changes, with_transition_time
+from simulator.apiserver.requests import Caller, with_owners
+from simulator.apiserver.resources import DEVICES, ApiResource, Served
+from simulator.apiserver.status import (
+    IS_FIXED,
+    MODIFIED,
+    Problem,
+    Problems,
+    Refused,
+    Unreadable,
+    already_exists,
+    bad_request,
+    conflict,
+    delete_precondition,
+    forbidden,
+    invalid,
+    not_allowed,
+    not_found,
+    precondition_failed,
+    refuse,
+    success,
+    version_required,
+    wrong,
+)
+from simulator.apiserver.storage import Entry, Storage
+
+Object = dict[str, Any]
+
+_SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
+_DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_BOOKS: Final = ("managedFields",)
+_STATUS_KEEPS_METADATA: Final = frozenset(
+    {"resourceclaims", "devicetaintrules", "namespaces", "volumeattachments", "schedulerprofiles"}
+)
+"""Kinds whose /status takes nothing of the metadata."""
+_POD_FIXED: Final = (
+    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_NO_NEW_FINALIZERS: Final = "no new finalizers can be added if the object is being deleted"
+_COUNTED_LATE: Final = frozenset({"csidrivers"})
+"""Kinds that have a generation only once their spec has changed."""
+_FIXED_SPEC: Final = frozenset({"volumeattachments"})
+
+
+def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
+    """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
+    result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
+    if resource.has_status:
+        kept = "spec" if subresource else "status"
+        result.pop(kept, None)
+        if kept in old:
+            result[kept] = old[kept]
+    if subresource and resource.name == "pods":
+        result["status"] = _without_empty(result.get("status") or {})
+        _check_nomination(resource, old, result)
+        refuse(resource, old["metadata"]["name"], pod_status(old["spec"], result["status"]))
+    with_condition_times(resource, result)
+    if resource.name == "poddisruptionbudgets":
+        check_budget(resource, result)
+    if not subresource:
+        if resource.name == "pods" and isinstance(result.get("spec"), dict):
+            result["spec"] = with_pod_defaults(result["spec"])
+        _check_spec(resource, old, result)
+        result = with_changes(resource, old, result)
+    if (resource.has_generation or resource.name in _COUNTED_LATE) and _spec(result) != _spec(old):
+        result["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    ordered = {key: result[key] for key in old if key in result}
+    return ordered | result
+
+
+def is_finished(obj: Object) -> bool:
+    """Being deleted, past its grace, and nobody's finalizer left: the server removes it with this update."""
+    metadata = obj["metadata"]
+    is_graceful = bool(metadata.get("deletionGracePeriodSeconds"))
+    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not is_graceful
+
+
+def _spec(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
+
+
+def check_version(resource: ApiResource, old: Object, new: Object) -> None:
+    """Raises 409 for what was meant for another state of the object."""
+    version = new["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise conflict(resource, old["metadata"]["name"], MODIFIED)
+
+
+def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> None:
+    """Raises 422 for another object's uid, and for new finalizers of an object that is being deleted."""
+    before, after = old["metadata"], new["metadata"]
+    found: Problems = []
+    is_kept = subresource and resource.name in _STATUS_KEEPS_METADATA
+    added = sorted(set(after.get("finalizers") or []) - set(before.get("finalizers") or []))
+    if added and before.get("deletionTimestamp") and not is_kept:
+        listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+        why = f"{_NO_NEW_FINALIZERS}, found new finalizers []string{{{listed}}}"
+        found.append(not_allowed("metadata.finalizers", why))
+    if after.get("uid") and after["uid"] != before["uid"]:
+        found.append(wrong("metadata.uid", after["uid"], IS_FIXED))
+    is_checked_twice = resource.name == "pods" or resource.group == DEVICES
+    refuse(resource, before["name"], found * (2 if is_checked_twice else 1))
+
+
+def _metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
+    before, after = old["metadata"], new["metadata"]
+    if subresource and resource.name in _STATUS_KEEPS_METADATA:
+        return dict(before)
+    fixed = (*_SYSTEM, *_DELETION, *_BOOKS, "resourceVersion")
+    result = {key: before[key] for key in fixed if key in before}
+    result |= {key: value for key, value in after.items() if key not in fixed and value not in ({}, [], None)}
+    if subresource and resource.name == "pods":
+        result.pop("ownerReferences", None)
+        if "ownerReferences" in before:
+            result["ownerReferences"] = before["ownerReferences"]
+    return {key: result[key] for key in before if key in result} | result
+
+
+def _without_empty(value: Any) -> Any:
+    """Go leaves out empty strings, and lists and maps that became empty."""
+    if isinstance(value, dict):
+        return {key: _without_empty(item) for key, item in value.items() if item not in ("", [])}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value
+
+
+def _check_nomination(resource: ApiResource, old: Object, new: Object) -> None:
+    nominated = new["status"].get("nominatedNodeName", "")
+    if nominated and old["spec"].get("nodeName") and nominated != old["status"].get("nominatedNodeName", ""):
+        why = "Forbidden: may not be set on pods that are already bound to a node"
+        name = old["metadata"]["name"]
+        raise invalid(resource, name, "status.nominatedNodeName", why, cause="FieldValueForbidden")
+
+
+def _check_spec(resource: ApiResource, old: Object, new: Object) -> None:
+    name = old["metadata"]["name"]
+    if resource.name == "pods":
+        _check_pod(resource, old["spec"], new.get("spec") or {}, name)
+    elif resource.name in _FIXED_SPEC and old.get("spec") != new.get("spec"):
+        raise invalid(resource, name, "spec", "Invalid value: field is immutable")
+
+
+def _check_pod(resource: ApiResource, old: Object, new: Object, name: str) -> None:
+    gates = {gate["name"] for gate in old.get("schedulingGates") or []}
+    for i, gate in enumerate(new.get("schedulingGates") or []):
+        if gate["name"] not in gates:
+            why = f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+            raise invalid(resource, name, f"spec.schedulingGates[{i}].name", why, cause="FieldValueForbidden")
+    tolerated = [_untimed(toleration) for toleration in new.get("tolerations") or []]
+    kept = all(_untimed(toleration) in tolerated for toleration in old.get("tolerations") or [])
+    found = pod_claims(new)
+    if not kept or _frozen(old, gated=bool(gates)) != _frozen(new, gated=bool(gates)):
+        found.append(Problem("spec", "FieldValueForbidden", _POD_FIXED))
+    refuse(resource, name, found)
+
+
+def _untimed(toleration: Object) -> Object:
+    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+
+_MUTABLE: Final = frozenset(
+    {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
+)
+_MUTABLE_WHILE_GATED: Final = _MUTABLE | {"nodeSelector", "affinity"}
+
+
+def _frozen(spec: Object, *, gated: bool) -> Object:
+    """The part of a pod's spec that may not change. What a gated pod may narrow is not checked for narrowing."""
+    mutable = _MUTABLE_WHILE_GATED if gated else _MUTABLE
+    rest = {key: value for key, value in spec.items() if key not in mutable and value not in (None, [], {})}
+    for name in ("containers", "initContainers"):
+        if name in rest:
+            rest[name] = [{k: v for k, v in c.items() if k != "image"} for c in rest[name]]
+    return rest
+
+
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Registry:
+    """Writes to one storage. Objects handed in are taken over; objects handed out must not be changed."""
+
+    def __init__(self, storage: Storage, served: Served, clock: Clock, rng: random.Random) -> None:
+        self._storage = storage
+        self._served = served
+        self._clock = clock
+        self._random = rng
+        self.caller = Caller()
+        self._devices = Devices(storage, served)
+        more = volumes.rules(storage, served) | self._devices.rules()
+        self._defaults = Defaults(storage, served.named("priorityclasses"), more)
+        for name in _NAMESPACES:
+            self.create(served.named("namespaces"), "", {"metadata": {"name": name}})
+        for name, value in SYSTEM_PRIORITIES.items():
+            self.create(served.named("priorityclasses"), "", {"metadata": {"name": name}, "value": value})
+
+    def by(self, caller: Caller) -> Self:
+        """The same, for writes of this caller."""
+        other = copy.copy(self)
+        other.caller = caller
+        return other
+
+    def now_text(self, later_s: float = 0) -> str:
+        """The time as the API writes it."""
+        moment = dt.datetime.fromtimestamp(self._clock.wall() + later_s, dt.UTC)
+        return moment.strftime(_TIME)
+
+    def entry(self, resource: ApiResource, namespace: str, name: str) -> Entry:
+        """Raises 404."""
+        entry = self._storage.bucket(resource).entries.get(resource.key(namespace, name))
+        if entry is None:
+            raise not_found(resource, name)
+        return entry
+
+    # -- create --------------------------------------------------------------------------------------------------------
+
+    def create(self, resource: ApiResource, namespace: str, obj: Object) -> Entry:
+        """POST. Raises 400, 403, 404 (namespace), 409, 422."""
+        obj = self._received(resource, obj)
+        metadata = obj["metadata"]
+        if resource.namespaced:
+            if metadata.setdefault("namespace", namespace) != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+            self._check_namespace(resource, namespace, metadata.get("name", ""))
+        else:
+            metadata.pop("namespace", None)
+        if metadata.get("resourceVersion"):
+            raise Refused(500, "", "resourceVersion should not be set on objects to be created")
+        self._name(resource, metadata)
+        key = resource.key(namespace, metadata["name"])
+        now = self.now_text()
+        obj["metadata"] = self._new_metadata(metadata, now)
+        self._defaults.apply(resource, obj, now)
+        taken = self._storage.bucket(resource).entries.get(key)
+        if taken is not None:
+            is_going = bool(taken.obj["metadata"].get("deletionTimestamp"))
+            raise already_exists(resource, metadata["name"], is_going=is_going)
+        with_condition_times(resource, obj)
+        with_owners(resource, None, obj, manager=self.caller.manager)
+        return self._storage.put(resource, key, obj)
+
+    def _received(self, resource: ApiResource, obj: Object) -> Object:
+        """The object in its stored form; it may leave out kind and apiVersion."""
+        kind = obj.get("kind") or resource.kind
+        if kind != resource.kind:
+            version = obj.get("apiVersion") or resource.group_version
+            raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}')
+        if not isinstance(obj.get("metadata"), dict):
+            obj = obj | {"metadata": {}}
+        obj = faces.stored(resource, obj)
+        stored = self._served.named(resource.name)
+        rest = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
+        return {"kind": stored.kind, "apiVersion": stored.group_version, **rest}
+
+    def _check_namespace(self, resource: ApiResource, namespace: str, name: str) -> None:
+        spaces = self._served.named("namespaces")
+        found = self._storage.bucket(spaces).entries.get(namespace)
+        if found is None:
+            raise not_found(spaces, namespace)
+        if found.obj["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            refusal = forbidden(resource, name, why)
+            cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+            (refusal.details or {})["causes"] = [cause | {"field": "metadata.namespace"}]
+            raise refusal
+
+    def _name(self, resource: ApiResource, metadata: Object) -> None:
+        prefix = metadata.get("generateName")
+        if not metadata.get("name"):
+            if not prefix:
+                why = "Required value: name or generateName is required"
+                raise invalid(resource, "", "metadata.name", why, cause="FieldValueRequired")
+            metadata["name"] = prefix + "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+        if prefix and not NAME.fullmatch(prefix.removesuffix("-")):
+            why = f'Invalid value: "{prefix}": {NAME_RULE}'
+            raise invalid(resource, metadata["name"], "metadata.generateName", why)
+        if not NAME.fullmatch(metadata["name"]):
+            why = f'Invalid value: "{metadata["name"]}": {NAME_RULE}'
+            raise invalid(resource, metadata["name"], "metadata.name", why)
+
+    def _new_metadata(self, given: Object, now: str) -> Object:
+        kept = ("name", "generateName", "namespace")
+        system = {"uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)), "resourceVersion": ""}
+        dropped = {*kept, "uid", "generation", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"}
+        rest = {key: value for key, value in given.items() if key not in dropped and value not in ({}, [], None)}
+        names = {key: given[key] for key in kept if given.get(key)}
+        return names | system | rest | {"creationTimestamp": now}
+
+    # -- update --------------------------------------------------------------------------------------------------------
+
+    def replace(
+        self, resource: ApiResource, namespace: str, name: str, obj: Object, *, subresource: str = ""
+    ) -> tuple[Entry, bool]:
+        """PUT. The flag tells that it created the object. Raises 400, 404, 409, 422."""
+        obj = self._received(resource, obj)
+        metadata = obj["metadata"]
+        if metadata.setdefault("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
+        key = resource.key(namespace, name)
+        entry = self._storage.bucket(resource).entries.get(key)
+        if entry is None:
+            if resource.put_creates and not subresource and not metadata.get("uid"):
+                metadata.pop("resourceVersion", None)
+                return self.create(resource, namespace, obj), True
+            raise not_found(resource, name)
+        uid, actual = metadata.get("uid"), entry.obj["metadata"]["uid"]
+        if uid and uid != actual:
+            raise precondition_failed(resource, key, "UID", uid, actual)
+        if not metadata.get("resourceVersion") and not resource.unconditional_put:
+            raise version_required(resource, name)
+        return self._store(resource, entry, obj, subresource), False
+
+    def patch(
+        self,
+        resource: ApiResource,
+        namespace: str,
+        name: str,
+        patch: Object | list[Any],
+        *,
+        strategic: bool,
+        subresource: str = "",
+    ) -> Entry:
+        """PATCH; a list is a JSON patch. Raises 400, 404, 409 (resourceVersion), 422 (uid and other fixed fields)."""
+        entry = self.entry(resource, namespace, name)
+        if strategic and isinstance(patch, dict) and resource.name == "poddisruptionbudgets":
+            patch = with_selector_replaced(patch)
+        shown = faces.shown(resource, entry.obj)
+        if opaque.has_opaque(resource):
+            shown, patch = opaque.before_patch(shown, patch, is_strategic=strategic)
+        patched = faces.stored(resource, patches.applied(shown, patch, is_strategic=strategic))
+        patched |= {key: entry.obj[key] for key in ("kind", "apiVersion")}
+        if patched["metadata"].get("name") != name:
+            given = patched["metadata"].get("name")
+            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        if strategic:
+            check_version(resource, entry.obj, patched)
+        try:
+            return self._store(resource, entry, patched, subresource)
+        except Unreadable as unreadable:
+            raise unreadable.in_patch() from None
+
+    def bind(self, resource: ApiResource, namespace: str, name: str, binding: Object) -> Object:
+        """POST pods/<name>/binding. Raises 400, 404, 409 and, as a real server does, 500."""
+        pods.check_binding(name, binding)
+        entry = self.entry(resource, namespace, name)
+        nodes = self._storage.bucket(self._served.named("nodes")).entries
+        node = nodes.get(binding["target"]["name"])
+        pod = pods.bound(resource, entry.obj, binding, node=node.obj if node is not None else None, now=self.now_text())
+        pod["metadata"] = dict(pod["metadata"])
+        self._storage.put(resource, entry.key, pod)
+        return success(201)
+
+    def _store(self, resource: ApiResource, entry: Entry, new: Object, subresource: str) -> Entry:
+        check_version(resource, entry.obj, new)
+        check_metadata(resource, entry.obj, new, subresource=subresource)
+        if not subresource:
+            new = self._devices.changed(resource, entry.obj, new, self.now_text())
+        result = updated(resource, entry.obj, new, subresource=subresource)
+        if subresource:
+            result = self._devices.with_status(resource, entry.obj, result, self.caller)
+        if resource.name == "persistentvolumes":
+            with_transition_time(entry.obj, result, self.now_text())
+        if result == entry.obj:
+            return entry
+        with_owners(resource, entry.obj, result, manager=self.caller.manager, subresource=subresource)
+        if is_finished(result):
+            last = result | {"metadata": dict(result["metadata"])}
+            self._storage.remove(resource, entry.key, last)
+            return Entry(entry.key, result, entry.rv)
+        return self._storage.put(resource, entry.key, result)
+
+    # -- delete --------------------------------------------------------------------------------------------------------
+
+    def delete(self, resource: ApiResource, namespace: str, name: str, options: Object | None = None) -> Entry | Object:
+        """DELETE with DeleteOptions. The object if it lives on, or was a pod or of devices, else a `Status`. Raises 404, 409."""
+        entry = self.entry(resource, namespace, name)
+        options = options or {}
+        self._check_preconditions(resource, entry, options.get("preconditions") or {})
+        metadata = entry.obj["metadata"]
+        if resource.name == "pods":
+            return self._delete_pod(resource, entry, options.get("gracePeriodSeconds"))
+        if resource.name == "namespaces":
+            return self._terminate(resource, entry)
+        if metadata.get("finalizers"):
+            if metadata.get("deletionTimestamp"):
+                return entry
+            return self._storage.put(resource, entry.key, self._marked(resource, entry.obj, 0))
+        last = self._storage.remove(resource, entry.key, entry.obj | {"metadata": dict(metadata)})
+        if resource.returns_deleted:
+            return last
+        group = {"group": resource.group} if resource.group else {}
+        return success(details={"name": name, **group, "kind": resource.name, "uid": metadata["uid"]})
+
+    def _check_preconditions(self, resource: ApiResource, entry: Entry, wanted: Object) -> None:
+        for field, is_uid in (("uid", True), ("resourceVersion", False)):
+            actual = entry.obj["metadata"][field]
+            if wanted.get(field) and wanted[field] != actual:
+                name = entry.obj["metadata"]["name"]
+                raise delete_precondition(resource, name, uid=is_uid, wanted=wanted[field], actual=actual)
+
+    def _delete_pod(self, resource: ApiResource, entry: Entry, asked_s: int | None) -> Entry:
+        """A real server writes the deletion first and removes the pod with a second write."""
+        grace = pods.grace_s(entry.obj, asked_s)
+        metadata = entry.obj["metadata"]
+        if metadata.get("deletionTimestamp") and grace == metadata.get("deletionGracePeriodSeconds"):
+            return entry
+        marked = self._storage.put(resource, entry.key, self._marked(resource, entry.obj, grace))
+        if grace or metadata.get("finalizers") or marked.key not in self._storage.bucket(resource).entries:
+            return marked
+        last = marked.obj | {"metadata": dict(marked.obj["metadata"])}
+        return self._storage.remove(resource, entry.key, last)
+
+    def _marked(self, resource: ApiResource, obj: Object, grace: int) -> Object:
+        metadata = obj["metadata"]
+        if resource.has_generation and not metadata.get("deletionTimestamp"):
+            metadata = metadata | {"generation": metadata.get("generation", 0) + 1}
+        end = metadata.get("deletionTimestamp")
+        if end:  # counted from the first deletion, but never moved into the past
+            was = metadata.get("deletionGracePeriodSeconds", 0)
+            moved = dt.datetime.strptime(end, _TIME).replace(tzinfo=dt.UTC) + dt.timedelta(seconds=grace - was)
+            end = moved.strftime(_TIME)
+            if moved.timestamp() < self._clock.wall():
+                end, grace = self.now_text(), min(grace, 1)
+        deletion = {"deletionTimestamp": end or self.now_text(grace), "deletionGracePeriodSeconds": grace}
+        return obj | {"metadata": metadata | deletion}
+
+    def _terminate(self, resource: ApiResource, entry: Entry) -> Entry:
+        """A namespace waits for its controller, which this server does not have."""
+        if entry.obj["metadata"].get("deletionTimestamp"):
+            return entry
+        metadata = entry.obj["metadata"] | {"deletionTimestamp": self.now_text()}
+        return self._storage.put(
+            resource, entry.key, entry.obj | {"metadata": metadata, "status": {"phase": "Terminating"}}
+        )

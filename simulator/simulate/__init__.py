@@ -1,0 +1,161 @@
+"""`kubestow simulate`: the real daemon schedules the pods of manifests on an in-process API server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import uvloop
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from scheduler.core.clock import SystemClock
+from simulator.simulate import pod_groups
+from simulator.simulate.input.complete import complete
+from simulator.simulate.input.dump import save
+from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
+from simulator.simulate.input.manifests import Found, InputError, Level, load
+from simulator.simulate.input.references import MissingReference, driver_notes
+from simulator.simulate.outcome import Outcome
+from simulator.simulate.report import as_json, as_table
+from simulator.simulate.run import SimulatedDaemon, simulate
+from simulator.simulate.world import ReadOptions
+
+__all__ = ["ClusterOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
+
+_MOST_LINES = 50
+_SLOW_S = 1.0
+"""Reading that takes longer is reported even without a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateArguments:
+    """The arguments of one call."""
+
+    files: tuple[str, ...]
+    output: Literal["table", "json"]
+    rules: ReadOptions
+    is_recursive: bool = False
+    validate: Level = "strict"
+    is_strict: bool = False
+    """Whether missing objects end the command."""
+    cluster: ClusterOptions | None = None
+    """The cluster whose objects are read first; objects of the files replace them."""
+    save_to: str = ""
+    """File for the objects of the cluster."""
+
+
+def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
+    """Simulate and print the outcome; return the exit code.
+
+    0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. `daemon_for` creates the
+    scheduler for an API server's URL.
+    """
+    errors = Console(stderr=True)
+    try:
+        outcome = uvloop.run(_run(asked, daemon_for, errors))
+    except InputError as wrong:
+        _say(errors, str(wrong))
+        return 2
+    if asked.output == "json":
+        sys.stdout.write(as_json(outcome) + "\n")
+    else:
+        as_table(outcome, Console())
+    return 0 if outcome.is_good else 1
+
+
+async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon], errors: Console) -> Outcome:
+    found = _read(asked, errors) if asked.files or asked.cluster is None else []
+    if asked.cluster is not None:
+        found = (await _read_cluster(asked, asked.cluster, errors)).with_files(found)
+    cluster = complete(found)
+    _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
+    for note in driver_notes(cluster.objects):
+        _say(errors, f"note: {note}")
+    for warning in pod_groups.warnings(cluster.objects):
+        _say(errors, warning)
+    bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
+    with bar:
+        task = bar.add_task("pods", total=None, rest="")
+
+        def progress(answered: int, waiting: int, placed: int) -> None:
+            bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
+
+        return await simulate(cluster, daemon_for, asked.rules, clock=SystemClock(), progress=progress)
+
+
+def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_strict: bool) -> None:
+    if not missing:
+        return
+    objects = "1 object is" if len(missing) == 1 else f"{len(missing)} objects are"
+    lines = [f"  {each}" for each in missing[:_MOST_LINES]]
+    if len(missing) > _MOST_LINES:
+        lines.append(f"  … and {len(missing) - _MOST_LINES} more")
+    text = "\n".join([f"{objects} missing in the input:", *lines])
+    if is_strict:
+        raise InputError(text)
+    _say(errors, text)
+
+
+def _read(asked: SimulateArguments, errors: Console) -> list[Found]:
+    bar = _bar(errors, "reading", DownloadColumn())
+    with bar:
+        task = bar.add_task("bytes", total=None)
+        loaded = load(
+            asked.files,
+            recursive=asked.is_recursive,
+            level=asked.validate,
+            progress=lambda done, total: bar.update(task, completed=done, total=total or None),
+        )
+    for warning in loaded.warnings:
+        _say(errors, f"warning: {warning}")
+    if loaded.large_yaml and errors.is_terminal:
+        _say(errors, f"hint: {loaded.large_yaml} is large; JSON (kubectl get -o json) is read faster than YAML")
+    if errors.is_terminal or loaded.seconds > _SLOW_S:
+        _say(errors, str(loaded))
+    return loaded.objects
+
+
+async def _read_cluster(asked: SimulateArguments, options: ClusterOptions, errors: Console) -> ClusterObjects:
+    bar = _bar(errors, "reading", MofNCompleteColumn(), TextColumn("kinds, {task.fields[objects]} objects"))
+    with bar:
+        task = bar.add_task("kinds", total=None, objects=0)
+
+        def progress(kinds: int, total: int, objects: int) -> None:
+            bar.update(task, completed=kinds, total=total, objects=objects)
+
+        read = await read_cluster(options, clock=SystemClock(), progress=progress)
+    for note in read.notes:
+        _say(errors, f"warning: {note}")
+    if read.gaps:
+        _say(errors, f"warning: {explained(read.gaps)}")
+    if asked.save_to:
+        save(read.objects, asked.save_to)
+        _say(errors, f"saved {len(read.objects)} objects in {asked.save_to}")
+    return read
+
+
+def _bar(errors: Console, title: str, *columns: ProgressColumn) -> Progress:
+    return Progress(
+        TextColumn(title),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+
+
+def _say(errors: Console, line: str) -> None:
+    errors.print(line, markup=False, highlight=False, soft_wrap=True)

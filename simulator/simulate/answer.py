@@ -1,0 +1,203 @@
+"""The JSON that `simulate -o json` prints, as types. `docs/simulate.schema.json` is generated from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from scheduler.api.podinfo import CPU
+from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
+
+Count = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Named = Annotated[str, Meta(min_length=1)]
+PodName = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
+SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An object of the answer: its fields are those of the schema, without additional ones."""
+
+
+class Summary(_Part, frozen=True):
+    """Numbers of pods, nodes and objects."""
+
+    pods: Annotated[Count, Meta(description="Pods that were to be scheduled: `placed` and `pending`.")]
+    placed: Count
+    pending: Count
+    preempted: Annotated[Count, Meta(description="Pods that were preempted.")]
+    nodes: Count
+    bound_before: Annotated[Count, Meta(description="Pods of the input that had a node.")]
+    left_alone: Annotated[Count, Meta(description="Pods without a node that name another scheduler.")]
+    left_out: Annotated[
+        dict[str, Count],
+        Meta(description="Objects by kind that scheduling does not read; custom resources as `Kind.group`."),
+    ]
+
+
+class Times(_Part, frozen=True):
+    """Seconds since the scheduler was started."""
+
+    first_seconds: Annotated[Seconds | None, Meta(description="The first pod was placed; null if none was.")]
+    last_seconds: Annotated[Seconds | None, Meta(description="The last pod was placed; null if none was.")]
+    total_seconds: Annotated[Seconds, Meta(description="The last answer was given.")]
+    pods_per_second: Annotated[
+        Seconds | None, Meta(description="Between the first and the last; null for fewer than 100 pods.")
+    ]
+
+
+class PodAnswer(_Part, frozen=True):
+    """One pod that was to be scheduled."""
+
+    pod: PodName
+    owner: Annotated[Named | None, Meta(description="`Kind/name` of its controller; null for a pod without one.")]
+    node: Annotated[Named | None, Meta(description="The node that it was bound to; null for a pending pod.")]
+    expected_pending: Annotated[bool, Meta(description="By `--expect-pending` or its annotation.")]
+    reason: Annotated[str, Meta(description="Of pending pods only, such as Unschedulable.")] | UnsetType = UNSET
+    message: Annotated[str, Meta(description="Of pending pods only: the scheduler's text.")] | UnsetType = UNSET
+
+
+class PreemptedPod(_Part, frozen=True):
+    """One pod that was evicted."""
+
+    pod: PodName
+    priority: int
+    node: Annotated[str, Meta(description="The node that it was evicted from.")]
+    for_: PodName | None = msgspec.field(name="for")
+    for_priority: Annotated[int | None, Meta(description="Null if the other pod is gone.")]
+    for_node: Annotated[str | None, Meta(description="Where the other pod is; null if it is on no node.")]
+
+
+class MissingObject(_Part, frozen=True):
+    """One object that is missing in the input."""
+
+    kind: Named
+    name: Annotated[Named, Meta(description="`namespace/name`, or the name of a cluster-scoped object.")]
+    referrer: Annotated[str, Meta(description="The first object that refers to it, with its place in the input.")]
+    field: str
+    referrers: Annotated[Count, Meta(description="How many objects refer to it.")]
+    hint: str
+
+
+class WorkloadAnswer(_Part, frozen=True):
+    """The pods of one workload without a controlling workload."""
+
+    workload: Annotated[str, Meta(description="Kind, and namespace and name.")]
+    replicas: Annotated[Count | None, Meta(description="`spec.replicas`; null for kinds without it.")]
+    existing: Annotated[Count, Meta(description="Pods of the input.")]
+    created: Count
+    deleted: Annotated[list[str], Meta(description="Names of the pods that the controller deleted.")]
+    ignored: Annotated[Count, Meta(description="Pods that have finished or are being deleted.")]
+    reason: Annotated[str, Meta(description="Why it has fewer pods than it wants, or none; empty otherwise.")]
+    refused: Annotated[str, Meta(description="Why the API server refuses its pods; empty otherwise.")]
+
+
+class NodeShare(_Part, frozen=True):
+    """A node, and the share of the resource that its pods request."""
+
+    node: Named
+    share: Share
+
+
+class ResourceAnswer(_Part, frozen=True):
+    """Requests of the pods on all nodes for one resource."""
+
+    resource: Named
+    unit: Literal["millicpu", "1"]
+    requested: Count
+    allocatable: Count
+    fullest: NodeShare
+    emptiest: NodeShare
+
+
+class Answer(_Part, frozen=True):
+    """What `kubestow simulate -o json` prints."""
+
+    ok: Annotated[bool, Meta(description="Whether `problems` is empty; the exit code is then 0.")]
+    settled: Annotated[bool, Meta(description="False if the time ran out before the scheduler came to rest.")]
+    problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
+    summary: Summary
+    timing: Times
+    pods: Annotated[list[PodAnswer], Meta(description="In the order of the input.")]
+    preempted: list[PreemptedPod]
+    missing_references: list[MissingObject]
+    workloads: list[WorkloadAnswer]
+    resources: list[ResourceAnswer]
+
+
+def answer(outcome: Outcome) -> Answer:
+    """Return the outcome as the JSON has it."""
+    return Answer(
+        ok=outcome.is_good,
+        settled=outcome.is_settled,
+        problems=outcome.problems,
+        summary=_summary(outcome),
+        timing=Times(
+            outcome.timing.first_s,
+            outcome.timing.last_s,
+            outcome.timing.total_s,
+            outcome.timing.rate(outcome.placed),
+        ),
+        pods=[_pod(each) for each in outcome.placements],
+        preempted=[_preempted(each) for each in outcome.victims],
+        missing_references=[
+            MissingObject(each.kind, each.name, each.referrer, each.field, each.referrers, each.hint)
+            for each in outcome.missing
+        ],
+        workloads=[
+            WorkloadAnswer(
+                *(each.workload, each.replicas, each.existing, each.created),
+                *(list(each.deleted), each.ignored, each.reason, each.refused),
+            )
+            for each in outcome.workloads
+        ],
+        resources=[_resource(each) for each in outcome.fills],
+    )
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the answer."""
+    return {"$schema": SCHEMA_ID, "title": "kubestow simulate -o json", **msgspec.json.schema(Answer)}
+
+
+def _summary(outcome: Outcome) -> Summary:
+    return Summary(
+        pods=len(outcome.placements),
+        placed=outcome.placed,
+        pending=len(outcome.placements) - outcome.placed,
+        preempted=len(outcome.victims),
+        nodes=outcome.nodes,
+        bound_before=outcome.bound_before,
+        left_alone=outcome.left_alone,
+        left_out=dict(outcome.left_out),
+    )
+
+
+def _pod(each: Placement) -> PodAnswer:
+    made = PodAnswer(each.pod, each.owner or None, each.node or None, each.is_expected_pending)
+    return made if each.node else msgspec.structs.replace(made, reason=each.reason, message=each.message)
+
+
+def _preempted(each: Victim) -> PreemptedPod:
+    return PreemptedPod(
+        pod=each.pod,
+        priority=each.priority,
+        node=each.node,
+        for_=each.preemptor or None,
+        for_priority=each.preemptor_priority,
+        for_node=each.preemptor_node or None,
+    )
+
+
+def _resource(each: Fill) -> ResourceAnswer:
+    return ResourceAnswer(
+        each.resource,
+        "millicpu" if each.resource == CPU else "1",
+        each.requested,
+        each.allocatable,
+        NodeShare(each.fullest[0], round(each.fullest[1], 4)),
+        NodeShare(each.emptiest[0], round(each.emptiest[1], 4)),
+    )

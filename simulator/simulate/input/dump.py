@@ -1,0 +1,92 @@
+"""Save the objects of a cluster without secrets, and the kubectl command that reads the same kinds."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from simulator.simulate.input.from_cluster import KINDS_READ
+from simulator.simulate.input.manifests import Found, InputError, Manifest
+
+_SEPARATE: Final = "DeviceTaintRule"
+"""Not served by default, and kubectl reads nothing if one kind is unknown."""
+_OURS: Final = re.compile(r"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)/.*")
+_KUBECTL: Final = "kubectl.kubernetes.io/"
+_LAST_APPLIED: Final = f"{_KUBECTL}last-applied-configuration"
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_FIELDS: Final = ("annotations", "env", "command", "args", "lifecycle", "volumeAttributes", *_PROBES)
+"""Fields that may contain secrets, and that no scheduler reads."""
+
+
+def dump_command() -> str:
+    """Return two lines of comment and the kubectl command."""
+    kinds = {kind.spec.name: kind.resource for kind in KINDS_READ}
+    rules = kinds.pop(_SEPARATE)
+    return "\n".join(
+        (
+            "# For Kubernetes 1.34 or later. Leave out the resources that end in .resource.k8s.io for older clusters.",
+            f"# Add ,{rules} where the cluster serves it.",
+            f"kubectl get {','.join(kinds.values())} -A -o json > dump.json",
+        )
+    )
+
+
+def save(objects: Iterable[Found], path: str) -> None:
+    """Write a v1 List, compressed if the path ends in .gz. Equal objects give equal bytes. Raises InputError."""
+    redacted = _Redacted()
+    items = [redacted.value(each.former) for each in objects]
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
+    try:
+        Path(path).write_bytes(gzip.compress(body, mtime=0) if path.endswith(".gz") else body)
+    except OSError as error:
+        raise InputError(f"--save: {path}: {error.strerror}") from error
+
+
+class _Redacted:
+    """Replace possible secrets by `dropped-1`, `dropped-2` …, equal values by equal texts.
+
+    Different templates therefore still differ, and a Deployment finds the ReplicaSet of its template.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[bytes, str] = {}
+
+    def value(self, value: Any) -> Any:
+        """Return a copy of the value, at any depth."""
+        if isinstance(value, dict):
+            copied = {key: self._field(key, each) for key, each in value.items()}
+            return {key: each for key, each in copied.items() if each is not None}
+        return [self.value(each) for each in value] if isinstance(value, list) else value
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name not in _FIELDS or not isinstance(value, (dict, list)):
+            return self.value(value)
+        if isinstance(value, dict):
+            if name == "lifecycle":
+                return {key: self._command(each) if isinstance(each, dict) else each for key, each in value.items()}
+            if name in _PROBES:
+                return self._command(value)
+            return {key: self._annotation(key, each) for key, each in value.items() if key != _LAST_APPLIED} or None
+        if name == "env":
+            return [self._variable(each) for each in value]
+        return [self._text(value)]
+
+    def _variable(self, each: Any) -> Any:
+        has_value = isinstance(each, dict) and "value" in each
+        return {**each, "value": self._text(each["value"])} if has_value else each
+
+    def _command(self, action: Any) -> Manifest:
+        return {"exec": {"command": [self._text(action)]}}
+
+    def _annotation(self, key: str, value: Any) -> Any:
+        is_kept = _OURS.fullmatch(key) and not key.startswith(_KUBECTL)
+        return value if is_kept else self._text(value)
+
+    def _text(self, value: Any) -> str:
+        encoded = msgspec.json.encode(value, order="sorted")
+        return self._texts.setdefault(encoded, f"dropped-{len(self._texts) + 1}")

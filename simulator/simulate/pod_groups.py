@@ -1,0 +1,41 @@
+"""Warn about pods of groups that other schedulers place together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from simulator.simulate.input.manifests import Found
+
+_MARKS: Final = {
+    "scheduling.x-k8s.io/pod-group": "coscheduling",
+    "pod-group.scheduling.sigs.k8s.io": "coscheduling",
+    "pod-group.scheduling.sigs.k8s.io/name": "coscheduling",
+    "scheduling.k8s.io/group-name": "Volcano",
+    "scheduling.volcano.sh/group-name": "Volcano",
+    "volcano.sh/job-name": "Volcano",
+    "kueue.x-k8s.io/pod-group-name": "Kueue",
+    "yunikorn.apache.org/task-group-name": "YuniKorn",
+}
+"""Labels and annotations of pods, and the scheduler that reads them."""
+
+
+def warnings(objects: Iterable[Found]) -> Iterator[str]:
+    """Yield one line for each label or annotation that puts unbound pods into a group of another scheduler."""
+    marked: dict[str, list[Found]] = {}
+    for pod in (each for each in objects if each.kind == "Pod" and not each.value["spec"].get("nodeName")):
+        for mark in sorted(_MARKS.keys() & _keys(pod.value["metadata"])):
+            marked.setdefault(mark, []).append(pod)
+    for mark, members in marked.items():
+        first = f"{members[0].namespace}/{members[0].name}"
+        yield (
+            f"warning: {len(members)} pods have {mark} ({_MARKS[mark]}), the first is {first}; "
+            "Kubestow places them one by one and not as a group"
+            if len(members) > 1
+            else f"warning: pod {first} has {mark} ({_MARKS[mark]}); Kubestow places it alone and not with its group"
+        )
+
+
+def _keys(metadata: dict[str, Any]) -> set[str]:
+    fields = (metadata.get(field) for field in ("labels", "annotations"))
+    return {key for field in fields if isinstance(field, dict) for key in field}

@@ -1,0 +1,184 @@
+"""Print a simulation's outcome: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scheduler.api.podinfo import CPU
+from simulator.simulate.answer import answer
+from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
+
+ROWS: Final = 40
+"""With more pods than this, the rest is summed up."""
+PROBLEMS: Final = 10
+"""This many pods that were expected to be pending, and are not, are named one by one."""
+
+
+def as_json(outcome: Outcome) -> str:
+    """Return one indented JSON object."""
+    return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
+
+
+def as_table(outcome: Outcome, console: Console) -> None:
+    """Print pods, workloads and nodes; times and verdict come last.
+
+    On a terminal: tables, with the first `ROWS` placed pods, and pending pods by reason. In a pipe: one line per pod,
+    which is never folded. Each pod is named once.
+    """
+    if console.is_terminal:
+        _print_tables(outcome, console)
+    else:
+        for line in _lines(outcome):
+            console.print(Text(line), soft_wrap=True)
+    for text in _closing(outcome):
+        console.print(text, soft_wrap=not console.is_terminal)
+
+
+def _print_tables(outcome: Outcome, console: Console) -> None:
+    placed = tuple(each for each in outcome.placements if each.node)
+    shown = _some(placed)
+    if shown:
+        console.print(_placed(shown))
+    if len(shown) < len(placed):
+        console.print(f"… and {len(placed) - len(shown)} more; all of them with -o json")
+    if outcome.placed < len(outcome.placements):
+        console.print(_reasons(outcome))
+    if rows := [each for each in outcome.workloads if each.is_notable]:
+        console.print(_workloads(rows[:ROWS]))
+    if outcome.victims:
+        console.print(_victims(outcome.victims[:ROWS]))
+    if len(outcome.victims) > ROWS:
+        console.print(f"… and {len(outcome.victims) - ROWS} more; all of them with -o json")
+    console.print(_fills(outcome.fills))
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    """Yield `pod node` or `pod - reason`, then a line per workload whose pods were created, deleted or ignored."""
+    width = max((len(each.pod) for each in outcome.placements), default=0)
+    for each in outcome.placements:
+        why = each.message or each.reason
+        yield f"{each.pod:{width}}  {each.node}" if each.node else f"{each.pod:{width}}  -  {' '.join(why.split())}"
+    for row in outcome.workloads:
+        if row.is_notable:
+            yield f"{row.workload}: {row.summary}"
+    for victim in outcome.victims:
+        yield f"{victim.pod} on {victim.node} was preempted for {victim.preemptor or 'a pod that is not recorded'}"
+
+
+def _some(placements: tuple[Placement, ...]) -> list[Placement]:
+    """Return all placements, or `ROWS` of them in the order of the input, with a share for each workload."""
+    if len(placements) <= ROWS:
+        return list(placements)
+    workloads: dict[str, list[int]] = {}
+    for at, each in enumerate(placements):
+        workloads.setdefault(each.owner, []).append(at)
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*workloads.values()))
+    return [placements[at] for at in sorted(itertools.islice((at for at in in_turn if at is not None), ROWS))]
+
+
+def _placed(placements: list[Placement]) -> Table:
+    table = Table("pod", "node")
+    for each in placements:
+        table.add_row(Text(each.pod), Text(each.node))
+    return table
+
+
+def _workloads(rows: list[WorkloadRow]) -> Table:
+    table = Table("workload", "replicas", "existing", "created", "deleted", "ignored", "why")
+    for each in rows:
+        counts = (each.existing, each.created, len(each.deleted), each.ignored)
+        replicas = "" if each.replicas is None else str(each.replicas)
+        table.add_row(Text(each.workload), replicas, *map(str, counts), Text(each.reason))
+    return table
+
+
+def _reasons(outcome: Outcome) -> Table:
+    table = Table("pending", "why", "which", "expected")
+    for why, pods in outcome.pending_by_reason():
+        unexpected = sum(1 for each in pods if not each.is_expected_pending)
+        expected = Text("yes", "green") if not unexpected else Text(f"{unexpected} not", "red")
+        table.add_row(str(len(pods)), Text(why), Text(examples(pods)), expected)
+    return table
+
+
+def _victims(victims: tuple[Victim, ...]) -> Table:
+    table = Table("preempted", "priority", "on node", "for", "priority", "now on node")
+    for each in victims:
+        table.add_row(
+            Text(each.pod),
+            str(each.priority),
+            Text(each.node),
+            Text(each.preemptor or "not recorded"),
+            "" if each.preemptor_priority is None else str(each.preemptor_priority),
+            Text(each.preemptor_node or "none"),
+        )
+    return table
+
+
+def _fills(fills: tuple[Fill, ...]) -> Table:
+    table = Table("resource", "requested", "of", "share", "fullest node", "emptiest node")
+    for each in fills:
+        table.add_row(
+            each.resource,
+            _amount(each.resource, each.requested),
+            _amount(each.resource, each.allocatable),
+            f"{each.share:.0%}",
+            Text(f"{each.fullest[0]} {each.fullest[1]:.0%}"),
+            Text(f"{each.emptiest[0]} {each.emptiest[1]:.0%}"),
+        )
+    return table
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == CPU:
+        return f"{amount / 1000:g}"
+    if resource in {"memory", "ephemeral-storage"} or resource.startswith("hugepages-"):
+        for exponent, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+            if amount >= 1024**exponent:
+                return f"{amount / 1024**exponent:.4g}{unit}"
+    return str(amount)
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+
+
+def _closing(outcome: Outcome) -> list[Text]:
+    timing, placed = outcome.timing, outcome.placed
+    took = f"{placed} of {len(outcome.placements)} pods placed on {outcome.nodes} nodes in {timing.total_s:.2f} s"
+    rate = timing.rate(placed)
+    lines = [Text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
+    if outcome.victims:
+        preemptors = len({each.preemptor for each in outcome.victims})
+        lines.append(Text(f"{len(outcome.victims)} pods were preempted for {preemptors} pods"))
+    if outcome.bound_before:
+        lines.append(Text(f"{outcome.bound_before} pods had a node already"))
+    if outcome.left_alone:
+        lines.append(Text(f"{outcome.left_alone} pods name another scheduler and were left alone"))
+    if outcome.left_out:
+        foreign = {kind: count for kind, count in outcome.left_out.items() if "." in kind}
+        native = {kind: count for kind, count in outcome.left_out.items() if "." not in kind}
+        if native:
+            lines.append(Text(f"scheduling does not look at {_kinds(native)}"))
+        if foreign:
+            lines.append(Text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}"))
+    if not outcome.is_settled:
+        lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
+    unexpected = [each for each in outcome.placements if each.problem]
+    pending = sum(1 for each in unexpected if not each.node)
+    if pending:
+        lines.append(
+            Text(f"{pending} pods are pending that were not expected to be (--expect-pending names such pods)", "red")
+        )
+    shown = [each.problem for each in unexpected if each.node]
+    lines += [Text(problem, "red") for problem in shown[:PROBLEMS]]
+    if len(shown) > PROBLEMS:
+        lines.append(Text(f"… and {len(shown) - PROBLEMS} more", "red"))
+    return lines

@@ -1,0 +1,170 @@
+"""Run a simulation: the in-process API server, its kubelets and controllers, and the real daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Final, Protocol, TypeAlias
+
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from scheduler.core.clock import Clock
+from simulator.apiserver import ApiServer
+from simulator.controllers.kubelet import Kubelet
+from simulator.simulate.budgets import Budgets
+from simulator.simulate.input.complete import Completed, controllers, device_controllers
+from simulator.simulate.input.manifests import InputError
+from simulator.simulate.lineage import Lineage
+from simulator.simulate.outcome import (
+    AnnotatedPod,
+    Outcome,
+    Tracker,
+    fills,
+    full,
+    is_expected_pending,
+    placement,
+    preempted,
+    victims,
+)
+from simulator.simulate.world import ReadOptions, World
+from simulator.workloads.controllers import Dump, WorkloadControllers
+
+_POLL_S: Final = 0.01
+_QUIET_S: Final = 0.25
+"""The scheduler must be idle for this long, so that its last writes have returned to it."""
+_STILL_S: Final = 2.0
+"""A scheduler that was idle for this long writes no more: the other pods wait for missing objects."""
+
+
+Progress: TypeAlias = Callable[[int, int, int], None]
+"""Called with the pods that have an answer, the pods without, and the placed pods."""
+
+
+class SimulatedDaemon(Protocol):
+    """The part of the scheduler that a simulation needs."""
+
+    async def start(self) -> None: ...
+    async def wait(self) -> None: ...
+    async def stop(self) -> None: ...
+    def idle(self) -> bool: ...
+
+
+async def simulate(
+    cluster: Completed,
+    daemon_for: Callable[[str], SimulatedDaemon],
+    rules: ReadOptions,
+    *,
+    clock: Clock,
+    progress: Progress = lambda *_: None,
+) -> Outcome:
+    """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
+
+    Raises the daemon's errors.
+    """
+    async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock) as kubelet, AsyncExitStack() as running:
+        world = World(server, cluster, rules)
+        dump = Dump(world.former, world.finished)
+        workloads = WorkloadControllers(server, clock=clock, dump=dump, prepare=world.admit)
+        tracker = Tracker(world.is_ours, clock)
+        for pod in server.objects("pods"):
+            tracker.heard("ADDED", "pods", pod)
+        server.subscribe(tracker.heard)
+        actors = (workloads, *controllers(server, clock), *device_controllers(server, clock))
+        while kubelet.step() + sum(actor.step() for actor in actors):
+            pass
+        if server.objects("PodDisruptionBudget"):
+            Budgets(server, world.given)
+        for actor in actors:
+            await running.enter_async_context(actor)
+        daemon = daemon_for(server.url)
+        tracker.start()
+        try:
+            await daemon.start()
+            # Without nodes pods are tried forever (docs/spec/core.md §1.7): an answer for each is enough.
+            rests = daemon.idle if world.has_nodes else lambda: True
+            is_settled = await _settle(
+                daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
+            )
+        finally:
+            await daemon.stop()
+        return _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
+
+
+async def _settle(
+    daemon: SimulatedDaemon,
+    tracker: Tracker,
+    rests: Callable[[], bool],
+    *,
+    timeout_s: float,
+    clock: Clock,
+    progress: Progress,
+) -> bool:
+    failed = asyncio.ensure_future(daemon.wait())
+    deadline = clock.now() + timeout_s
+    quiet_since: float | None = None
+    seen_before = -1
+    try:
+        while clock.now() < deadline:
+            progress(tracker.answered, len(tracker.unsettled), tracker.placed)
+            if failed.done():
+                failed.result()
+            if not rests() or tracker.heard_count != seen_before:
+                quiet_since, seen_before = None, tracker.heard_count
+            elif quiet_since is None:
+                quiet_since = clock.now()
+            elif clock.now() - quiet_since >= (_STILL_S if tracker.unsettled else _QUIET_S):
+                return True
+            await clock.sleep(_POLL_S)
+        return False
+    finally:
+        failed.cancel()
+
+
+def _expected(pods: Sequence[AnnotatedPod], patterns: Sequence[str]) -> frozenset[str]:
+    for pattern in patterns:
+        if not any(is_expected_pending(pod, [pattern]) for pod in pods):
+            raise InputError(f"--expect-pending: no pod {full(pattern)} is to be scheduled")
+    return frozenset(pod.key for pod in pods if is_expected_pending(pod, patterns))
+
+
+def _outcome(
+    server: ApiServer, world: World, workloads: WorkloadControllers, *, tracker: Tracker, is_settled: bool
+) -> Outcome:
+    """Return the outcome. Pods that their controllers deleted again, as in a rollout, are no part of it."""
+    raw = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in server.objects("Pod")}
+    pods = {key: from_manifest(Pod, each) for key, each in raw.items()}
+    nodes = [from_manifest(Node, each) for each in server.objects("Node")]
+    gone = {pod.key: pod for pod in (from_manifest(Pod, each) for each in tracker.preempted.values())}
+    lineage = Lineage(server, world.positions)
+    last = {key: raw.get(key) or tracker.preempted_by_key[key] for key in tracker.ours if key in raw or key in gone}
+    ours = sorted(last, key=lambda key: lineage.order(last[key]))
+    expected = _expected([from_manifest(AnnotatedPod, last[key]) for key in ours], world.expect_pending)
+    return Outcome(
+        placements=tuple(
+            placement(pods[key], is_expected_pending=key in expected, missing=world.missing_of(last[key]))
+            if key in pods
+            else preempted(gone[key], gone[key].spec.node_name, is_expected_pending=key in expected)
+            for key in ours
+        ),
+        fills=fills(nodes, pods.values()),
+        timing=tracker.timing(),
+        nodes=len(nodes),
+        bound_before=world.bound_before,
+        left_alone=sum(1 for key, pod in pods.items() if not pod.spec.node_name and key not in last),
+        left_out=dict(world.left_out),
+        missing=world.missing,
+        is_settled=is_settled,
+        victims=victims(gone.values(), _preemptors(server), ours, pods),
+        workloads=lineage.rows(workloads.tallies, existing=world.existing, leaving=world.leaving),
+    )
+
+
+def _preemptors(server: ApiServer) -> dict[str, str]:
+    """Return uid of the victim → namespace/name of its preemptor, by the scheduler's events."""
+    found = {}
+    for event in server.objects("Event"):
+        related = event.get("related") or {}
+        if event.get("reason") == "Preempted" and related:
+            found[event["regarding"]["uid"]] = f"{related['namespace']}/{related['name']}"
+    return found

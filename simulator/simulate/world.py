@@ -1,0 +1,184 @@
+"""The simulated cluster: the objects of the input on an in-process API server, under new uids."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.apiserver import ApiServer, Refused
+from simulator.controllers.controller import Key
+from simulator.controllers.kubelet import running_conditions
+from simulator.simulate.input.admission import MissingClass
+from simulator.simulate.input.complete import Completed, retie, retie_claims
+from simulator.simulate.input.manifests import Found, InputError, Manifest
+from simulator.workloads.controllers import RESOURCES
+from simulator.workloads.pods import controller_of
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_NEVER: Final = ("Event", "Lease")
+"""Kinds of a dump without a meaning here."""
+_ORDER: Final = ("Namespace", "PriorityClass", "StorageClass", "Node", "CronJob", *RESOURCES)
+"""Kinds that are created first: owners come before the objects that they own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How the input is read.
+
+    Pods without a scheduler name, or with the default one, get the first of `scheduler_names`.
+    """
+
+    scheduler_names: tuple[str, ...]
+    keeps_scheduler_names: bool = False
+    expect_pending: tuple[str, ...] = ()
+    timeout_s: float = 120.0
+
+
+class World:
+    """The simulated cluster, filled from manifests. Raises InputError for objects that the API server refuses."""
+
+    def __init__(self, server: ApiServer, cluster: Completed, rules: ReadOptions) -> None:
+        self._server = server
+        self._rules = rules
+        self._admit = cluster.admit
+        self.missing = cluster.missing
+        self._served = dict.fromkeys(_NEVER, False)
+        self._owners: dict[tuple[str, str, str], tuple[str, str]] = {}
+        """Kind, namespace and name of each object → its uid here, and its uid in the original cluster."""
+        self.former: dict[str, Manifest] = {}
+        self.has_nodes = any(each.kind == "Node" for each in cluster.objects)
+        self.positions: dict[tuple[str, str, str], int] = {}
+        """Kind, namespace and name of each object → its position in the input."""
+        self.bound_before = 0
+        self.left_out: Counter[str] = Counter()
+        """Objects by kind that scheduling does not use."""
+        for at, each in enumerate(cluster.objects):
+            self.positions[each.kind, each.namespace, each.name] = at
+        rank = {kind: at for at, kind in enumerate(_ORDER)}
+        for each in sorted(cluster.objects, key=lambda each: rank.get(each.kind, len(rank))):
+            if each.kind != "Pod":
+                self._create(each, each.value)
+        pods = [each for each in cluster.objects if each.kind == "Pod"]
+        for each in sorted(pods, key=lambda each: not each.value["spec"].get("nodeName")):
+            self.bound_before += bool(each.value["spec"].get("nodeName"))
+            self._create(each, self._named(each.value))
+        retie(server)
+        retie_claims(server)
+        self.given = {
+            f"{each.namespace}/{each.name}"
+            for each in cluster.objects
+            if each.kind == "PodDisruptionBudget" and each.value.get("status")
+        }
+        """Budgets with a status, by namespace/name."""
+        self.finished: dict[Key, list[Manifest]] = defaultdict(list)
+        self.leaving: Counter[tuple[str, str, str]] = Counter()
+        """Ignored pods, by kind, namespace and name of their controller."""
+        self.existing: Counter[tuple[str, str, str]] = Counter()
+        """Existing pods, by kind, namespace and name of their controller."""
+        for each in pods:
+            if (owner := controller_of(each.value)) is not None:
+                self.existing[owner["kind"], each.namespace, owner["name"]] += 1
+        for each in cluster.left_out:
+            owner = controller_of(each.former)
+            if owner is not None:
+                self.leaving[owner["kind"], each.namespace, owner["name"]] += 1
+                if owner["kind"] == "Job":
+                    self.finished["jobs", each.namespace, owner["name"]].append(each.former)
+
+    def is_ours(self, pod: Manifest) -> bool:
+        """Return whether the simulated scheduler should place the pod."""
+        return not pod["spec"].get("nodeName") and pod["spec"].get("schedulerName") in self._rules.scheduler_names
+
+    def missing_of(self, pod: Manifest) -> str:
+        """Return the missing objects of resource.k8s.io that a pod waits for; "" if none."""
+        namespace = pod["metadata"]["namespace"]
+        named = {
+            (kind, f"{namespace}/{entry[field]}")
+            for entry in pod["spec"].get("resourceClaims") or ()
+            for field, kind in (
+                ("resourceClaimName", "ResourceClaim"),
+                ("resourceClaimTemplateName", "ResourceClaimTemplate"),
+            )
+            if entry.get(field)
+        }
+        missing = [f"{each.kind} {each.name}" for each in self.missing if (each.kind, each.name) in named]
+        return f"{', '.join(missing)}, which the input does not have" if missing else ""
+
+    @property
+    def expect_pending(self) -> tuple[str, ...]:
+        """Return globs over `namespace/name` of pods that may stay pending."""
+        return self._rules.expect_pending
+
+    def admit(self, pod: Manifest) -> Manifest:
+        """Return a pod that a controller creates, after admission. Raises InputError, and Refused as an API server does."""
+        metadata = pod["metadata"]
+        where = f"Pod {metadata['namespace']}/{metadata['name']}, made by its controller"
+        try:
+            admitted = self._admit(Found(pod, where))
+        except MissingClass as missing:
+            raise Refused(403, "Forbidden", missing.refusal, details={}) from missing
+        return self._named(admitted.value)
+
+    def _named(self, pod: Manifest) -> Manifest:
+        """Return the pod with our scheduler's name instead of the default one."""
+        spec, rules = dict(pod["spec"]), self._rules
+        name = spec.get("schedulerName") or DEFAULT_SCHEDULER
+        if name == DEFAULT_SCHEDULER and name not in rules.scheduler_names and not rules.keeps_scheduler_names:
+            spec["schedulerName"] = rules.scheduler_names[0]
+        return {**pod, "spec": spec}
+
+    def _create(self, found: Found, value: Manifest) -> None:
+        if found.kind == "Namespace" and any(
+            found.name == each["metadata"]["name"] for each in self._server.objects("Namespace")
+        ):
+            return  # every cluster has this one
+        if found.kind == "ConfigMap" or not self._serves(
+            found.kind
+        ):  # served only for the authority of client certificates
+            self.left_out[found.kind] += 1
+            return
+        value = self._owned(found, value)
+        try:
+            if found.namespace:
+                self._server.ensure_namespace(found.namespace)
+            if found.kind in {"Node", "Pod"}:
+                created = self._server.create(found.kind, value)
+                self._runs_since(found, value)
+            else:
+                created = self._server.apply(value)  # with the status of a dump
+        except Refused as refused:
+            raise InputError(f"{found.where}: {refused.message}") from refused
+        uid = created["metadata"]["uid"]
+        former_uid = str((found.former.get("metadata") or {}).get("uid", ""))
+        self._owners[found.kind, found.namespace, found.name] = uid, former_uid
+        if former_uid:
+            self.former[uid] = found.former
+
+    def _owned(self, found: Found, value: Manifest) -> Manifest:
+        """Return the object with owner references to the loaded objects, unless the owner was another object."""
+        references = []
+        for each in value["metadata"].get("ownerReferences") or ():
+            uid, former = self._owners.get((each.get("kind"), found.namespace, each.get("name")), ("", ""))
+            is_same = uid and (not each.get("uid") or not former or each["uid"] == former)
+            references.append({**each, "uid": uid} if is_same else each)
+        if not references:
+            return value
+        return {**value, "metadata": {**value["metadata"], "ownerReferences": references}}
+
+    def _runs_since(self, found: Found, value: Manifest) -> None:
+        """Set the start time of a bound pod of a dump; kubelets start the rest now. Both are ready."""
+        if found.kind == "Pod" and (given := value.get("status")):
+            conditions = [*running_conditions(given.get("startTime", "")), *given.get("conditions", ())]
+            patch = {"status": {"phase": "Running", **given, "conditions": conditions}}
+            self._server.patch("Pod", found.name, patch, namespace=found.namespace, subresource="status")
+
+    def _serves(self, kind: str) -> bool:
+        if kind not in self._served:
+            try:
+                self._server.objects(kind)
+            except KeyError:
+                self._served[kind] = False
+            else:
+                self._served[kind] = True
+        return self._served[kind]

@@ -1,0 +1,149 @@
+"""The volume controllers over random histories: whatever comes in whatever order, the laws of volumes hold in the end."""
+
+import contextlib
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from scheduler.api.storage_v1 import SELECTED_NODE
+from simulator.apiserver import ApiServer, Refused
+from simulator.builders.core import Builder, node, pod
+from simulator.controllers import ExternalProvisioner, PersistentVolumeController, ProtectionController
+from tests.examples import examples
+from tests.support.clock import VirtualClock
+from tests.support.invariants import claimed_twice, segments_overdrawn, stranded
+from tests.support.volumebuilders import a_claim, a_class, a_pv
+
+GI = 1 << 30
+DRIVER = "d.example"
+HOST = "kubernetes.io/hostname"
+SPACE = {"n0": 5 * GI, "n1": 3 * GI}
+NAMES = st.integers(0, 3)
+STEP = st.one_of(
+    st.tuples(st.just("claim"), NAMES, st.sampled_from(["static", "late", "dynamic"]), st.integers(1, 3)),
+    st.tuples(st.just("volume"), NAMES, st.sampled_from(["static", "late"]), st.integers(1, 3)),
+    st.tuples(st.just("meant"), NAMES, NAMES, st.booleans()),
+    st.tuples(st.just("select"), NAMES, st.sampled_from(["n0", "n1", "gone"]), st.none()),
+    st.tuples(
+        st.just("delete"), st.sampled_from(["persistentvolumeclaims", "persistentvolumes", "nodes"]), NAMES, st.none()
+    ),
+    st.tuples(st.just("settle"), st.none(), st.none(), st.none()),
+    st.tuples(st.just("death"), st.booleans(), st.none(), st.none()),
+)
+
+
+class World:
+    """Two nodes, a class of each sort, and all controllers."""
+
+    def __init__(self) -> None:
+        clock = VirtualClock()
+        self.server = server = ApiServer(clock=clock)
+        for name in SPACE:
+            server.apply(node(name).obj())
+        for each in (a_class("static").immediate(), a_class("late"), a_class("dynamic", DRIVER)):
+            server.apply(each.obj())
+        self.controller = PersistentVolumeController(server, clock=clock, reclaims=True)
+        self.provisioner = ExternalProvisioner(server, DRIVER, clock=clock, space=SPACE, publishes_every_s=0)
+        self.actors = (self.controller, self.provisioner, ProtectionController(server, clock=clock))
+
+    def settle(self) -> None:
+        rounds = 0
+        while sum(actor.step() for actor in self.actors):
+            rounds += 1
+            assert rounds < 100, "the controllers never come to rest"
+
+    def take(self, step: tuple[object, ...]) -> None:
+        """What a server refuses does not happen."""
+        with contextlib.suppress(Refused):
+            self._take(step)
+
+    def _take(self, step: tuple[object, ...]) -> None:
+        match step:
+            case ("claim", int(name), str(class_name), size):
+                self._apply(a_claim(f"c{name}", f"{size}Gi", class_name))
+            case ("volume", int(name), str(class_name), size):
+                self._apply(a_pv(f"v{name}", f"{size}Gi", class_name).reclaim("Delete"))
+            case ("meant", int(volume), int(claim), bool(by_user)):
+                self._mean(f"v{volume}", f"c{claim}", by_user=by_user)
+            case ("select", int(name), str(where), _):
+                patch = {"metadata": {"annotations": {SELECTED_NODE: where}}}
+                self.server.patch("persistentvolumeclaims", f"c{name}", patch)
+            case ("delete", "nodes", int(number), _):
+                self.server.delete("nodes", f"n{number % 2}")
+            case ("delete", str(kind), int(number), _):
+                self.server.delete(kind, f"{'c' if kind.endswith('claims') else 'v'}{number}")
+            case ("death", bool(comes_back), _, _):
+                (self.provisioner.revive if comes_back else self.provisioner.die)()
+            case _:
+                self.settle()
+
+    def _apply(self, built: Builder[object]) -> None:
+        self.server.apply(built.obj())
+
+    def _mean(self, volume: str, claim: str, *, by_user: bool) -> None:
+        """As a user binds, or as a scheduler does; both only what is free."""
+        if "claimRef" in self.server.get("persistentvolumes", volume)["spec"]:
+            return
+        uid = "" if by_user else self.server.get("persistentvolumeclaims", claim)["metadata"]["uid"]
+        meant = a_pv(volume).claimed_by(claim, uid=uid, by_controller=not by_user).obj()
+        patch = {"metadata": {"annotations": meant["metadata"].get("annotations", {})}}
+        self.server.patch("persistentvolumes", volume, patch | {"spec": {"claimRef": meant["spec"]["claimRef"]}})
+
+
+@settings(deadline=None, max_examples=examples(150))
+@given(st.lists(STEP, max_size=25))
+def test_the_laws_hold_in_the_end(history: list[tuple[object, ...]]) -> None:
+    """A volume has one claim, storage is not overdrawn, nobody waits for a node that is gone, and phases say what is."""
+    world = World()
+    for step in history:
+        world.take(step)
+        assert world.provisioner.overdrawn() == []
+    world.provisioner.revive()
+    world.settle()
+    server = world.server
+    assert claimed_twice(server) == []
+    assert segments_overdrawn(server, DRIVER, HOST, SPACE) == []
+    assert stranded(_only_dynamic(server)) == []
+    claims = {claim["metadata"]["uid"]: claim for claim in server.objects("persistentvolumeclaims")}
+    for volume in server.objects("persistentvolumes"):
+        assert volume["status"]["phase"] in _phases(volume, claims), volume
+    for claim in claims.values():
+        assert claim["status"]["phase"] in ({"Bound", "Lost"} if claim["spec"].get("volumeName") else {"Pending"})
+
+
+def _phases(volume: dict[str, Any], claims: dict[str, dict[str, Any]]) -> set[str]:
+    """Which phases may be said of a volume."""
+    reference = volume["spec"].get("claimRef") or {}
+    if "uid" not in reference:
+        return {"Available"}
+    claim = claims.get(reference["uid"])
+    if claim is None:
+        return {"Released"}
+    return {"Bound"} if claim["spec"].get("volumeName") == volume["metadata"]["name"] else {"Available", "Pending"}
+
+
+def _only_dynamic(server: ApiServer) -> ApiServer:
+    """Nobody takes the node from a claim that no provisioner is asked for."""
+    for claim in server.objects("persistentvolumeclaims"):
+        if claim["spec"]["storageClassName"] != "dynamic":
+            server.patch(
+                "persistentvolumeclaims",
+                claim["metadata"]["name"],
+                {"metadata": {"annotations": {SELECTED_NODE: None}}},
+            )
+    return server
+
+
+def test_broken_objects_stop_nobody() -> None:
+    """Not who writes them, and not the controllers."""
+    world = World()
+    world.server.create("pods", pod("broken").cpu("many").pvc("c0").bound_to("n0").obj())
+    world.server.create(
+        "persistentvolumes",
+        a_pv("odd", storage_class="static").label("x").set({"spec": {"claimRef": {"name": 7}}}).obj(),
+    )
+    world.take(("claim", 0, "static", 1))
+    world.take(("volume", 0, "static", 1))
+    world.settle()
+    assert world.server.get("persistentvolumeclaims", "c0")["status"]["phase"] == "Bound"
+    assert world.server.get("persistentvolumes", "odd")["status"]["phase"] == "Pending"

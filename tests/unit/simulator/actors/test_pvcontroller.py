@@ -1,0 +1,149 @@
+"""The PV controller actor: it joins, parts, and gives phases, in the order of the real one."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER
+from simulator.apiserver import ApiServer
+from simulator.builders.core import Builder
+from simulator.controllers import PersistentVolumeController, ProtectionController
+from tests.support.clock import VirtualClock
+from tests.support.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
+
+WAITS = a_class("w")
+NOW = a_class("i", "d.x").immediate()
+
+
+def server_with(*objects: Builder[object]) -> ApiServer:
+    server = ApiServer(clock=VirtualClock())
+    for each in objects:
+        server.apply(each.obj())
+    return server
+
+
+def settled(*objects: Builder[object]) -> ApiServer:
+    server = server_with(*objects)
+    PersistentVolumeController(server, clock=VirtualClock()).step()
+    return server
+
+
+def volume_of(server: ApiServer, claim: str = "c") -> str:
+    """Of a claim that is bound, and whose volume says the same."""
+    found = server.get("persistentvolumeclaims", claim)
+    name: str = found["spec"].get("volumeName", "")
+    if name:
+        volume = server.get("persistentvolumes", name)
+        assert volume["spec"]["claimRef"]["uid"] == found["metadata"]["uid"]
+        assert (found["status"]["phase"], volume["status"]["phase"]) == ("Bound", "Bound")
+        assert found["status"]["capacity"] == volume["spec"]["capacity"]
+        assert BIND_COMPLETED in found["metadata"]["annotations"]
+    else:
+        assert found["status"]["phase"] == "Pending"
+    return name
+
+
+@pytest.mark.parametrize(
+    ("claim", "volumes", "chosen"),
+    [
+        pytest.param(a_claim("c", "2Gi", "i"), [a_pv("a", "5Gi", "i"), a_pv("b", "3Gi", "i")], "b", id="the smallest"),
+        pytest.param(a_claim("c", "2Gi", "i"), [a_pv("a", "1Gi", "i")], "", id="none is large enough"),
+        pytest.param(a_claim("c", "2G", "i"), [a_pv("a", "2Gi", "i")], "a", id="sizes in other units"),
+        pytest.param(a_claim("c"), [a_pv("a", storage_class="i")], "", id="another class"),
+        pytest.param(a_claim("c"), [a_pv("a")], "a", id="no class on either side"),
+        pytest.param(
+            a_claim("c"), [a_pv("a").modes("ReadWriteMany"), a_pv("b", "5Gi")], "b", id="a volume without the mode"
+        ),
+        pytest.param(
+            a_claim("c"),
+            [a_pv("a").modes("ReadWriteOnce", "ReadWriteMany"), a_pv("b", "5Gi")],
+            "b",
+            id="fewer modes before smaller",
+        ),
+        pytest.param(a_claim("c").volume_mode("Block"), [a_pv("a")], "", id="another volume mode"),
+        pytest.param(a_claim("c").attributes_class("g"), [a_pv("a")], "", id="another attributes class"),
+        pytest.param(
+            a_claim("c").matching({"x": "y"}), [a_pv("a"), a_pv("b", "5Gi").label("x", "y")], "b", id="by label"
+        ),
+        pytest.param(a_claim("c"), [a_pv("a").claimed_by("other"), a_pv("b", "5Gi")], "b", id="another's volume"),
+        pytest.param(
+            a_claim("c"), [a_pv("a"), a_pv("b", "5Gi").claimed_by("c")], "b", id="the one that names it, though larger"
+        ),
+        pytest.param(a_claim("c").wants("b"), [a_pv("a"), a_pv("b", "5Gi")], "b", id="the one it names"),
+        pytest.param(a_claim("c", storage_class="w"), [a_pv("a", storage_class="w")], "", id="waits for its consumer"),
+        pytest.param(
+            a_claim("c", storage_class="w"),
+            [a_pv("a", storage_class="w"), a_pv("b", "5Gi", "w").claimed_by("c")],
+            "b",
+            id="waits no longer once a volume names it",
+        ),
+    ],
+)
+def test_which_volume_a_claim_gets(claim: ClaimBuilder, volumes: list[PersistentVolumeBuilder], chosen: str) -> None:
+    """As the matcher of docs/spec/volumes.md §3.3.2 does without a node."""
+    server = settled(WAITS, NOW, *volumes, claim)
+    bound = server.get("persistentvolumeclaims", "c")["spec"].get("volumeName", "")
+    assert bound == chosen
+    if chosen:
+        assert volume_of(server) == chosen
+
+
+def test_the_writes_come_in_order() -> None:
+    """Volume, its phase, the claim with both marks in one write, its phase."""
+    server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
+    writes = []
+    server.subscribe(lambda _, resource, obj: writes.append((resource, obj)))
+    PersistentVolumeController(server, clock=VirtualClock()).step()
+    written = [(resource, obj["spec"].get("volumeName", ""), obj["status"]["phase"]) for resource, obj in writes]
+    assert written == [
+        ("persistentvolumes", "", "Available"),
+        ("persistentvolumes", "", "Bound"),
+        ("persistentvolumeclaims", "a", "Pending"),
+        ("persistentvolumeclaims", "a", "Bound"),
+    ]
+    assert [obj["metadata"]["annotations"] for _, obj in (writes[0], writes[2])] == [
+        {BOUND_BY_CONTROLLER: "yes"},
+        {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"},
+    ]
+    reference = writes[0][1]["spec"]["claimRef"]
+    assert (reference["uid"], reference["kind"]) == (writes[2][1]["metadata"]["uid"], "PersistentVolumeClaim")
+
+
+@pytest.mark.parametrize(
+    ("policy", "reclaims", "phase"),
+    [
+        pytest.param("Retain", True, "Released", id="kept"),
+        pytest.param("Delete", True, "", id="deleted"),
+        pytest.param("Delete", False, "Failed", id="nobody can delete it"),
+        pytest.param("Recycle", True, "Failed", id="nobody can recycle it"),
+    ],
+)
+def test_what_becomes_of_a_volume_whose_claim_has_gone(policy: str, reclaims: bool, phase: str) -> None:
+    """By its policy; the claim's name taken by another claim helps nothing."""
+    server = server_with(NOW, a_pv("a", storage_class="i").reclaim(policy), a_claim("c", storage_class="i"))
+    clock = VirtualClock()
+    controller = PersistentVolumeController(server, clock=clock, reclaims=reclaims)
+    protection = ProtectionController(server, clock=clock)
+    controller.step()
+    server.delete("persistentvolumeclaims", "c")
+    protection.step()
+    server.apply(a_claim("c", storage_class="i").obj())
+    controller.step()
+    protection.step()
+    assert [volume["status"]["phase"] for volume in server.objects("persistentvolumes")] == ([phase] if phase else [])
+    assert server.get("persistentvolumeclaims", "c")["status"]["phase"] == "Pending"
+
+
+async def test_a_write_in_between_is_met_again() -> None:
+    """Somebody labels the claim as soon as its volume is taken: the binding is finished a little later."""
+    clock = VirtualClock()
+    server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
+
+    def meddle(_: str, resource: str, volume: dict[str, Any]) -> None:
+        if resource == "persistentvolumes" and "claimRef" in volume["spec"]:
+            server.patch("persistentvolumeclaims", "c", {"metadata": {"labels": {"seen": "yes"}}})
+
+    server.subscribe(meddle)
+    async with PersistentVolumeController(server, clock=clock):
+        await clock.advance(2)
+    assert volume_of(server) == "a"

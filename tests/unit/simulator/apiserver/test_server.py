@@ -1,0 +1,51 @@
+"""What tests and actors use in-process, and what can be switched: served versions, rights, old behaviour, restarts."""
+
+from typing import Any
+
+from simulator.apiserver import ApiServer
+from simulator.builders.core import pod
+from tests.support.clock import VirtualClock
+
+
+def test_objects_are_handed_out_as_copies() -> None:
+    """Whoever changes what they got changes nothing on the server."""
+    server = ApiServer()
+    manifest = pod("a").label("x", "y").obj()
+    created = server.create("Pod", manifest)
+    created["metadata"]["labels"]["x"] = "z"
+    manifest["metadata"]["labels"]["x"] = "z"
+    assert server.get("pods", "a")["metadata"]["labels"] == {"x": "y"}
+    assert [p["metadata"]["name"] for p in server.list("pods", label_selector="x=y")] == ["a"]
+
+
+def test_time_and_chance_come_from_outside() -> None:
+    """The virtual clock dates objects."""
+    server = ApiServer(clock=VirtualClock(wall=0))
+    assert server.create("pods", pod("a").obj())["metadata"]["creationTimestamp"] == "1970-01-01T00:00:00Z"
+
+
+def test_subscribers_hear_every_write_in_order_even_of_those_who_write() -> None:
+    """What the first one writes reaches the second after what caused it."""
+    server = ApiServer()
+    heard: list[tuple[str, str, str]] = []
+
+    def bind(type_: str, resource: str, obj: dict[str, Any]) -> None:
+        if type_ == "ADDED" and resource == "pods":
+            server.bind(obj["metadata"]["name"], "n")
+
+    server.subscribe(bind)
+    stop = server.subscribe(lambda t, r, o: heard.append((t, r, o["spec"].get("nodeName", ""))))
+    server.create("pods", pod("a").obj())
+    assert heard == [("ADDED", "pods", ""), ("MODIFIED", "pods", "n")]
+    stop()
+    server.create("pods", pod("b").obj())
+    assert len(heard) == 2
+
+
+def test_a_dump_is_applied_with_its_status_and_namespace() -> None:
+    """What `kubectl get -o yaml` wrote can be loaded, names and fields of the old server aside."""
+    server = ApiServer()
+    manifest = pod("a", "elsewhere").uid("old").resource_version("7").phase("Running").bound_to("n").obj()
+    applied = server.apply(manifest)
+    assert (applied["status"]["phase"], applied["spec"]["nodeName"]) == ("Running", "n")
+    assert applied["metadata"]["uid"] != "old"

@@ -1,0 +1,203 @@
+"""LimitRanges and RuntimeClasses: what a server makes of a new pod before a scheduler sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.simulate.input.complete import complete
+from simulator.simulate.input.manifests import InputError, load
+
+KATA: dict[str, Any] = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "kata"},
+    "handler": "kata",
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+    "scheduling": {
+        "nodeSelector": {"runtime": "kata"},
+        "tolerations": [{"key": "kata", "operator": "Exists", "effect": "NoSchedule"}],
+    },
+}
+PLAIN = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "plain"}, "handler": "runc"}
+
+
+def limits(*items: dict[str, Any], namespace: str = "default") -> dict[str, Any]:
+    metadata = {"name": "limits", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": list(items)}}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"type": "Container"} | fields
+
+
+def pod(*containers: dict[str, Any], status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    named = [{"name": f"c{at}", "resources": resources} for at, resources in enumerate(containers or ({},))]
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": named} | spec}
+    return manifest if status is None else manifest | {"status": status}
+
+
+def admitted(tmp_path: Path, *objects: dict[str, Any]) -> dict[str, Any]:
+    """The spec of the only pod; nothing else is left."""
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    (found,) = complete(load([str(file)]).objects).objects
+    spec: dict[str, Any] = found.value["spec"]
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("items", "given", "requests"),
+    [
+        pytest.param([container(defaultRequest={"cpu": "1"})], {}, {"cpu": "1"}, id="a default"),
+        pytest.param([container(default={"cpu": "2"})], {}, {"cpu": "2"}, id="of a limit, where there is none"),
+        pytest.param([container(max={"cpu": "4"})], {}, {"cpu": "4"}, id="the most, where there is no limit"),
+        pytest.param([container(min={"cpu": "50m"})], {}, {"cpu": "50m"}, id="the least, where there is nothing else"),
+        pytest.param(
+            [container(max={"cpu": "4"}, min={"cpu": "50m"}, default={"cpu": "2"}, defaultRequest={"cpu": "1"})],
+            {},
+            {"cpu": "1"},
+            id="each before the next",
+        ),
+        pytest.param(
+            [container(defaultRequest={"cpu": "1", "memory": "1Gi"})],
+            {"requests": {"cpu": "3"}},
+            {"cpu": "3", "memory": "1Gi"},
+            id="what the container says itself counts",
+        ),
+        pytest.param(
+            [container(defaultRequest={"cpu": "1"})],
+            {"limits": {"cpu": "5"}},
+            {"cpu": "5"},
+            id="and so does a limit of its own",
+        ),
+        pytest.param([{"type": "Pod", "max": {"cpu": "1"}}], {}, {}, id="limits of pods default nothing"),
+        pytest.param(
+            [container(defaultRequest={"cpu": "1"}), container(defaultRequest={"cpu": "2"})],
+            {},
+            {"cpu": "2"},
+            id="of one object the last counts",
+        ),
+    ],
+)
+def test_limit_ranges(
+    tmp_path: Path, items: list[dict[str, Any]], given: dict[str, Any], requests: dict[str, str]
+) -> None:
+    """For containers and those that run first."""
+    first = [{"name": "first", "resources": given}]
+    spec = admitted(tmp_path, limits(*items), pod(given, initContainers=first))
+
+    for each in (*spec["containers"], *spec["initContainers"]):
+        assert each["resources"].get("requests", {}) == requests
+
+
+def test_a_limit_range_of_another_namespace(tmp_path: Path) -> None:
+    """Has no say."""
+    spec = admitted(tmp_path, limits(container(defaultRequest={"cpu": "1"}), namespace="other"), pod())
+
+    assert spec["containers"][0]["resources"] == {}
+
+
+def test_what_a_pod_asks_for_as_a_whole_is_settled_first(tmp_path: Path) -> None:
+    """A server's defaults come before its admission: the limit of the whole is what it asks for."""
+    asked = {"limits": {"cpu": "4"}}
+    spec = admitted(tmp_path, limits(container(defaultRequest={"cpu": "1"})), pod(resources=asked))
+
+    assert spec["resources"]["requests"] == {"cpu": "4"}
+
+
+def test_a_runtime_class(tmp_path: Path) -> None:
+    """Overhead, labels of nodes that have it, and their taints."""
+    own = {"key": "own", "operator": "Exists"}
+    spec = admitted(tmp_path, KATA, pod(runtimeClassName="kata", nodeSelector={"disk": "ssd"}, tolerations=[own]))
+
+    assert spec["overhead"] == {"cpu": "250m", "memory": "120Mi"}
+    assert spec["nodeSelector"] == {"disk": "ssd", "runtime": "kata"}
+    assert spec["tolerations"] == [own, *KATA["scheduling"]["tolerations"]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        pytest.param({}, {}, id="without a class"),
+        pytest.param({"runtimeClassName": "plain"}, {}, id="a class that adds nothing"),
+        pytest.param(
+            {"runtimeClassName": "kata", "status": {"phase": "Pending"}}, {}, id="a pod that a server has seen already"
+        ),
+        pytest.param(
+            {"runtimeClassName": "gone", "status": {"phase": "Running"}, "overhead": {"cpu": "1"}, "nodeName": "n"},
+            {"overhead": {"cpu": "1"}},
+            id="also where its class is gone",
+        ),
+    ],
+)
+def test_pods_that_stay_as_they_are(tmp_path: Path, fields: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Nothing is added."""
+    spec = admitted(tmp_path, KATA, PLAIN, limits(), pod(**fields))
+
+    assert {key: spec[key] for key in ("overhead", "nodeSelector", "tolerations") if key in spec} == kept
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        pytest.param(
+            {"runtimeClassName": "gvisor"},
+            "spec.runtimeClassName: no RuntimeClass 'gvisor' among the objects",
+            id="an unknown class",
+        ),
+        pytest.param(
+            {"runtimeClassName": "kat"},
+            "spec.runtimeClassName: no RuntimeClass 'kat' among the objects; did you mean kata?",
+            id="a class that is almost there",
+        ),
+        pytest.param(
+            {"priorityClassName": "system-critical"},
+            "spec.priorityClassName: no PriorityClass 'system-critical' among the objects; did you mean"
+            " system-node-critical?",
+            id="a priority class that is almost there",
+        ),
+        pytest.param(
+            {"runtimeClassName": "kata", "nodeSelector": {"runtime": "runc"}},
+            "spec.nodeSelector: conflict: runtimeClass.scheduling.nodeSelector[runtime] = kata; "
+            "pod.spec.nodeSelector[runtime] = runc",
+            id="another label",
+        ),
+        pytest.param(
+            {"runtimeClassName": "kata", "overhead": {"cpu": "1"}},
+            "spec.overhead: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+            id="another overhead",
+        ),
+    ],
+)
+def test_what_admission_refuses(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    """With the place, as any other mistake."""
+    with pytest.raises(InputError, match=r"document 1") as refused:
+        admitted(tmp_path, KATA, pod(**fields))
+
+    assert str(refused.value).endswith(said)
+
+
+def test_an_overhead_that_is_the_same_in_other_words(tmp_path: Path) -> None:
+    """As quantities are compared."""
+    spec = admitted(tmp_path, KATA, pod(runtimeClassName="kata", overhead={"cpu": "0.25", "memory": "120Mi"}))
+
+    assert spec["overhead"] == KATA["overhead"]["podFixed"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        pytest.param(limits(container(min={"cpu": "much"})), "spec.limits[0].min", id="a LimitRange"),
+        pytest.param(KATA | {"overhead": {"podFixed": {"cpu": "much"}}}, "overhead.podFixed", id="a RuntimeClass"),
+    ],
+)
+def test_what_cannot_be_read(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
+    """Is told with its field."""
+    with pytest.raises(InputError) as refused:
+        admitted(tmp_path, broken, pod())
+
+    assert said in str(refused.value)

@@ -1,0 +1,242 @@
+"""What is read off a simulated cluster, and the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import from_manifest
+from simulator.simulate import outcome as outcomes
+from simulator.simulate.outcome import (
+    AnnotatedPod,
+    Outcome,
+    Placement,
+    Timing,
+    Victim,
+    WorkloadRow,
+    fills,
+    is_expected_pending,
+    placement,
+)
+from simulator.simulate.report import ROWS, as_json, as_table
+
+
+def pod(name: str = "p", *, annotations: dict[str, str] | None = None, **rest: Any) -> AnnotatedPod:
+    """A pod in namespace a."""
+    metadata = {"name": name, "namespace": "a", "annotations": annotations or {}}
+    return from_manifest(AnnotatedPod, {"metadata": metadata, "spec": {}, **rest})
+
+
+def node(name: str, **allocatable: str) -> Node:
+    """A node of this size."""
+    return from_manifest(Node, {"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+
+
+def outcome(*placements: Placement, is_settled: bool = True) -> Outcome:
+    """An outcome of these placements."""
+    return Outcome(placements, (), Timing(0.1, 0.6, 0.7), 1, 0, 0, {"Service": 2}, is_settled)
+
+
+PLACED = Placement("a/p", "n", "", "", is_expected_pending=False)
+PENDING = Placement("a/q", "", "Unschedulable", "0/1 nodes are available: 1 Too many pods.", is_expected_pending=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "problems"),
+    [
+        pytest.param((PLACED,), [], id="placed as expected"),
+        pytest.param(
+            (PENDING,), ["a/q was not placed: 0/1 nodes are available: 1 Too many pods."], id="pending unexpectedly"
+        ),
+        pytest.param(
+            (Placement("a/q", "", "Unschedulable", "no", is_expected_pending=True),), [], id="pending as expected"
+        ),
+        pytest.param(
+            (Placement("a/p", "n", "", "", is_expected_pending=True),),
+            ["a/p was expected to stay pending, and is on n"],
+            id="placed unexpectedly",
+        ),
+    ],
+)
+def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
+    """Only what was expected is good, both ways."""
+    answer = outcome(*given)
+
+    assert answer.problems == problems
+    assert answer.is_good == (not problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "message"),
+    [
+        pytest.param(
+            pod(status={"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "no room"}]}),
+            "Unschedulable",
+            "no room",
+            id="refused",
+        ),
+        pytest.param(
+            pod(spec={"schedulingGates": [{"name": "g"}]}),
+            "SchedulingGated",
+            "waits for its scheduling gates: g",
+            id="gated",
+        ),
+        pytest.param(pod(), "NotTried", "the scheduler said nothing about it", id="not tried"),
+        pytest.param(pod(spec={"nodeName": "n"}), "", "", id="placed"),
+        pytest.param(
+            pod(spec={"nodeName": "n"}, status={"phase": "Failed", "reason": "OutOfcpu"}),
+            "OutOfcpu",
+            "bound to n, whose kubelet refused it: OutOfcpu",
+            id="refused by the kubelet",
+        ),
+    ],
+)
+def test_why_not(given: Pod, reason: str, message: str) -> None:
+    """The pod's own condition says why."""
+    shown = placement(given, is_expected_pending=False)
+
+    assert (shown.reason, shown.message) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "annotations", "expected"),
+    [
+        (["a/p"], {}, True),
+        (["a/*"], {}, True),
+        (["*/p"], {}, True),
+        (["p"], {}, False),
+        ([], {outcomes.EXPECT: "pending"}, True),
+        ([], {outcomes.EXPECT: "bound"}, False),
+    ],
+    ids=["by name", "by glob", "in any namespace", "a bare name is in default", "by annotation", "another word"],
+)
+def test_expected_pending(patterns: list[str], annotations: dict[str, str], expected: bool) -> None:
+    """By flag or by annotation."""
+    assert is_expected_pending(pod(annotations=annotations), patterns) is expected
+
+
+def test_fills() -> None:
+    """Requests of bound, unfinished pods against what the nodes hold."""
+    requests = {"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": 1}}}]}
+    pods = [
+        pod("p", spec={"nodeName": "x", **requests}),
+        pod("q", spec={"nodeName": "x", **requests}, status={"phase": "Succeeded"}),
+        pod("r", spec=requests),
+        pod("s", spec={"nodeName": "gone", **requests}),
+    ]
+    nodes = [node("x", cpu="4", pods="10", **{"example.com/gpu": "2"}), node("y", cpu="4", pods="10")]
+
+    shown = {fill.resource: fill for fill in fills(nodes, pods)}
+    assert list(shown) == ["cpu", "pods", "example.com/gpu"]
+    assert (shown["cpu"].requested, shown["cpu"].allocatable, shown["cpu"].share) == (1000, 8000, 0.125)
+    assert (shown["cpu"].fullest, shown["cpu"].emptiest) == (("x", 0.25), ("y", 0.0))
+    assert (shown["pods"].requested, shown["example.com/gpu"].fullest) == (1, ("x", 0.5))
+
+
+def test_json() -> None:
+    """Programs get everything."""
+    shown = json.loads(as_json(outcome(PLACED, PENDING)))
+
+    assert shown["ok"] is False
+    assert shown["summary"]["placed"] == shown["summary"]["pending"] == 1
+    assert shown["pods"] == [
+        {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False},
+        {
+            "pod": "a/q",
+            "owner": None,
+            "node": None,
+            "expectedPending": False,
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Too many pods.",
+        },
+    ]
+
+
+def test_table() -> None:
+    """People get the first rows, sums of the rest, and texts as they are even where they look like markup."""
+    many = [Placement(f"a/p{n}", "n", "", "", is_expected_pending=False) for n in range(ROWS + 1)]
+    odd = Placement("a/odd", "", "Unschedulable", "[red]no[/red]", is_expected_pending=False)
+    out = io.StringIO()
+    as_table(
+        outcome(odd, *many, is_settled=False), Console(file=out, width=200, force_terminal=True, color_system=None)
+    )
+
+    text = out.getvalue()
+    assert "a/p39" in text
+    assert "a/p40" not in text
+    assert "1 more" in text
+    assert text.count("[red]no[/red]") == 1
+    assert "41 of 42 pods placed" in text
+    assert "the time ran out" in text
+    assert "does not look at 2 Service" in text
+
+
+def test_lines_in_a_pipe() -> None:
+    """One line per pod, however long its reason is; workloads whose pods changed and victims follow."""
+    why = "0/5 nodes are available: " + "5 Insufficient cpu. " * 20
+    pending = Placement("a/pending", "", "Unschedulable", why, is_expected_pending=False)
+    grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=(), ignored=2)
+    waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=(), ignored=0, reason="db-0 is not ready")
+    plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=(), ignored=0)
+    victim = Victim("a/v", 1, "n", "a/p")
+    out = io.StringIO()
+    answer = dataclasses.replace(outcome(PLACED, pending), workloads=(grown, waits, plain), victims=(victim,))
+    as_table(answer, Console(file=out, width=40))
+
+    lines = out.getvalue().splitlines()
+    width = max(len(PLACED.pod), len(pending.pod))
+    assert lines[0] == f"{PLACED.pod:{width}}  {PLACED.node}"
+    assert lines[1] == f"{'a/pending':{width}}  -  {why.strip()}"
+    assert lines[2] == "Deployment a/web: 4 replicas, 1 existing, 3 created, 2 ignored"
+    assert lines[3] == "StatefulSet a/db: 3 replicas, 1 created (db-0 is not ready)"
+    assert lines[4] == "a/v on n was preempted for a/p"
+    assert lines[-1] == "1 pods are pending that were not expected to be (--expect-pending names such pods)"
+
+
+def test_every_workload_has_its_rows() -> None:
+    """A large one does not hide the others."""
+    large = [Placement(f"a/large-{n}", "n", "", "", is_expected_pending=False, owner="Job/large") for n in range(ROWS)]
+    small = [Placement(f"a/small-{n}", "n", "", "", is_expected_pending=False, owner="Job/small") for n in range(3)]
+    out = io.StringIO()
+    as_table(outcome(*large, *small), Console(file=out, width=200, force_terminal=True, color_system=None))
+
+    text = out.getvalue()
+    assert all(f"a/{name}" in text for name in ("large-0", "large-36", "small-2"))
+    assert "a/large-37" not in text
+    assert text.index("a/large-36") < text.index("a/small-0")
+
+
+def test_victims() -> None:
+    """In the order of their preemptors; one whose preemptor nobody recorded comes last, and is told as such."""
+
+    def a_pod(name: str, priority: int, node_name: str = "") -> Pod:
+        metadata = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+        return from_manifest(
+            AnnotatedPod, {"metadata": metadata, "spec": {"priority": priority, "nodeName": node_name}}
+        )
+
+    gone = [a_pod("x", 1, "n1"), a_pod("y", 2, "n2"), a_pod("z", 3, "n3")]
+    there = {"a/p": a_pod("p", 9), "a/q": a_pod("q", 8, "n2")}
+    found = outcomes.victims(gone, {"uid-x": "a/q", "uid-y": "a/p"}, ["a/p", "a/q"], there)
+    answer = dataclasses.replace(outcome(PLACED), victims=found)
+    shown = json.loads(as_json(answer))
+
+    assert [(each["pod"], each["for"], each["forNode"]) for each in shown["preempted"]] == [
+        ("a/y", "a/p", None),
+        ("a/x", "a/q", "n2"),
+        ("a/z", None, None),
+    ]
+    assert [(each["priority"], each["node"], each["forPriority"]) for each in shown["preempted"]] == [
+        (2, "n2", 9),
+        (1, "n1", 8),
+        (3, "n3", None),
+    ]
+    console = Console(file=io.StringIO(), width=200)
+    as_table(answer, console)
+    assert "not recorded" in console.file.getvalue()  # type: ignore[attr-defined] # a StringIO

@@ -1,0 +1,120 @@
+"""Who still owes an answer, and when the answers came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.simulate.outcome import FEW, Timing, Tracker
+
+
+class HandClock:
+    """A clock that stands still unless set."""
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def now(self) -> float:
+        return self.time_s
+
+    def wall(self) -> float:
+        return self.time_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.time_s += delay_s
+
+
+def pod(name: str, *, node: str = "", reason: str = "", gated: bool = False) -> dict[str, Any]:
+    """A stored pod in namespace a."""
+    gates = [{"name": "g"}] if gated else []
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": reason}] if reason else []
+    return {
+        "metadata": {"namespace": "a", "name": name},
+        "spec": {"nodeName": node, "schedulingGates": gates},
+        "status": {"conditions": conditions},
+    }
+
+
+def following(names: str, clock: HandClock) -> Tracker:
+    """A tracker of pods in namespace a that are there, and that the scheduler is to place."""
+    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock)
+    for name in names.split():
+        tracker.heard("ADDED", "pods", pod(name))
+    return tracker
+
+
+def test_answers() -> None:
+    """Bound, refused and gated pods have theirs; our own failures and other pods do not count."""
+    tracker = following("bound refused gated failed silent", HandClock())
+    for obj in (
+        pod("bound", node="n"),
+        pod("refused", reason="Unschedulable"),
+        pod("gated", gated=True),
+        pod("failed", reason="SchedulerError"),
+        pod("stranger", node="n"),
+    ):
+        tracker.heard("MODIFIED", "pods", obj)
+    tracker.heard("MODIFIED", "nodes", {"metadata": {"name": "n"}})
+
+    assert tracker.unsettled == {"a/failed", "a/silent"}
+    assert (tracker.answered, tracker.placed) == (3, 1)
+
+
+def test_an_answer_may_be_taken_back() -> None:
+    """A refused pod that fails on its next attempt waits again."""
+    tracker = following("p", HandClock())
+    tracker.heard("MODIFIED", "pods", pod("p", reason="Unschedulable"))
+    tracker.heard("MODIFIED", "pods", pod("p", reason="SchedulerError"))
+
+    assert tracker.unsettled == {"a/p"}
+
+
+def test_times_count_from_the_start() -> None:
+    """First and last binding, and the last answer of any kind; a pod counts when it is bound, not when it changes."""
+    clock = HandClock()
+    tracker = following("p q r", clock)
+    clock.time_s = 200.0
+    tracker.start()
+    for at_s, obj in (
+        (201.0, pod("p", node="n")),
+        (203.0, pod("q", node="n")),
+        (204.0, pod("r", reason="Unschedulable")),
+        (209.0, pod("p", node="n")),
+    ):
+        clock.time_s = at_s
+        tracker.heard("MODIFIED", "pods", obj)
+
+    assert tracker.timing() == Timing(1.0, 3.0, 4.0)
+    assert tracker.timing().rate(FEW) == 50.0
+    assert tracker.timing().rate(FEW - 1) is None
+    assert Timing(1.0, 1.0, 1.0).rate(1) is None
+    assert Timing(None, None, 1.0).rate(0) is None
+
+
+def test_evicted_pods_are_remembered_and_count_no_longer() -> None:
+    """By a scheduler, that is: who is deleted for other reasons is nobody's victim."""
+    tracker = following("ours deleted", HandClock())
+    told = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    for name, conditions in (("ours", told), ("theirs", told), ("deleted", [])):
+        obj = pod(name, node="n")
+        obj["metadata"] |= {"uid": name}
+        tracker.heard("ADDED", "pods", obj)
+        obj["status"]["conditions"] = conditions
+        tracker.heard("MODIFIED", "pods", obj)
+        assert name not in tracker.preempted, "it has been told, and not deleted yet"
+        obj["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        tracker.heard("MODIFIED", "pods", obj)
+        tracker.heard("DELETED", "pods", obj)
+
+    assert (set(tracker.preempted), tracker.placed, tracker.unsettled) == ({"ours", "theirs"}, 0, set())
+
+
+def test_a_pod_that_its_controller_creates_later_is_followed() -> None:
+    """A StatefulSet creates the next pod when the last one is ready, and another pod of the name of one that was evicted."""
+    tracker = following("db-0 db-1", HandClock())
+    tracker.heard("DELETED", "pods", pod("db-1"))
+    assert tracker.unsettled == {"a/db-0"}
+
+    tracker.heard("ADDED", "pods", pod("db-1"))
+    tracker.heard("ADDED", "pods", pod("stranger"))
+    assert tracker.unsettled == {"a/db-0", "a/db-1"}
+    assert tracker.ours == {"a/db-0", "a/db-1"}

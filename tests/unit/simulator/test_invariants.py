@@ -1,0 +1,151 @@
+"""The laws: each is silent when it holds and names pod or node when it is broken."""
+
+from typing import Any
+
+import pytest
+
+from simulator.apiserver import ApiServer
+from simulator.builders.core import PodBuilder, node, pod
+from tests.support.invariants import Witness, on_missing_nodes, overcommitted, unbound
+
+
+@pytest.mark.parametrize(
+    ("pods", "broken"),
+    [
+        pytest.param([pod("a").cpu("1"), pod("b").cpu("1")], [], id="a full node"),
+        pytest.param([pod("a").cpu("1"), pod("b").cpu("1001m")], ["node n: cpu requested 2001, allocatable 2000"], id="too much cpu"),
+        pytest.param([pod("a").req("x.example/gpu", "1")], ["node n: x.example/gpu requested 1, allocatable 0"], id="a device it has not"),
+        pytest.param([pod("a"), pod("b"), pod("c")], ["node n: pods requested 3, allocatable 2"], id="too many pods"),
+        pytest.param(
+            [pod("a").host_port(80), pod("b").host_port(80, ip="10.0.0.1")],
+            ["node n: port 80/TCP held by default/a and default/b"],
+            id="a port twice",
+        ),
+        pytest.param([pod("a").host_port(80), pod("b").host_port(80, protocol="UDP")], [], id="two protocols"),
+    ],
+)  # fmt: skip
+def test_nothing_is_promised_twice(pods: list[PodBuilder], broken: list[str]) -> None:
+    """Sums of requests, number of pods, host ports."""
+    server = ApiServer()
+    server.create("nodes", node("n").cpu("2").pods(2).obj())
+    for each in pods:
+        server.create("pods", each.bound_to("n").obj())
+    assert overcommitted(server) == broken
+
+
+def test_finished_pods_hold_nothing() -> None:
+    """Nor do pods on nodes that are gone, but those are named."""
+    server = ApiServer()
+    server.create("nodes", node("n").cpu("1").obj())
+    for name in ("a", "b"):
+        server.create("pods", pod(name).cpu("1").bound_to("n").obj())
+    server.patch("pods", "a", {"status": {"phase": "Failed"}}, subresource="status")
+    server.create("pods", pod("c").cpu("9").bound_to("gone").obj())
+    assert overcommitted(server) == []
+    assert on_missing_nodes(server) == ["pod default/c is bound to gone, which does not exist"]
+
+
+def test_every_schedulable_pod_is_bound_in_the_end() -> None:
+    """What is to stay pending is for the caller to say."""
+    server = ApiServer()
+    server.create("pods", pod("a").obj())
+    server.create("pods", pod("b").label("stays").obj())
+    server.create("pods", pod("c").bound_to("n").obj())
+    assert unbound(server) == ["pod default/a is still without a node", "pod default/b is still without a node"]
+
+    def is_schedulable(obj: dict[str, Any]) -> bool:
+        return "stays" not in obj["metadata"].get("labels", {})
+
+    assert unbound(server, is_schedulable) == ["pod default/a is still without a node"]
+
+
+def test_the_witness_sees_bindings_that_change() -> None:
+    """A server forbids it, so the test tells the witness a story."""
+    server = ApiServer()
+    witness = Witness(server)
+    first = server.create("pods", pod("a").bound_to("n").obj())
+    assert (witness.bound_twice(), witness.bindings) == ([], 1)
+    witness._on_write("MODIFIED", "pods", first | {"spec": first["spec"] | {"nodeName": "m"}})
+    assert witness.bound_twice() == ["pod default/a was bound to n and then to m"]
+
+
+def test_the_witness_misses_nobody_who_was_deleted() -> None:
+    """Deleted is not lost."""
+    server = ApiServer()
+    witness = Witness(server)
+    server.create("pods", pod("a").obj())
+    server.create("pods", pod("b").obj())
+    server.delete("pods", "a")
+    assert witness.lost() == []
+    witness._alive["some-uid"] = "default/c"
+    assert witness.lost() == ["pod default/c (some-uid) vanished"]
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+@pytest.mark.parametrize(
+    ("priority", "condition", "is_planned", "broken"),
+    [
+        pytest.param(0, TARGET, True, [], id="told, and for somebody more important"),
+        pytest.param(0, {}, True, ["pod default/victim was deleted and had not been told why"], id="not told"),
+        pytest.param(
+            0,
+            {**TARGET, "reason": "EvictionByEvictionAPI"},
+            True,
+            ["pod default/victim was deleted and had not been told why"],
+            id="told something else",
+        ),
+        pytest.param(0, TARGET, False, ["pod default/victim was deleted for nobody"], id="for nobody"),
+        pytest.param(
+            1000,
+            TARGET,
+            True,
+            ["pod default/victim was to be evicted for a pod that is not more important"],
+            id="for an equal",
+        ),
+    ],
+)
+def test_whom_schedulers_may_delete(
+    priority: int, condition: dict[str, str], is_planned: bool, broken: list[str]
+) -> None:
+    """What others delete is theirs, once they have said so."""
+    server = ApiServer()
+    for value in {priority, 1000}:
+        server.create("priorityclasses", {"metadata": {"name": f"p{value}"}, "value": value})
+    witness = Witness(server)
+    victim = server.create("pods", pod("victim").priority_class(f"p{priority}").bound_to("n").obj())
+    preemptor = server.create("pods", pod("preemptor").priority_class("p1000").obj())
+    excused = server.create("pods", pod("excused").bound_to("n").obj())
+    if is_planned:
+        witness.planned(preemptor["metadata"]["uid"], [victim["metadata"]["uid"]])
+    if condition:
+        server.patch("pods", "victim", {"status": {"conditions": [condition]}}, subresource="status")
+    witness.excuse(excused["metadata"]["uid"])
+    for name in ("victim", "excused"):
+        server.delete("pods", name)
+
+    assert witness.wronged() == broken
+    assert list(witness.preempted.values()) == ["default/victim"]
+
+
+def test_an_event_names_victim_and_preemptor() -> None:
+    """Of a plan that there was."""
+    server = ApiServer()
+    witness = Witness(server)
+    witness.planned("for", ["gone"])
+    for name, related in (("right", "for"), ("wrong", "other")):
+        event = {
+            "metadata": {"name": name},
+            "reason": "Preempted",
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "action": "Preempting",
+            "type": "Normal",
+            "reportingController": "kubestow",
+            "reportingInstance": "here",
+            "regarding": {"kind": "Pod", "namespace": "default", "name": "v", "uid": "gone"},
+            "related": {"kind": "Pod", "namespace": "default", "name": "p", "uid": related},
+        }
+        server.create("events", event)
+
+    assert witness.wronged() == ["an event says that gone was evicted for other"]

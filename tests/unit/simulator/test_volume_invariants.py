@@ -1,0 +1,106 @@
+"""The laws of volumes: each is silent when it holds and names claim, volume, pod or segment when it is broken."""
+
+import pytest
+
+from simulator.apiserver import ApiServer
+from simulator.builders.core import Builder, node, pod
+from tests.support.invariants import claimed_twice, segments_overdrawn, stranded, volumes_of_pods
+from tests.support.volumebuilders import a_claim, a_pv
+
+ZONE = "example.com/zone"
+
+
+def server_with(*objects: Builder[object]) -> ApiServer:
+    """Volumes named `v…` belong to the claim that `claimed_by` names, by its real uid, unless they have one."""
+    server = ApiServer()
+    for each in objects:
+        server.apply(each.obj())
+    for volume in server.objects("persistentvolumes"):
+        reference = volume["spec"].get("claimRef")
+        if reference and not reference.get("uid"):
+            uid = server.get("persistentvolumeclaims", reference["name"])["metadata"]["uid"]
+            server.patch("persistentvolumes", volume["metadata"]["name"], {"spec": {"claimRef": {"uid": uid}}})
+    return server
+
+
+MINE = a_pv("v").claimed_by("c")
+BOUND = a_claim("c").bound_to("v")
+
+
+@pytest.mark.parametrize(
+    ("objects", "broken"),
+    [
+        pytest.param([MINE, BOUND], [], id="they name each other"),
+        pytest.param([MINE, a_claim("c").wants("v")], [], id="not bound yet"),
+        pytest.param([BOUND], [], id="its volume is gone"),
+        pytest.param([a_pv("v"), BOUND.phase("Lost")], [], id="lost, and known to be"),
+        pytest.param([a_pv("v"), BOUND], ["claim default/c is bound to volume v, which is meant for nobody"], id="a volume of nobody's"),
+        pytest.param(
+            [a_pv("v").claimed_by("c", uid="of another c"), BOUND],
+            ["claim default/c is bound to volume v, which is meant for default/c"],
+            id="a volume of a claim that had the name before",
+        ),
+        pytest.param(
+            [MINE, BOUND, a_claim("d").bound_to("v")],
+            ["claim default/d is bound to volume v, which is meant for default/c", "volume v is bound to default/c and default/d"],
+            id="two claims on one volume",
+        ),
+    ],
+)  # fmt: skip
+def test_a_volume_belongs_to_one_claim(objects: list[Builder[object]], broken: list[str]) -> None:
+    """claimRef and volumeName agree."""
+    assert claimed_twice(server_with(*objects)) == broken
+
+
+@pytest.mark.parametrize(
+    ("objects", "broken"),
+    [
+        pytest.param([MINE.on("n"), BOUND, pod("p").pvc("c").bound_to("n")], [], id="there"),
+        pytest.param([pod("p").pvc("c")], [], id="a pod that waits"),
+        pytest.param([pod("p").pvc("c").bound_to("n").phase("Failed")], [], id="a pod that has ended"),
+        pytest.param(
+            [a_claim("c"), pod("p").pvc("c").bound_to("n")], ["pod default/p is on n, and claim default/c has no volume"], id="an unbound claim"
+        ),
+        pytest.param(
+            [pod("p").ephemeral("e").bound_to("n")], ["pod default/p is on n, and claim default/p-e has no volume"], id="an ephemeral volume without a claim"
+        ),
+        pytest.param(
+            [MINE.on("m"), BOUND, pod("p").pvc("c").bound_to("n")], ["pod default/p is on n, which cannot reach volume v"], id="elsewhere"
+        ),
+        pytest.param(
+            [MINE, BOUND, a_claim("d").bound_to("v"), pod("p").pvc("c").bound_to("n"), pod("q").pvc("d").bound_to("n")],
+            ["volume v is used by pods default/p and default/q through different claims"],
+            id="two claims of two pods",
+        ),
+        pytest.param([MINE, BOUND, *(pod(name).pvc("c").bound_to("n") for name in "pq")], [], id="one claim of two pods"),
+    ],
+)  # fmt: skip
+def test_pods_have_their_volumes(objects: list[Builder[object]], broken: list[str]) -> None:
+    """All of them, within reach, and nobody else's."""
+    assert volumes_of_pods(server_with(node("n"), node("m"), *objects)) == broken
+
+
+def test_segments_are_not_overdrawn() -> None:
+    """Only this driver's volumes count, and only where they are."""
+    volumes = [a_pv(f"v{i}", "2Gi").csi("d.x").where(ZONE, zone) for i, zone in enumerate("aab")]
+    server = server_with(*volumes, a_pv("other", "9Gi").csi("o.x").where(ZONE, "a"), a_pv("any", "9Gi").csi("d.x"))
+    assert segments_overdrawn(server, "d.x", ZONE, {"a": 4 << 30, "b": 2 << 30}) == []
+    assert segments_overdrawn(server, "d.x", ZONE, {"a": 4 << 30}) == [
+        f"segment b of d.x: {2 << 30} bytes in volumes, 0 there"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "broken"),
+    [
+        pytest.param(a_claim("c").selected("n"), [], id="a node that is there"),
+        pytest.param(a_claim("c"), [], id="none"),
+        pytest.param(a_claim("c").selected("gone").bound_to("v"), [], id="bound"),
+        pytest.param(
+            a_claim("c").selected("gone"), ["claim default/c waits for node gone, which does not exist"], id="gone"
+        ),
+    ],
+)
+def test_no_claim_waits_for_a_node_that_is_gone(claim: Builder[object], broken: list[str]) -> None:
+    """Somebody has to take the annotation away."""
+    assert stranded(server_with(node("n"), claim)) == broken

@@ -1,0 +1,448 @@
+"""The workload controllers create and delete the pods that those of kube-controller-manager would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.workloads.job import TRACKING, indexes
+from tests.unit.simulator.workloads.cluster import WorkloadCluster, a_node, owned, template, workload
+
+NODE = a_node("n")
+TAINT = {"key": "k", "effect": "NoSchedule"}
+EVICTING = {"key": "k", "effect": "NoExecute"}
+Object = dict[str, Any]
+
+
+def names(prefix: str, *numbers: int) -> list[str]:
+    return [f"{prefix}-{number}" for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "pods"),
+    [
+        pytest.param("Deployment", {"replicas": 3}, names("w", 0, 1, 2), id="a Deployment has replicas"),
+        pytest.param("ReplicaSet", {}, ["w-0"], id="a ReplicaSet has one replica unless it says otherwise"),
+        pytest.param(
+            "ReplicationController", {"replicas": 2}, names("w", 0, 1), id="a ReplicationController has replicas"
+        ),
+        pytest.param("Deployment", {"replicas": 0}, [], id="a Deployment may be scaled to nothing"),
+        pytest.param("Deployment", {"paused": True}, [], id="a paused Deployment starts no rollout"),
+        pytest.param("StatefulSet", {"replicas": 3}, names("w", 0, 1, 2), id="a StatefulSet has ordinals"),
+        pytest.param(
+            "StatefulSet", {"replicas": 2, "ordinals": {"start": 5}}, names("w", 5, 6), id="ordinals may start at 5"
+        ),
+        pytest.param("Job", {}, ["w-0"], id="a Job has one pod unless it says otherwise"),
+        pytest.param(
+            "Job", {"parallelism": 10, "completions": 3}, names("w", 0, 1, 2), id="no more pods than completions"
+        ),
+        pytest.param("Job", {"parallelism": 2, "completions": 9}, names("w", 0, 1), id="no more pods than parallelism"),
+        pytest.param("Job", {"parallelism": 2}, names("w", 0, 1), id="a work queue has parallelism"),
+        pytest.param("Job", {"suspend": True}, [], id="a suspended Job has no pods"),
+        pytest.param(
+            "Job", {"managedBy": "kueue.x-k8s.io/multikueue"}, [], id="a Job of another controller has no pods here"
+        ),
+        pytest.param(
+            "Job",
+            {"parallelism": 2, "completions": 3, "completionMode": "Indexed"},
+            ["w-0-0", "w-1-0"],
+            id="an indexed Job names the index",
+        ),
+        pytest.param("DaemonSet", {}, ["w-0"], id="a DaemonSet has a pod per node"),
+    ],
+)
+def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
+    """All pods that come to exist, if each finds a node."""
+    cluster = WorkloadCluster([NODE, workload(kind, **spec)])
+    cluster.bind_all()
+
+    assert cluster.pods == pods
+
+
+def test_an_ordered_stateful_set_waits_for_each_pod() -> None:
+    """While the first pod is pending there is no second one, and the tally says why."""
+    cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3)])
+
+    assert cluster.pods == ["w-0"]
+    assert cluster.reason("statefulsets") == "2 pods are created one after the other, once w-0 is ready"
+
+
+def test_a_parallel_stateful_set_waits_for_none() -> None:
+    cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3, podManagementPolicy="Parallel")])
+
+    assert cluster.pods == names("w", 0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention", "left"),
+    [
+        pytest.param("OrderedReady", "Retain", ["d-w-0", "d-w-1", "d-w-2"], id="claims stay by default"),
+        pytest.param("Parallel", "Delete", ["d-w-0"], id="claims go with their pods if the policy says so"),
+    ],
+)
+def test_a_stateful_set_that_shrinks(policy: str, retention: str, left: list[str]) -> None:
+    """The highest ordinals go; claims follow `persistentVolumeClaimRetentionPolicy`."""
+    claim = {
+        "metadata": {"name": "d"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    spec: Object = {"volumeClaimTemplates": [claim], "podManagementPolicy": policy}
+    shape = workload("StatefulSet", replicas=3, persistentVolumeClaimRetentionPolicy={"whenScaled": retention}, **spec)
+    cluster = WorkloadCluster([NODE, shape])
+    cluster.bind_all()
+    stored = cluster.server.get("statefulsets", "w")
+    cluster.server.update("statefulsets", stored | {"spec": stored["spec"] | {"replicas": 1}})
+    cluster.run()
+
+    assert cluster.pods == ["w-0"]
+    claims = cluster.server.objects("persistentvolumeclaims")
+    assert sorted(each["metadata"]["name"] for each in claims if "deletionTimestamp" not in each["metadata"]) == left
+
+
+def test_pods_of_a_stateful_set_mount_their_claims() -> None:
+    """A claim of the template takes the place of a volume of the same name."""
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    shape = template(volumes=[{"name": "data", "emptyDir": {}}, {"name": "run", "emptyDir": {}}])
+    cluster = WorkloadCluster([NODE, workload("StatefulSet", "db", template=shape, volumeClaimTemplates=[claim])])
+
+    volumes = {each["name"]: each for each in cluster.server.get("pods", "db-0")["spec"]["volumes"]}
+    assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "data-db-0"}
+    assert set(volumes) == {"data", "run"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spec", "count"),
+    [
+        pytest.param([a_node("a"), a_node("b")], {}, 2, id="each node has one"),
+        pytest.param([a_node("a"), a_node("b", TAINT)], {}, 1, id="a taint that is not tolerated keeps it away"),
+        pytest.param(
+            [a_node("a"), a_node("b", TAINT)],
+            {"tolerations": [{"operator": "Exists"}]},
+            2,
+            id="a taint may be tolerated",
+        ),
+        pytest.param(
+            [a_node("a", {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})],
+            {},
+            1,
+            id="a cordon is tolerated",
+        ),
+        pytest.param(
+            [a_node("a", disk="ssd"), a_node("b")], {"nodeSelector": {"disk": "ssd"}}, 1, id="a node selector chooses"
+        ),
+    ],
+)
+def test_daemon_sets(nodes: list[Object], spec: Object, count: int) -> None:
+    """Every pod is tied to its node by a required affinity."""
+    cluster = WorkloadCluster([*nodes, workload("DaemonSet", template=template(**spec))])
+
+    fields = [
+        pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][
+            0
+        ]
+        for pod in cluster.server.objects("pods")
+    ]
+    assert len(cluster.pods) == count
+    assert all(field["matchFields"][0]["key"] == "metadata.name" for field in fields)
+
+
+def test_a_daemon_pod_leaves_a_node_that_evicts_it_and_stays_on_one_that_only_refuses_it() -> None:
+    shape = workload("DaemonSet")
+    pods = [owned(shape, "w-a", node="a"), owned(shape, "w-b", node="b"), owned(shape, "w-gone", node="gone")]
+    cluster = WorkloadCluster([a_node("a", EVICTING), a_node("b", TAINT), shape, *pods])
+
+    assert cluster.pods == ["w-b"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "left"),
+    [
+        pytest.param([{"node": "n"}, {}], [0], id="a pod without a node goes first"),
+        pytest.param(
+            [{"annotations": {"controller.kubernetes.io/pod-deletion-cost": "5"}}, {}], [0], id="a high cost stays"
+        ),
+        pytest.param(
+            [{"created": "2026-01-01T00:00:00Z"}, {"created": "2020-01-01T00:00:00Z"}], [1], id="a young pod goes first"
+        ),
+        pytest.param([{"restarts": 0}, {"restarts": 7}], [0], id="a pod that has restarted goes first"),
+    ],
+)
+def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) -> None:
+    """As the pods were in their cluster, whatever became of them since."""
+    shape = workload("ReplicaSet", replicas=1)
+    made = []
+    for at, each in enumerate(pods):
+        since = each.get("created", "2025-12-01T00:00:00Z")
+        metadata = {"creationTimestamp": since, "annotations": each.get("annotations", {}), "uid": f"u{at}"}
+        pod = owned(shape, f"w-{at}", node=each.get("node", "n" if "node" not in pods[0] else ""), metadata=metadata)
+        restarts = [{"name": "c", "restartCount": each.get("restarts", 0)}]
+        made.append(
+            pod
+            | {
+                "status": {
+                    "phase": "Running" if pod["spec"].get("nodeName") else "Pending",
+                    "containerStatuses": restarts,
+                }
+            }
+        )
+    cluster = WorkloadCluster([NODE, shape, *made])
+
+    assert cluster.pods == [f"w-{at}" for at in left]
+
+
+def test_pods_that_a_selector_matches_are_adopted_and_others_are_released() -> None:
+    """An orphan counts as a replica; a pod whose labels were changed counts no longer, and is replaced."""
+    shape = workload("ReplicaSet", replicas=2)
+    orphan = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "orphan", "labels": {"app": "w"}},
+        "spec": template()["spec"],
+    }
+    relabelled = owned(shape, "taken-out", node="n", labels={"app": "debug"})
+    cluster = WorkloadCluster([NODE, shape, orphan, relabelled])
+
+    assert cluster.pods == ["orphan", "taken-out", "w-0"]
+    assert cluster.controllers.tallies["replicasets", "default", "w"].adopted == 0, "one adopted, one released"
+
+
+def a_rollout(strategy: Object | None = None, *, image: str = "i:2", **spec: Any) -> list[Object]:
+    """A Deployment of three whose template has changed, its ReplicaSet, and three running pods."""
+    given: Object = {} if strategy is None else {"strategy": strategy}
+    deployment = workload("Deployment", replicas=3, template=template(image=image), **given, **spec)
+    old = workload("ReplicaSet", "w-old", replicas=3, template=template())
+    old["metadata"] |= {
+        "labels": {"app": "w"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "controller": True}],
+    }
+    return [NODE, deployment, old, *(owned(old, f"w-old-{n}", node="n") for n in range(3))]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "at_once"),
+    [
+        pytest.param(None, 4, id="a quarter more, rounded up, may run at once"),
+        pytest.param(
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}, 5, id="two more"
+        ),
+        pytest.param(
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}, 3, id="one less"
+        ),
+        pytest.param({"type": "Recreate"}, 3, id="all old pods go first"),
+    ],
+)
+def test_a_rollout_ends_with_new_pods_alone(strategy: Object | None, at_once: int) -> None:
+    """While new pods have no node it waits with as many pods as the strategy allows."""
+    cluster = WorkloadCluster(a_rollout(strategy))
+    assert len(cluster.pods) == at_once
+
+    cluster.bind_all()
+    assert cluster.pods == names("w", 0, 1, 2)
+    assert cluster.reason("deployments") == ""
+
+
+def test_a_template_that_differs_by_defaults_is_no_rollout() -> None:
+    """A user's manifest has no defaults, and the one of an API server has them all."""
+    objects = a_rollout(image="i:1")
+    full = objects[2]["spec"]["template"]["spec"]
+    full |= {
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
+    }
+    full["containers"][0] |= {
+        "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePath": "/dev/termination-log",
+        "resources": {},
+    }
+    cluster = WorkloadCluster(objects)
+
+    assert cluster.pods == names("w-old", 0, 1, 2)
+
+
+def test_a_deployment_that_was_scaled_keeps_its_replica_set() -> None:
+    objects = a_rollout(image="i:1")
+    objects[1]["spec"]["replicas"] = 5
+    objects[2]["metadata"]["annotations"] = {"deployment.kubernetes.io/desired-replicas": "3"}
+    cluster = WorkloadCluster(objects)
+
+    assert cluster.pods == sorted([*names("w-old", 0, 1, 2), *names("w-old", 3, 4)])
+
+
+def test_two_active_replica_sets_grow_in_proportion() -> None:
+    """A paused Deployment that is scaled from 10 to 20 in the middle of a rollout: 8 and 5 become 15 and 10."""
+    deployment = workload(
+        "Deployment",
+        replicas=20,
+        paused=True,
+        template=template(image="i:2"),
+        strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5, "maxUnavailable": 2}},
+    )
+    sets: list[Object] = []
+    for name, image, size in (("w-old", "i:1", 8), ("w-new", "i:2", 5)):
+        made = workload(
+            "ReplicaSet", name, replicas=size, template=template(image=image), selector={"matchLabels": {"v": name}}
+        )
+        made["spec"]["template"]["metadata"]["labels"] |= {"v": name}
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "controller": True}
+        made["metadata"] |= {"labels": {"app": "w"}, "ownerReferences": [owner]}
+        made["metadata"]["annotations"] = {"deployment.kubernetes.io/max-replicas": "13"}
+        sets.append(made)
+    cluster = WorkloadCluster([NODE, deployment, *sets])
+
+    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in cluster.server.objects("replicasets")}
+    assert replicas == {"w-old": 15, "w-new": 10}
+
+
+def a_revision(of: Object, name: str, number: int, image: str) -> Object:
+    owner = {"apiVersion": "apps/v1", "kind": of["kind"], "name": "w", "controller": True}
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "labels": {"controller-revision-hash": name},
+        "ownerReferences": [owner],
+    }
+    data = {"spec": {"template": template(image=image)}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": metadata,
+        "revision": number,
+        "data": data,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "replaced"),
+    [
+        pytest.param("StatefulSet", {"replicas": 3}, {"w-0", "w-1", "w-2"}, id="a StatefulSet replaces all"),
+        pytest.param(
+            "StatefulSet",
+            {"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
+            {"w-2"},
+            id="a partition keeps the lower ordinals",
+        ),
+        pytest.param(
+            "StatefulSet", {"replicas": 3, "updateStrategy": {"type": "OnDelete"}}, set(), id="OnDelete replaces none"
+        ),
+    ],
+)
+def test_a_changed_template_replaces_the_pods_of_a_stateful_set(kind: str, spec: Object, replaced: set[str]) -> None:
+    """ControllerRevisions of the dump say which template each pod has; the replaced pods have the new one."""
+    shape = workload(kind, template=template(image="i:2"), **spec)
+    pods = [owned(shape, f"w-{n}", node="n", labels={"controller-revision-hash": "old"}) for n in range(3)]
+    cluster = WorkloadCluster([NODE, shape, a_revision(shape, "old", 1, "i:1"), *pods])
+    cluster.bind_all()
+
+    images = {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in cluster.server.objects("pods")}
+    assert {name for name, image in images.items() if image == "i:2"} == replaced
+    assert set(images) == {"w-0", "w-1", "w-2"}
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param({"maxUnavailable": 1}, id="one at a time"),
+        pytest.param({"maxSurge": 1, "maxUnavailable": 0}, id="with surge the new pod comes first"),
+    ],
+)
+def test_a_changed_template_replaces_the_pods_of_a_daemon_set(strategy: Object) -> None:
+    shape = workload(
+        "DaemonSet", template=template(image="i:2"), updateStrategy={"type": "RollingUpdate", "rollingUpdate": strategy}
+    )
+    nodes = [a_node(f"n{n}") for n in range(3)]
+    pods = [owned(shape, f"old-{n}", node=f"n{n}", labels={"controller-revision-hash": "old"}) for n in range(3)]
+    cluster = WorkloadCluster([*nodes, shape, a_revision(shape, "old", 1, "i:1"), *pods])
+    while waiting := [pod for pod in cluster.server.objects("pods") if not pod["spec"].get("nodeName")]:
+        for pod in waiting:
+            required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            cluster.server.bind(
+                pod["metadata"]["name"], required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+            )
+        cluster.run()
+
+    stored = cluster.server.objects("pods")
+    assert sorted(pod["spec"]["nodeName"] for pod in stored) == ["n0", "n1", "n2"]
+    assert all(pod["spec"]["containers"][0]["image"] == "i:2" for pod in stored)
+
+
+def a_finished_pod(job: Object, name: str, phase: str, *, index: int | None = None, is_counted: bool = False) -> Object:
+    annotations = {} if index is None else {"batch.kubernetes.io/job-completion-index": str(index)}
+    metadata = {"uid": name, "annotations": annotations, "finalizers": [] if is_counted else [TRACKING]}
+    return owned(job, name, metadata=metadata, status={"phase": phase})
+
+
+@pytest.mark.parametrize(
+    ("status", "finished", "pods", "reason"),
+    [
+        pytest.param({"succeeded": 2}, [], 1, "", id="what has succeeded is not run again"),
+        pytest.param({"succeeded": 1}, [("a", "Succeeded", False)], 1, "", id="a pod that is not counted yet counts"),
+        pytest.param({"succeeded": 1}, [("a", "Succeeded", True)], 2, "", id="a pod that is counted counts once"),
+        pytest.param({"succeeded": 3}, [], 0, "all completions are reached", id="all completions are reached"),
+        pytest.param({"failed": 7}, [], 0, "the Job has reached its limit of failures", id="six failures are allowed"),
+        pytest.param(
+            {"conditions": [{"type": "Complete", "status": "True"}]},
+            [],
+            0,
+            "the Job has finished",
+            id="a Job that is complete",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "Failed", "status": "True"}]},
+            [],
+            0,
+            "the Job has finished",
+            id="a Job that has failed",
+        ),
+    ],
+)
+def test_a_job_goes_on_where_it_was(
+    status: Object, finished: list[tuple[str, str, bool]], pods: int, reason: str
+) -> None:
+    """Of three completions, ten at a time."""
+    job = workload("Job", completions=3, parallelism=10) | {"status": status}
+    done = [a_finished_pod(job, name, phase, is_counted=counted) for name, phase, counted in finished]
+    cluster = WorkloadCluster([NODE, job], finished=done)
+
+    assert len(cluster.pods) == pods
+    assert cluster.reason("jobs") == reason
+
+
+def test_an_indexed_job_runs_the_indexes_that_are_left() -> None:
+    """Completed, failed and running indexes are left out, and of two pods of one index one goes."""
+    spec: Object = {"completions": 8, "parallelism": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    job = workload("Job", **spec) | {"status": {"completedIndexes": "0,2-3", "failedIndexes": "5"}}
+    running = [
+        owned(job, name, node="n", metadata={"annotations": {"batch.kubernetes.io/job-completion-index": "1"}})
+        for name in ("w-1-x", "w-1-y")
+    ]
+    cluster = WorkloadCluster([NODE, job, *running])
+
+    assert len([name for name in cluster.pods if name.startswith("w-1-")]) == 1
+    assert [name for name in cluster.pods if not name.startswith("w-1-")] == ["w-4-0", "w-6-0", "w-7-0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        pytest.param("", set(), id="none"),
+        pytest.param("1,3-5,7", {1, 3, 4, 5, 7}, id="numbers and ranges"),
+        pytest.param("x,-3,2", {2}, id="parts that are no numbers are left out"),
+        pytest.param("0-99999999999999", set(range(1_000_001)), id="a range without end is cut"),
+    ],
+)
+def test_indexes(text: str, numbers: set[int]) -> None:
+    assert indexes(text) == numbers
+
+
+def test_a_suspended_job_loses_its_pods() -> None:
+    job = workload("Job", suspend=True)
+    cluster = WorkloadCluster([NODE, job, owned(job, "w-x", node="n")])
+
+    assert cluster.pods == []
+    assert cluster.reason("jobs") == "the Job is suspended"
