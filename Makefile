@@ -36,8 +36,8 @@ E2E_FIRST := tests/contract $(sort $(wildcard tests/e2e/test_[v-z]*.py))
 PARTS := e2e-rest e2e-first deploy-part integration-rest integration-first replay-part unit-first unit-rest
 
 # Of the unit tests those that are fast: no laws, none of the allocator, CEL, insight or the testing kit.
-QUICK := $(addprefix tests/unit/,plugins cache config core)
-QUICK_REST := $(addprefix tests/unit/,framework kube queueing obs) $(wildcard tests/unit/test_[bcfipqr]*.py)
+QUICK := $(addprefix tests/unit/,plugins cache config core api)
+QUICK_REST := $(addprefix tests/unit/,framework kube queueing metrics binding cycle eventhandlers preemption profiles cli)
 
 quick: $(INSTALLED) ## the unit tests that take seconds: run them after each change
 	$(MAKE) --no-print-directory -j 2 --output-sync=target quick-first quick-rest

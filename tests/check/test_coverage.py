@@ -22,7 +22,7 @@ NO_SNAPSHOT = "an attempt reads the cache itself, there is no copy to bring up t
 NO_TREE = "nodes have no order: all of them are looked at at once (architecture, ADR 0002)"
 ALL_NODES = "all nodes are looked at unless a percentage is given (architecture, deliberate differences)"
 EXTENDERS = "extenders are not built yet"
-LOOPBACK = "the endpoints ask nobody for a token: they are served on loopback only (tests/unit/insight/test_http.py)"
+LOOPBACK = "the endpoints ask nobody for a token: they are served on loopback only (tests/unit/server/test_http.py)"
 ONE_LOOP = "one task changes the caches and decides: nothing is gathered again, nobody cancels a Filter (architecture)"
 PICKED = "every claim that is searched for gets its devices: results are made of what the search picked, claim by claim"
 ONE_ALLOCATOR = "there is one allocator for all gates (§0.3)"
@@ -135,9 +135,11 @@ def test_what_a_docstring_tells(docstring: str, found: set[int]) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "spec"),
     [
-        pytest.param("unit/test_queue.py", '"""The queue: docs/spec/core.md §2."""', CORE, id="the core's"),
-        pytest.param("unit/test_queue.py", '"""The queue."""', CORE, id="nobody's are the core's"),
-        pytest.param("unit/test_devices.py", '"""Deltas (docs/spec/dra.md §7)."""', DEVICES, id="about devices"),
+        pytest.param("unit/queueing/test_queue.py", '"""The queue: docs/spec/core.md §2."""', CORE, id="the core's"),
+        pytest.param("unit/queueing/test_queue.py", '"""The queue."""', CORE, id="nobody's are the core's"),
+        pytest.param(
+            "unit/eventhandlers/test_devices.py", '"""Deltas (docs/spec/dra.md §7)."""', DEVICES, id="about devices"
+        ),
         pytest.param("unit/test_args.py", '"""docs/spec/core.md, docs/spec/dra.md"""', CORE, id="about both"),
         pytest.param("unit/plugins/dra/test_bounds.py", '"""Bounds."""', DEVICES, id="in the room of devices"),
     ],

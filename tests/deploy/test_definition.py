@@ -15,7 +15,7 @@ from scheduler.config.types import KubeSchedulerProfile
 from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
 from tests.deploy.chart import CHART, Json
-from tests.unit.test_profileobjects import Bench
+from tests.unit.profiles.test_profileobjects import Bench
 
 CRD: Final[Json] = yaml.safe_load((CHART / "files" / "schedulerprofiles-crd.yaml").read_text(encoding="utf-8"))
 (VERSION,) = CRD["spec"]["versions"]

@@ -15,7 +15,7 @@ import yaml
 
 from scheduler.metrics.metrics import Metrics
 from tests.deploy.tools import or_skip, promtool
-from tests.unit.obs.test_metrics import used
+from tests.unit.metrics.test_metrics import used
 
 REPOSITORY = Path(__file__).parents[2]
 FILES = REPOSITORY / "deploy" / "helm" / "files"

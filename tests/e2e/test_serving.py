@@ -20,7 +20,7 @@ from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import daemon
 from tests.e2e.sandbox import THEIRS
 from tests.support.connections import SettledConnector
-from tests.unit.insight.authorities import Authority
+from tests.unit.server.authorities import Authority
 
 pytestmark = pytest.mark.e2e
 WITHIN_S = 120.0

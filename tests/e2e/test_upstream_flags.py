@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_upstream_flags import FLAGS, name_of
+from tests.unit.cli.test_upstream_flags import FLAGS, name_of
 
 pytestmark = pytest.mark.e2e
 

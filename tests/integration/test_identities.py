@@ -15,7 +15,7 @@ import yaml
 from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.transport import SharedSession
 from tests.integration.test_transport import answer, client, kubeconfig, raw, says
-from tests.unit.insight.authorities import Authority
+from tests.unit.server.authorities import Authority
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*aiohttp.encode_basic_auth:DeprecationWarning")  # the library's
 

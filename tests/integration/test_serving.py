@@ -25,7 +25,7 @@ from scheduler.server.serving import LookupFailed
 from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, options, until
 from tests.support.connections import SettledConnector
-from tests.unit.insight.authorities import Authority
+from tests.unit.server.authorities import Authority
 
 OPEN = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/shutdown", "/healthz/ping", "/readyz?verbose")
 CLOSED = ("/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/pod/default/a")

@@ -19,7 +19,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, 
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport, SharedSession
 from tests.support.clock import VirtualClock
-from tests.unit.insight.authorities import Authority
+from tests.unit.server.authorities import Authority
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 DENIED = b'{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","code":401}'

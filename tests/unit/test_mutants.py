@@ -31,19 +31,19 @@ MUTANTS: Final = {
         "scheduler.binding:Binder._release",
         "binding.runner.unreserve(binding.state, binding.assumed)",
         "pass",
-        "test_binding.py::test_a_refused_bind_is_undone[200 bound by somebody else: dropped]",
+        "binding/test_binding.py::test_a_refused_bind_is_undone[200 bound by somebody else: dropped]",
     ),
     "the SLI counts from the last attempt": Mutant(
         "scheduler.binding:Binder._succeeded",
         "now - first)",
         "now - binding.popped_at)",
-        "test_binding_figures.py::test_the_time_that_scheduling_took_counts_from_the_first_attempt",
+        "binding/test_binding_figures.py::test_the_time_that_scheduling_took_counts_from_the_first_attempt",
     ),
     "a pod that turns up on another node asks for no second look there": Mutant(
         "scheduler.cache.cluster:Cluster._replace",
         "self._disturb(info.node_name)",
         "pass",
-        "test_conflicts.py::test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of_ours",
+        "binding/test_conflicts.py::test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of_ours",
     ),
     "the version of the node stays when a pod turns up there": Mutant(
         "scheduler.cache.cluster:Cluster._replace",
@@ -97,7 +97,7 @@ MUTANTS: Final = {
         "scheduler.cel.eval.running:Run.check",
         "elif now > self._ends_at:",
         "elif False:",
-        "cache/test_deviceselectors.py::test_an_evaluation_that_takes_too_long_has_upstreams_error",
+        "cache/devices/test_deviceselectors.py::test_an_evaluation_that_takes_too_long_has_upstreams_error",
     ),
     "copies of long lists do not add up": Mutant(
         "scheduler.cel.eval.running:Run.made",
@@ -121,7 +121,7 @@ MUTANTS: Final = {
         "scheduler.cache.storage.capacity_reservations:CapacityReservations.end_plan",
         "tuple(dict.fromkeys(claim_keys))",
         "tuple(claim_keys)",
-        "cache/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
+        "cache/storage/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",
     ),
     "counters are not given back on the way back of a search": Mutant(
         "scheduler.plugins.dra.structured.allocator:Allocator._give_back",

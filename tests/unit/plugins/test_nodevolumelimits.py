@@ -24,9 +24,9 @@ from tests.support.volumebuilders import (
     a_pv,
     an_attachment,
 )
-from tests.unit.attaching import EBS, FULL, GCE, World
 from tests.unit.objects import handle, info, node
 from tests.unit.plugins.ask import refused
+from tests.unit.wakeups.attaching import EBS, FULL, GCE, World
 
 PARITY = KubestowArgs(parity=True)
 MISSING = (Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))

@@ -15,9 +15,9 @@ from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEv
 from scheduler.framework.interface import Hint
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from tests.support.volumebuilders import a_claim, a_csi_driver, a_csi_node, an_attachment
-from tests.unit.attaching import EBS, GCE
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted
+from tests.unit.wakeups.attaching import EBS, GCE
 
 UNASSIGNED_POD_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
 CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)

@@ -14,10 +14,10 @@ from scheduler.framework.status import AttemptError, Code
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from scheduler.plugins.nodevolumelimits.attached_volumes import wanted_by
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.attaching import EBS, FULL, LongWay, Refusal, World
-from tests.unit.attaching_histories import NAMES, OTHER, Step, begun, pods, steps
 from tests.unit.objects import handle
 from tests.unit.plugins.ask import named
+from tests.unit.wakeups.attaching import EBS, FULL, LongWay, Refusal, World
+from tests.unit.wakeups.attaching_histories import NAMES, OTHER, Step, begun, pods, steps
 
 Rules = tuple[bool, bool, tuple[str, ...]]
 

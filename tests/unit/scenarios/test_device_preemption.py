@@ -12,7 +12,7 @@ import pytest
 
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from tests.unit.hint_rows import asks
+from tests.unit.hints.hint_rows import asks
 from tests.unit.scenarios.evicting import OTHERS, evicted, found, nominations, ours
 from tests.unit.scenarios.yard import SHORT, UPSTREAM, WAITING, Yard
 

@@ -1,7 +1,7 @@
 """Rows 199-216 of docs/spec/core.md §9 as the whole decision side sees them: Permit, PreBind, Bind, and configurations.
 
 Conflicts that a server answers are in tests/integration/test_scenarios.py, the parts one by one in
-tests/unit/test_binding.py and tests/unit/config/. Ids begin with the row's number.
+tests/unit/binding/test_binding.py and tests/unit/config/. Ids begin with the row's number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows 181-195 of docs/spec/core.md §9: a preemption from the plan to the Binding.
 
-The choice of victims is in tests/unit/plugins/; the evictions one by one in tests/unit/test_preemption.py.
+The choice of victims is in tests/unit/plugins/; the evictions one by one in tests/unit/preemption/test_preemption.py.
 Ids begin with the row's number.
 """
 

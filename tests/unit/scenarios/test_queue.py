@@ -1,6 +1,6 @@
 """Rows 1-70 of docs/spec/core.md §9 that need more than a queue: what enters, what comes back, what is counted.
 
-The other rows are in tests/unit/test_queue.py, test_queue_changes.py and queueing/; ids begin with the row's number.
+The other rows are in tests/unit/queueing/test_queue.py, test_queue_changes.py and queueing/; ids begin with the row's number.
 """
 
 from __future__ import annotations

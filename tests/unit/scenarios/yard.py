@@ -11,7 +11,7 @@ from scheduler.config.types import Configuration
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.brain import Brain
-from tests.unit.hint_rows_limits import stored
+from tests.unit.hints.hint_rows_limits import stored
 from tests.unit.scenarios import evicting
 from tests.unit.scenarios.evicting import OTHERS
 

@@ -6,7 +6,7 @@ import contextlib
 import aiohttp
 
 from tests.support.connections import SettledConnector
-from tests.unit.insight.test_listening import secured
+from tests.unit.server.test_listening import secured
 
 
 async def test_a_session_that_is_closed_has_no_open_socket() -> None:

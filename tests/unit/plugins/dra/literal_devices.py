@@ -22,7 +22,7 @@ from scheduler.api.resource_v1 import (
     ResourceSliceSpec,
 )
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE
-from tests.unit.literal_volumes import all_hold
+from tests.unit.wakeups.literal_volumes import all_hold
 
 NANO = 10**9
 

@@ -1,6 +1,6 @@
 """Taints, rules and binding conditions: docs/spec/dra.md §9.8, §9.9, §9.12. For the notation see `scenarios`.
 
-What a rule makes of slices is in `test_devicetaints`, who is told of it in tests/unit/test_devices.py; here is what
+What a rule makes of slices is in `test_devicetaints`, who is told of it in tests/unit/eventhandlers/test_devices.py; here is what
 pods see of it.
 """
 

@@ -27,9 +27,9 @@ from scheduler.plugins.volumebinding.pod_volumes import PodVolumeClaims, PodVolu
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_claim, a_pv
-from tests.unit import literal_volumes as literal
-from tests.unit.cache.labelled_nodes import NAMES, Step, labels, take, topologies
-from tests.unit.cache.storage_objects import capacities, claims, volumes
+from tests.unit.cache.nodes.labelled_nodes import NAMES, Step, labels, take, topologies
+from tests.unit.cache.storage.storage_objects import capacities, claims, volumes
+from tests.unit.wakeups import literal_volumes as literal
 
 PROVISIONERS = st.sampled_from(["P", "P", "Q", "kubernetes.io/no-provisioner", "kubernetes.io/no-provisioner", ""])
 NODE_LABELS: st.SearchStrategy[list[Any]] = st.lists(st.tuples(st.sampled_from(NAMES), labels), min_size=1, max_size=4)

@@ -11,9 +11,9 @@ from scheduler.plugins.volumebinding.binder import UNFINISHED
 from scheduler.profiles.reconciler import RequestedProfile
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.brain import Brain
-from tests.unit.hint_rows import node, pod
-from tests.unit.hint_rows_limits import claims, stored
-from tests.unit.test_volumes_given_back import refusing
+from tests.unit.hints.hint_rows import node, pod
+from tests.unit.hints.hint_rows_limits import claims, stored
+from tests.unit.wakeups.test_volumes_given_back import refusing
 
 OTHER = "kubestow-too"
 

@@ -1,0 +1,326 @@
+"""How much room a class has on each node: docs/spec/volumes.md §3.4, §11.6, §12.1 B-1."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import CSIStorageCapacity
+from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage import capacity as capacities_module
+from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools
+from scheduler.core import nodeset
+from scheduler.core.changes import ChangeLog
+from scheduler.core.nodeset import NodeSet
+from tests.support.volumebuilders import a_capacity
+from tests.unit.cache.nodes.labelled_nodes import node_steps, take
+from tests.unit.cache.storage.storage_objects import at_version, capacities
+from tests.unit.wakeups.literal_volumes import selector_admits
+
+GI = 2**30
+ROOM_LIMIT = 2**62
+"""What a pool that does not tell its room is taken to have."""
+
+
+class World:
+    """Nodes and capacity objects; every question is asked of each node and object as well."""
+
+    def __init__(self, *names: str) -> None:
+        self.nodes = Nodes(capacity=1)
+        self.groups = NodeGroups(self.nodes)
+        self.seen = Capacities(self.nodes, self.groups)
+        self.objects: dict[str, CSIStorageCapacity] = {}
+        self.in_flight = Counter[str]()
+        for name in names:
+            take(self.nodes, (name, {}))
+
+    def put(self, obj: CSIStorageCapacity) -> None:
+        old = self.objects.get(obj.key)
+        is_same = old is not None and old.storage_class_name == obj.storage_class_name
+        if old is None or not is_same or where_selector(old.node_topology) != where_selector(obj.node_topology):
+            self.in_flight[obj.key] = 0
+        self.objects[obj.key] = obj
+        self.seen.put(obj)
+
+    def remove(self, key: str) -> None:
+        self.objects.pop(key, None)
+        self.in_flight[key] = 0
+        self.seen.remove(key)
+
+    def draw(self, key: str, size: int) -> None:
+        """So much more is in flight; less than nothing never is."""
+        pool = self.seen.pool(key)
+        if pool is None:
+            return
+        size = max(size, -self.in_flight[key])
+        self.in_flight[key] += size
+        self.seen.book(pool, size)
+
+    def of(self, storage_class: str) -> ClassPools:
+        pools = self.seen.of(storage_class)
+        assert pools is not None
+        return pools
+
+    def slot(self, name: str) -> int:
+        slot = self.nodes.slot(name)
+        assert slot is not None
+        return slot
+
+    def literal(self, storage_class: str, slot: int, sizes: Sequence[int], *, together: bool) -> list[str | None]:
+        """From which object each of these comes on one node; None if from none."""
+        node = self.nodes.node(slot)
+        here = [
+            obj
+            for _, obj in sorted(self.objects.items())
+            if obj.storage_class_name == storage_class
+            and node is not None
+            and selector_admits(obj.node_topology, node.metadata.labels)
+        ]
+        placed: dict[int, CSIStorageCapacity] = {}
+        for at, size in enumerate(sizes):
+            drawn = Counter(self.in_flight)
+            for earlier, obj in placed.items():
+                drawn[obj.key] += sizes[earlier]
+            taking = [obj for obj in here if _takes(obj, size, drawn[obj.key], together=together)]
+            if taking:
+                placed[at] = max(taking, key=lambda obj: _room(obj) - drawn[obj.key])
+            elif together:
+                placed = self._placed_anew(here, sizes, [*placed, at]) or placed
+        return [placed[at].key if at in placed else None for at in range(len(sizes))]
+
+    def _placed_anew(
+        self, here: Sequence[CSIStorageCapacity], sizes: Sequence[int], wanted: Sequence[int]
+    ) -> dict[int, CSIStorageCapacity] | None:
+        """Every way to place them, the largest first."""
+        order = sorted(wanted, key=lambda at: -sizes[at])
+        for way in itertools.product(here, repeat=len(order)):
+            drawn = Counter(self.in_flight)
+            for at, obj in zip(order, way):
+                if not _takes(obj, sizes[at], drawn[obj.key], together=True):
+                    break
+                drawn[obj.key] += sizes[at]
+            else:
+                return dict(zip(order, way))
+        return None
+
+    def compare(self, storage_class: str, wanted: Sequence[tuple[int, int]], *, together: bool) -> None:
+        """`wanted`: sizes, and for each a set of nodes that are asked."""
+        pools = self.seen.of(storage_class)
+        if pools is None:
+            assert not any(obj.storage_class_name == storage_class for obj in self.objects.values())
+            return
+        pools.catch_up()
+        drawing = CapacityCheck(pools, together=together)
+        taken = [drawing.next(size, nodes & self.nodes.present) for size, nodes in wanted]
+        for slot in nodeset.each(self.nodes.present):
+            asked = [at for at, (_, nodes) in enumerate(wanted) if nodes >> slot & 1]
+            sizes = [wanted[at][0] for at in asked]
+            literal = self.literal(storage_class, slot, sizes, together=together)
+            assert [key is not None for key in literal] == [bool(taken[at] >> slot & 1) for at in asked]
+            one = CapacityCheck(pools, together=together)
+            takes = [one.at(slot, size) for size in sizes]
+            placed = iter(one.pools_at(slot))
+            assert literal == [next(placed).key if is_taken else None for is_taken in takes]
+
+    def compare_all(self, sizes: Sequence[int]) -> None:
+        """Each class, every node, in both ways."""
+        everywhere = self.nodes.present
+        for storage_class in "xy":
+            for together in (False, True):
+                self.compare(storage_class, [(size, everywhere) for size in sizes], together=together)
+        assert len(self.objects) == len(self.seen)
+        for key, obj in self.objects.items():
+            pool = self.seen.pool(key)
+            assert pool is not None
+            assert (obj, self.in_flight[key]) == (self.seen.get(key), pool.in_flight)
+
+    def close(self) -> None:
+        for key in list(self.objects):
+            self.remove(key)
+        assert (0, 0) == (len(self.seen), len(self.groups))
+        assert {} == self.seen._classes
+
+
+def _room(obj: CSIStorageCapacity) -> int:
+    return ROOM_LIMIT if obj.capacity is None else min(obj.capacity.value, ROOM_LIMIT)
+
+
+def _takes(obj: CSIStorageCapacity, size: int, drawn: int, *, together: bool) -> bool:
+    """Whether one more volume fits behind what is drawn."""
+    limit = obj.limit
+    is_free = not together or drawn == 0 or size <= _room(obj) - drawn
+    return limit is not None and size <= limit.value and is_free
+
+
+def at(capacity: str | None, *, name: str = "o", storage_class: str = "D", ns: str = "default") -> Any:
+    """An object for everywhere."""
+    return a_capacity(name, storage_class, capacity, ns=ns).everywhere()
+
+
+def taking(pools: ClassPools, sizes: Sequence[int], nodes: NodeSet, *, together: bool) -> list[NodeSet]:
+    """For each size in order, which of the nodes take it: together with those before it, or each judged alone."""
+    pools.catch_up()
+    drawing = CapacityCheck(pools, together=together)
+    return [drawing.next(size, nodes) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("objects", "request_", "takes"),
+    [
+        pytest.param([at("1Gi")], "1Gi", True, id="K1 everywhere, exactly enough"),
+        pytest.param([a_capacity("o", "D", "1Gi").where("host", "n1")], "1Gi", True, id="K2 for this node"),
+        pytest.param([], "1Gi", False, id="K3 no object"),
+        pytest.param([a_capacity("o", "D", "1Gi").where("host", "n2")], "1Gi", False, id="K4 for another node"),
+        pytest.param([at("1Gi", storage_class="E")], "1Gi", False, id="K5 of another class"),
+        pytest.param([at("1Mi")], "1Gi", False, id="K6 too little"),
+        pytest.param([at("1Gi").maximum("1Mi")], "1Gi", False, id="K7 enough, but no volume is so large"),
+        pytest.param([at("1Mi").maximum("1Gi")], "1Gi", True, id="K8 the maximum decides"),
+        pytest.param([at("0")], "1Gi", False, id="K9 no room"),
+        pytest.param([at(None).maximum("0")], "1Gi", False, id="K9 a maximum of nothing"),
+        pytest.param([at(None)], "1Gi", False, id="K9 tells nothing"),
+        pytest.param([at(None)], "0", False, id="not even nothing fits where nothing is told"),
+        pytest.param([at(None).maximum("1Gi")], "1Gi", True, id="only a maximum"),
+        pytest.param([a_capacity("o", "D", "1Gi")], "1Gi", False, id="K10 no topology is nowhere"),
+        pytest.param(
+            [
+                a_capacity("a", "D", "1Gi").set(
+                    {"nodeTopology": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["wrong!"]}]}}
+                ),
+                at("1Gi"),
+            ],
+            "1Gi",
+            True,
+            id="K11 a wrong selector and a good object",
+        ),
+        pytest.param([at("1Gi", ns="elsewhere")], "1Gi", True, id="K14 in any namespace"),
+        pytest.param([at("1Mi", name="a"), at("1Gi", name="b")], "1Gi", True, id="one of two has enough"),
+        pytest.param([at("1Mi", name="a"), at("1Mi", name="b")], "1.5Mi", False, id="two do not add up"),
+        pytest.param([at("1536Mi")], "1.5Gi", True, id="K16 a fraction"),
+        pytest.param([at("1000000001")], "1000000000500m", True, id="K16 rounded up"),
+        pytest.param([at("1000000000")], "1000000000500m", False, id="K16 to more than there is"),
+        pytest.param([at("9Ei")], "9Ei", True, id="as much as can be told"),
+        pytest.param([at("1E")], "9Ei", False, id="more than there is"),
+    ],
+)  # fmt: skip
+def test_one_claim(objects: list[Any], request_: str, takes: bool) -> None:
+    """Alone and as the first of several it is the same: what nothing is drawn from is judged by its limit."""
+    world = World("n1")
+    for obj in objects:
+        world.put(obj.typed())
+    pools, size = world.seen.of("D"), parse(request_).value
+    for together in (False, True):
+        found = taking(pools, [size], world.nodes.present, together=together)[0] if pools is not None else 0
+
+        assert takes is bool(found)
+    world.compare("D", [(size, world.nodes.present)], together=True)
+
+
+@pytest.mark.parametrize(
+    ("objects", "in_flight", "sizes", "alone", "together"),
+    [
+        pytest.param([at("1Gi")], {}, [1, 1], "yy", "yn", id="K15 two claims and room for one"),
+        pytest.param([at("2Gi")], {}, [1, 1], "yy", "yy", id="room for both"),
+        pytest.param([at("2Gi")], {"o": 1}, [1, 1], "yy", "yn", id="what is in flight is gone"),
+        pytest.param([at("2Gi")], {"o": 9}, [1], "y", "n", id="more in flight than there is"),
+        pytest.param([at("2Gi")], {"o": 2}, [0], "y", "y", id="nothing fits even where nothing is left"),
+        pytest.param([at("1Mi").maximum("1Gi")], {}, [1, 1], "yy", "yn", id="a maximum beyond the room, once"),
+        pytest.param([at("8Gi").maximum("2Gi")], {"o": 5}, [2, 2, 1], "yyy", "yny", id="the maximum stays what it was"),
+        pytest.param([at("8Gi")], {}, [9, 8], "ny", "ny", id="what does not fit takes nothing"),
+        pytest.param(
+            [at(None).maximum("1Gi")], {"o": 99}, [1, 1], "yy", "yy", id="room that is not told is not used up"
+        ),
+        pytest.param([at("1Gi"), at("1Gi", name="p")], {}, [1, 1, 1], "yyy", "yyn", id="one from each of two pools"),
+        pytest.param([at("3Gi"), at("2Gi", name="p")], {}, [2, 2], "yy", "yy", id="the one with most left comes first"),
+        pytest.param(
+            [at("3Gi"), at("2Gi", name="p")], {"o": 2}, [2, 1], "yy", "yy", id="what is in flight counts in that"
+        ),
+    ],
+)
+def test_several_claims(
+    objects: list[Any], in_flight: dict[str, int], sizes: list[int], alone: str, together: str
+) -> None:
+    """In Gi; each judged alone as upstream does, and together with those before it (B-1)."""
+    world = World("n1")
+    for obj in objects:
+        world.put(obj.typed())
+    for name, size in in_flight.items():
+        world.draw(f"default/{name}", size * GI)
+    wanted = [size * GI for size in sizes]
+
+    for expected, is_together in ((alone, False), (together, True)):
+        found = taking(world.of("D"), wanted, world.nodes.present, together=is_together)
+
+        assert expected == "".join("ny"[bool(nodes)] for nodes in found)
+        world.compare("D", [(size, world.nodes.present) for size in wanted], together=is_together)
+
+
+@pytest.mark.parametrize("nodes", [1, 40])
+def test_absurd_sizes_do_not_overflow(nodes: int) -> None:
+    """Anybody may ask for 9Ei and name a node: such pools are full, and nothing breaks."""
+    world = World(*(f"n{at}" for at in range(nodes)))
+    world.put(at("9Ei", storage_class="x").typed())
+    world.put(at(None, storage_class="y").maximum("9Ei").typed())
+    most = 2**63 - 1
+    world.compare_all([most, most, 1, most])
+    for _ in range(3):
+        world.draw("default/o", most)
+        world.compare_all([1, most])
+    world.draw("default/o", -3 * most)
+    world.compare_all([1, most, most, most])
+
+
+_sizes = st.sampled_from([0, 1, GI, 2 * GI, 3 * GI, 5 * GI, 2**63 - 1])
+_history = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), node_steps),
+        st.tuples(st.just("put"), capacities),
+        st.tuples(st.just("remove"), st.sampled_from(["default/o0", "default/o1", "other/o2"])),
+        st.tuples(
+            st.just("draw"),
+            st.tuples(st.sampled_from(["default/o0", "default/o1", "other/o0"]), _sizes, st.sampled_from([1, 1, -1])),
+        ),
+        st.tuples(
+            st.just("look"),
+            st.tuples(st.sampled_from("xy"), st.lists(st.tuples(_sizes, st.integers(0, 255)), max_size=4)),
+        ),
+    ),
+    max_size=40,
+)
+
+
+@given(
+    first=st.lists(capacities, min_size=1, max_size=4),
+    history=_history,
+    always=st.lists(_sizes, min_size=1, max_size=3),
+    log_max=st.sampled_from([1, 4, 65_536]),
+    few=st.sampled_from([0, 16]),
+)
+def test_pools_are_as_good_as_looking_at_every_object(
+    first: list[CSIStorageCapacity], history: list[tuple[str, Any]], always: list[int], *, log_max: int, few: int
+) -> None:
+    """Whatever objects came, were written, drawn from, and went, on whatever nodes; also if the logs were overrun."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ChangeLog, "log_max", log_max)
+        patched.setattr(capacities_module, "_FEW", few)
+        world = World("n0", "n1")
+        for step, (what, more) in enumerate([*(("put", obj) for obj in first), *history]):
+            if what == "node":
+                take(world.nodes, more)
+            elif what == "put":
+                world.put(at_version(more, step))
+            elif what == "remove":
+                world.remove(more)
+            elif what == "draw":
+                world.draw(more[0], more[1] * more[2])
+            else:
+                world.compare(more[0], more[1], together=True)
+                world.compare_all(always)
+        world.compare_all(always)
+        world.close()

@@ -1,0 +1,55 @@
+"""A cluster with devices that is told of changes, and what was heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Metadata
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.cluster import Cluster
+from scheduler.core.cluster_events import Action
+from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.eventhandlers.devices import DeviceHandlers
+from simulator.builders.claims import ClaimBuilder, a_claim, a_result
+from tests.support.clock import VirtualClock
+from tests.unit.eventhandlers.hearing import Hearing
+
+ADD, CHANGED, DELETE = Action.ADD, Action.UPDATE_OTHER, Action.DELETE
+D0 = DeviceId("drv", "n1", "d0")
+CLAIM = a_claim("c").uid("c")
+HELD = CLAIM.allocated(a_result("r", str(D0)))
+
+
+class World(Hearing):
+    """A cluster, and what was heard of each change: who heard, of what, and what the cache showed at that moment."""
+
+    def __init__(self, gates: frozenset[str] = DEVICE_GATES_ON) -> None:
+        super().__init__()
+        self.cluster = Cluster(VirtualClock(), gates)
+        self.devices = self.cluster.devices
+        self.intake = DeviceHandlers(self.cluster, self.move)
+
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        return self.intake.handlers()
+
+    def tick(self) -> list[tuple[Any, ...]]:
+        """What was heard in that turn of the loop."""
+        self.heard.clear()
+        self.intake.tick()
+        return list(self.heard)
+
+    def taints(self, name: str) -> dict[str, list[str]]:
+        """Device → the keys of its taints, of one slice as it counts."""
+        each = self.devices.slice(name)
+        return {} if each is None else {d.name: [t.key for t in d.taints] for d in each.spec.devices}
+
+
+def broken(kind: str, obj: Any, why: str = "no number") -> Broken:
+    seen = obj.metadata
+    return Broken(kind=kind, metadata=Metadata(name=seen.name, namespace=seen.namespace, uid=seen.uid), why=why)
+
+
+def at(claim: ClaimBuilder, version: int) -> Any:
+    return claim.resource_version(str(version)).typed()

@@ -1,0 +1,255 @@
+"""Deltas of what devices are allocated by: the caches show a change before anybody hears of it (docs/spec/dra.md §1.2, §4.11, §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.api.decode import Broken
+from scheduler.api.meta import Metadata
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.devices import node_kinds as devicenodes
+from scheduler.core.cluster_events import Action
+from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import a_device, a_device_class, a_slice
+from tests.unit.eventhandlers.deviceworld import ADD, CHANGED, CLAIM, D0, DELETE, HELD, World, at, broken
+
+# -- one change of one object ------------------------------------------------------------------------------------------
+
+
+def _shown(world: World, kind: str, key: str) -> Any:
+    devices = world.devices
+    return {"ResourceClaim": devices.claims.get, "ResourceSlice": devices.slice, "DeviceClass": devices.classes.get}[
+        kind
+    ](key)
+
+
+@pytest.mark.parametrize(("kind", "built"), [
+    ("ResourceClaim", HELD),
+    ("ResourceSlice", a_slice("n1", "drv", a_device("d0"))),
+    ("DeviceClass", a_device_class("gpu").extended_resource("example.com/gpu")),
+])  # fmt: skip
+def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
+    """Each kind comes, changes, cannot be read for a while, and goes; nothing stays behind. Only claims are waited for."""
+    world = World()
+    first, second = built.resource_version("1").typed(), built.resource_version("2").label("a", "b").typed()
+    key = first.key
+    world.shown = lambda: _shown(world, kind, key)
+    end = world.devices.subscribe([key, "default/another"], world.told)
+    bad = broken(kind, first)
+
+    def heard(action: Action, old: Any, new: Any) -> list[tuple[Any, ...]]:
+        waits = [("told", new)] if kind == "ResourceClaim" else []
+        return [*waits, (kind, action, old, new, new)]
+
+    assert heard(ADD, None, first) == world.feed(kind, None, first)
+    assert heard(CHANGED, first, second) == world.feed(kind, first, second)
+    assert heard(DELETE, second, None) == world.feed(kind, second, bad)
+    assert {(kind, key): bad} == world.devices.broken
+    assert heard(ADD, None, second) == world.feed(kind, bad, second)
+    assert {} == world.devices.broken
+    assert heard(DELETE, second, None) == world.feed(kind, second, None)
+
+    end()
+
+    assert [(kind, ADD, None, first, first)] == world.feed(kind, None, first)
+    world.feed(kind, first, None)
+    assert ({}, [], []) == (world.devices._watchers, list(world.devices.use.devices()), list(world.devices.slices()))
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"])
+def test_what_could_never_be_read_is_nobodys_news(kind: str) -> None:
+    world, claim = World(DEVICE_GATES_ON | {TAINT_RULES}), CLAIM.typed()
+    bad = broken(kind, claim)
+
+    assert [] == world.feed(kind, None, bad)
+    assert {(kind, "default/c"): bad} == world.devices.broken
+    assert [] == world.feed(kind, bad, None)
+    assert {} == world.devices.broken
+
+
+# -- claims that we write ourselves ------------------------------------------------------------------------------------
+
+
+def test_what_we_wrote_is_told_before_the_watch_shows_it() -> None:
+    """§1.2: events come from what decisions see. The watch's own of it is no news, nor is what it shows too late."""
+    world = World()
+    seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.assume(written)
+
+    assert [("ResourceClaim", CHANGED, seen, written, None)] == world.tick()
+    assert [] == world.tick()
+    assert [] == world.feed("ResourceClaim", seen, later)
+    assert [] == world.feed("ResourceClaim", later, at(HELD.label("by", "watch"), 3))
+    assert world.devices.claims.get("default/c") is written
+
+
+def test_who_waits_hears_that_the_watch_shows_what_we_wrote() -> None:
+    """Pods are not woken by it: to them it is old."""
+    world = World()
+    seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.assume(written)
+    world.tick()
+    world.devices.subscribe(["default/c"], world.told)
+    world.shown = lambda: world.devices.claims.get_api("default/c")
+
+    assert [("told", seen)] == world.feed("ResourceClaim", seen, later)
+    assert [("told", written)] == world.feed("ResourceClaim", later, written)
+
+
+def test_what_we_take_back_is_told_too() -> None:
+    """§1.2: a restored claim is a change like any other; with the delta that comes first, in order."""
+    world = World()
+    seen, written = at(CLAIM, 1), at(HELD, 2)
+    other = a_claim("other").uid("other").resource_version("3").typed()
+    world.feed("ResourceClaim", None, seen)
+    world.devices.claims.assume(written)
+    world.devices.claims.restore("default/c")
+
+    assert [
+        ("ResourceClaim", CHANGED, seen, written, None),
+        ("ResourceClaim", CHANGED, written, seen, None),
+        ("ResourceClaim", ADD, None, other, None),
+    ] == world.feed("ResourceClaim", None, other)
+
+
+def test_what_is_written_because_of_news_is_told_in_the_same_turn() -> None:
+    world = World()
+    first, second, third = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
+    world.feed("ResourceClaim", None, first)
+    ends: list[Callable[[], None]] = []
+
+    def writes() -> None:
+        ends.pop()()
+        world.devices.claims.assume(third)
+
+    ends.append(world.devices.subscribe(["default/c"], writes))
+
+    assert [
+        ("ResourceClaim", CHANGED, first, second, None),
+        ("ResourceClaim", CHANGED, second, third, None),
+    ] == world.feed("ResourceClaim", first, second)
+
+
+def test_whoever_fails_costs_one_change() -> None:
+    world = World()
+    claims = [a_claim(name).uid(name) for name in "cd"]
+    for claim in claims:
+        world.feed("ResourceClaim", None, at(claim, 1))
+    for claim in claims:
+        world.devices.claims.assume(at(claim, 2))
+
+    def fails() -> None:
+        raise ArithmeticError
+
+    world.devices.subscribe(["default/c"], fails)
+
+    with pytest.raises(ArithmeticError):
+        world.tick()
+    assert ["default/d"] == [now.key for _, _, _, now, _ in world.tick()]
+
+
+def with_devices(bad: Broken, *devices: str) -> Broken:
+    """What could still be read of it."""
+    allocated = CLAIM.allocated(*(a_result("r", device) for device in devices)).typed()
+    return msgspec.structs.replace(bad, allocation=allocated.status.allocation)
+
+
+def bad(version: int, *devices: str, why: str = "no number") -> Broken:
+    """The claim, which cannot be read, with these devices if any is named."""
+    found = broken("ResourceClaim", at(CLAIM, version), why)
+    return with_devices(found, *devices) if devices else found
+
+
+def ours(world: World) -> None:
+    """We have written that it has its device."""
+    world.devices.claims.assume(at(HELD, 2))
+
+
+def begins(world: World) -> None:
+    """A binding of ours is about to write that it has its device."""
+    world.devices.claims.signal("c", at(HELD, 1))
+
+
+def ends(world: World) -> None:
+    """The binding of ours ends."""
+    world.devices.claims.drop_pending("c")
+
+
+PLAIN, EMPTY = at(CLAIM, 1), with_devices(bad(3))
+NAMESAKE = broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
+KEPT = [(PLAIN, False), (ours, True), (bad(2), True), (bad(2, why="worse"), True)]
+
+
+@pytest.mark.parametrize("history", [
+    pytest.param([*KEPT, (None, False)], id="it kept the device, and is gone"),
+    pytest.param([*KEPT, (at(CLAIM, 3), False), (None, False)], id="it kept the device, and has none now"),
+    pytest.param([*KEPT, (at(HELD, 3), True), (None, False)], id="it kept the device, and still has it"),
+    pytest.param([(at(HELD, 1), True), (NAMESAKE, False)], id="a namesake that cannot be read comes in its place"),
+    pytest.param([(at(HELD, 1), True), (bad(2), True), (NAMESAKE, False)],
+        id="it kept the device, and a namesake that cannot be read comes in its place"),
+    pytest.param([(PLAIN, False), (bad(2, str(D0)), True), (bad(3, why="worse"), True), (at(CLAIM, 4), False)],
+        id="the change that broke it gave it the device, and the next change shows nothing"),
+    pytest.param([(at(HELD, 1), True), (bad(2, str(D0)), True), (EMPTY, False)], id="its devices are seen to go"),
+    pytest.param([(PLAIN, False), (begins, True), (bad(1), True), (None, True), (ends, False)],
+        id="a binding under way keeps the device"),
+    pytest.param([(PLAIN, False), (begins, True), (EMPTY, True), (None, True), (ends, False)],
+        id="a binding under way keeps the device of a claim that is seen to have none"),
+    pytest.param([(PLAIN, False), (begins, True), (bad(2, str(D0)), True), (ends, True), (None, False)],
+        id="the binding ends after the watch has shown its write"),
+])  # fmt: skip
+def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: list[tuple[Any, bool]]) -> None:
+    """Each step is what the watch shows or what we do, and whether the device is in use then."""
+    world, before = World(), None
+    use = world.devices.use
+    for step, is_used in history:
+        if callable(step):
+            step(world)
+        else:
+            world.feed("ResourceClaim", before, step)
+            before = step
+        assert (is_used, is_used) == (use.is_used(D0), use.is_exclusive(D0))
+
+
+@pytest.mark.parametrize("uid", ["c", ""])
+def test_a_claim_that_was_never_read_has_what_can_be_seen_of_it(uid: str) -> None:
+    """After a start. Its devices are free once it can be read without them, or is gone; then pods are told."""
+    world = World()
+    use = world.devices.use
+    nameless = msgspec.structs.replace(broken("ResourceClaim", at(CLAIM, 1)), metadata=Metadata(name="c", uid=uid))
+    bad, less = with_devices(nameless, str(D0), "drv/n1/d1"), with_devices(nameless, str(D0))
+    world.feed("ResourceClaim", None, bad)
+    assert use.is_exclusive(D0)
+    world.tick()
+
+    world.feed("ResourceClaim", bad, less)
+    assert [use.is_used(DeviceId("drv", "n1", name)) for name in ("d0", "d1")] == [True, False]
+    assert [action for _, action, *_ in world.tick()] == [CHANGED]
+
+    world.feed("ResourceClaim", less, None)
+    assert not use.is_used(D0)
+    assert [action for _, action, *_ in world.tick()] == [CHANGED]
+
+
+def test_what_nobody_asks_for_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods with devices are somebody else's, and nodes come and go with devices that are never called the same."""
+    monkeypatch.setattr(devicenodes, "_BACKLOG_MAX", 20)
+    world = World()
+    most = 0
+    for number in range(100):
+        claim = at(a_claim("c").uid("c").allocated(a_result("r", f"drv/n{number}/d0")), number + 1)
+        local = a_slice(f"n{number}", "drv", a_device("d0")).named("local").typed()
+        shared = a_slice("n1", "drv", a_device("d0")).named("shared").pool(f"p{number}").everywhere().typed()
+        for kind, each in (("ResourceClaim", claim), ("ResourceSlice", local), ("ResourceSlice", shared)):
+            world.feed(kind, None, each)
+            world.feed(kind, each, None)
+        world.tick()
+        most = max(most, world.devices.on_nodes.backlog)
+
+    assert 0 < most <= 20

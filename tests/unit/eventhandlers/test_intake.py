@@ -1,0 +1,491 @@
+"""Deltas → cache, queue and wake-ups (docs/spec/core.md §4.2, §4.3, §9.1, §9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import CapturingLogger
+
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.core.errors import UnforeseenErrors
+from scheduler.eventhandlers import pods_and_nodes as intake, workloads as seen
+from scheduler.eventhandlers.pods_and_nodes import node_changes
+from scheduler.server.cache_dump import cache_page
+from tests.unit.brain import Brain, manifest, read_node, read_pod
+from tests.unit.hints.hint_rows import asks
+
+
+def counted(errors: UnforeseenErrors) -> dict[str, int]:
+    """The parts that had errors."""
+    return {part: count for part, count in errors.counts.items() if count}
+
+
+async def test_84_pods_of_other_schedulers_take_room() -> None:
+    """And when they go, ours are woken."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    brain.pod("p", cpu="1")
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.gone("theirs")
+    await brain.later(2.5)
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_86_a_finished_pod_frees_its_place() -> None:
+    """Also when the server sends it in spite of the field selector."""
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("done", cpu="1", on="n1")
+    brain.pod("done", cpu="1", on="n1", phase="Succeeded")
+    brain.pod("p", cpu="1")
+
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+async def test_76_a_pod_may_come_before_its_node() -> None:
+    brain = Brain()
+    brain.pod("early", cpu="1", on="n1")
+    assert len(brain.parts.cluster.nodes) == 0
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="1")
+
+    await brain.settle()
+
+    assert brain.refusal("p") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
+    """It is not tried, and not queued again."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", deleting=True)
+
+    await brain.settle()
+
+    assert [e.note for e in brain.recorder.events] == ["skip schedule deleting pod: default/p"]
+    assert (brain.writer.binds, brain.places()) == ([], {})
+
+
+def node(**more: object) -> Node:
+    raw: dict[str, object] = {"metadata": {"name": "n"}, "spec": {}, "status": {}}
+    for path, value in more.items():
+        room, _, field = path.partition("_")
+        raw[room] = {**raw[room], field: value}  # type: ignore[dict-item]
+    read = read_node(raw)
+    assert isinstance(read, Node)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "labels"),
+    [
+        pytest.param(node(), node(), [], id="151 a heartbeat is free"),
+        pytest.param(node(), node(spec_unschedulable=True), [], id="150 cordoning emits nothing"),
+        pytest.param(node(spec_unschedulable=True), node(), ["NodeUpdateNodeTaint"], id="uncordoning does"),
+        pytest.param(
+            node(),
+            node(metadata_labels={"a": "b"}, status_allocatable={"cpu": "1"}),
+            ["NodeUpdateNodeAllocatable", "NodeUpdateNodeLabel"],
+            id="one event per changed property",
+        ),
+        pytest.param(
+            node(status_conditions=[{"type": "Ready", "status": "False", "lastHeartbeatTime": "1"}]),
+            node(status_conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "2"}]),
+            ["NodeUpdateNodeCondition"],
+            id="a condition's status counts, its time does not",
+        ),
+        pytest.param(
+            node(metadata_annotations={"a": "1"}),
+            node(metadata_annotations={"a": "2"}),
+            ["NodeUpdateNodeAnnotation"],
+            id="annotations",
+        ),
+    ],
+)
+def test_node_changes(old: Node, new: Node, labels: list[str]) -> None:
+    assert [event.label for event in node_changes(old, new)] == labels
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
+    """A bad quantity names the object and the field in the log; the node returns when it is mended."""
+    brain = Brain()
+    brain.node("good", cpu="1")
+    brain.node("bad", cpu="4 cores")
+    assert len(brain.parts.cluster.nodes) == 1
+    assert list(brain.cluster.volumes.broken) == [("Node", "bad")]
+    brain.pod("p", cpu="1")
+    brain.pod("q", cpu="1")
+    await brain.settle()
+    assert sorted(brain.places().values()) == ["unschedulable"]
+
+    brain.node("bad", cpu="4")
+    await brain.later(2.5)
+
+    assert sorted(node for _, node in brain.writer.binds) == ["bad", "good"]
+    assert brain.cluster.volumes.broken == {}
+
+
+async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> None:
+    brain = Brain()
+    brain.node("n1", cpu="2")
+    brain.pod("there", cpu="1", on="n1")
+    brain.node("n1", cpu="x")
+    assert len(brain.parts.cluster.nodes) == 0
+
+    brain.node("n1", cpu="2")
+
+    assert brain.parts.cluster.nodes.view(brain.parts.cluster.nodes.slot("n1") or 0).requested("cpu") == 1000
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(
+            {"containers": asks(memory="1e99999")}, id="an amount of memory beyond int64, which counts nothing"
+        ),
+        pytest.param(
+            {"containers": asks(**{"example.com/foo": "1e99999"})}, id="a device the node lacks, beyond int64"
+        ),
+        pytest.param(
+            {"containers": asks(**{"example.com/foo": "bad!"})}, id="an unreadable amount of a device it lacks"
+        ),
+        pytest.param({"labels": {"app": 5}}, id="a label"),
+        pytest.param({"priority": "high"}, id="the priority"),
+        pytest.param({"tolerations": [{"key": 5}]}, id="a toleration"),
+        pytest.param({"topologySpreadConstraints": [{"maxSkew": 2**64}]}, id="a spread constraint"),
+        pytest.param({"affinity": "near"}, id="the affinity"),
+        pytest.param({"containers": "none"}, id="the containers"),
+        pytest.param({"containers": [{"resources": {"requests": 5}}]}, id="the requests"),
+        pytest.param({"volumes": [{"name": 5}]}, id="a volume"),
+    ],
+)
+async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) -> None:
+    """Any user can bind a pod; what cannot be read of it costs other users nothing."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("odd", on="n1", scheduler="theirs", **spec)
+
+    brain.pod("p", containers=asks(cpu="1", memory="1Gi"))
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+    assert "default/odd" in {info.key for info in brain.cluster.pods()}
+
+
+async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> None:
+    """To pods that request it, with upstream's reason; the pod that takes it is not evicted, and its end wakes them."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("odd", on="n1", priority=0, containers=asks(memory="bad!"))
+    brain.pod("p", containers=asks(memory="1Gi"), priority=100)
+    brain.pod("q", cpu="1")
+    await brain.settle()
+    assert brain.refusal("p").startswith("0/1 nodes are available: 1 Insufficient memory.")
+    assert brain.writer.binds == [("default/q", "n1")]
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.gone("odd")
+    await brain.later(2.5)
+
+    assert brain.writer.binds[1:] == [("default/p", "n1")]
+
+
+async def test_what_cannot_be_read_of_a_bound_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the log, once per reason, and in the picture of the cache; with object and field, in a kilobyte."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(intake, "_log", logger)
+    brain = Brain()
+    brain.node("n1")
+    for version in range(2):
+        brain.pod("odd", on="n1", containers=asks(memory="bad!" * 1000), labels={"app": 5}, version=str(version))
+
+    (said,) = logger.calls
+    assert said.args == ("pod could not be read in full",)
+    assert said.kwargs["pod"] == "default/odd"
+    assert "$.metadata.labels[app]" in said.kwargs["error"]
+    assert "$.spec.containers[0].resources.requests[memory]" in said.kwargs["error"]
+    unreadable: Any = cache_page(brain.cluster)["unreadable"]
+    (shown,) = unreadable()
+    assert shown == {"pod": "default/odd", "node": "n1", "why": said.kwargs["error"]}
+    assert len(shown["why"]) < 1024
+
+
+BAD_SELECTOR = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "z", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "what", "field"),
+    [
+        pytest.param({"cpu": "one"}, "'one' is not a quantity", "requests", id="a bad quantity"),
+        pytest.param(
+            {"affinity": BAD_SELECTOR}, "'Like' is not a label selector operator", "labelSelector", id="selector"
+        ),
+        pytest.param({"priority": "high"}, "Expected `int", "priority", id="a wrong type"),
+    ],
+)
+async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any], what: str, field: str) -> None:
+    """Condition and event name the field; mended, it is scheduled."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", **spec)
+    await brain.settle()
+    assert what in brain.message("p")
+    assert field in brain.message("p")
+    assert [e.reason for e in brain.recorder.events] == ["FailedScheduling"]
+
+    brain.pod("p", cpu="1")
+    await brain.settle()
+
+    assert brain.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistent", id="PVC"),
+        pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "roup", id="scheduling group"),
+    ],
+)
+async def test_what_cannot_be_judged_yet_is_refused_visibly(spec: dict[str, object], word: str) -> None:
+    """Never bound; condition and event say why."""
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("p", **spec)
+
+    await brain.settle()
+
+    assert brain.writer.binds == []
+    assert word in brain.message("p")
+    assert brain.places() == {"p": "unschedulable"}
+
+
+async def test_an_exception_in_one_attempt_costs_that_pod_one_attempt() -> None:
+    """A bug in a plugin is logged with the pod and retried after the error back-off; the other pod is bound."""
+    brain = Brain()
+    brain.node("n1")
+    guard = brain.parts.profiles["kubestow"].pre_filter[0]
+    asked = guard.pre_filter
+
+    def breaks_once(state: Any, pod: Any, nodes: Any) -> Any:
+        if pod.key == "default/p":
+            guard.pre_filter = asked  # type: ignore[method-assign]
+            raise ZeroDivisionError
+        return asked(state, pod, nodes)
+
+    guard.pre_filter = breaks_once  # type: ignore[method-assign]
+    brain.pod("p")
+    brain.pod("q")
+
+    await brain.settle()
+    assert brain.writer.binds == [("default/q", "n1")]
+    assert brain.places() == {"p": "error backoff"}
+    assert brain.writer.conditions[0][1].reason == "SchedulerError"
+    await brain.later(2.5)
+
+    assert brain.writer.binds[-1] == ("default/p", "n1")
+
+
+async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store delivers nothing twice: the rest of the batch must arrive."""
+
+    def breaks_for_a(pod: Pod) -> PodInfo:
+        if pod.metadata.name == "a":
+            raise OverflowError
+        return pod_info(pod)
+
+    monkeypatch.setattr(intake, "pod_info", breaks_for_a)
+    brain = Brain()
+    brain.node("n1")
+    batch = [Delta(None, read_pod(manifest(name))) for name in "cab"]
+    brain.parts.inbox.put(lambda: brain.parts.intake.pods(batch))
+
+    await brain.settle()
+
+    assert sorted(brain.writer.binds) == [("default/b", "n1"), ("default/c", "n1")]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the first changes of pod `a` fail, whatever they are."""
+    left = [times]
+
+    def fails(pod: Pod) -> PodInfo:
+        if pod.metadata.name == "a" and left[0]:
+            left[0] -= 1
+            raise OverflowError
+        return pod_info(pod)
+
+    monkeypatch.setattr(intake, "pod_info", fails)
+
+
+@pytest.mark.parametrize(
+    ("times", "after_s"),
+    [
+        pytest.param(1, 3, id="once: after a second"),
+        pytest.param(3, 12, id="three times: after seven seconds"),
+        pytest.param(9, 320, id="nine times: never more than a minute later"),
+    ],
+)
+async def test_a_change_that_failed_is_applied_again(monkeypatch, times, after_s) -> None:
+    """The store delivers it only once, so a pod would never be seen."""
+    failing(monkeypatch, times)
+    brain = Brain()
+    brain.node("n1")
+    brain.pod("a")
+    await brain.settle()
+    assert [] == brain.writer.binds
+
+    for _ in range(after_s):
+        await brain.later(1.0)
+
+    assert [("default/a", "n1")] == brain.writer.binds
+    assert {"event-handler": times} == counted(brain.parts.errors)
+
+
+@pytest.mark.parametrize("cpu", [2, 0], ids=["the next change brings it", "the end of the object takes it along"])
+async def test_a_failed_change_of_a_bound_pod(monkeypatch, cpu) -> None:
+    """The newest object is compared with the object that was applied last. Nothing is applied later."""
+    failing(monkeypatch, 1)
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("a", cpu="3", on="n1")
+    if cpu:
+        brain.pod("a", cpu=str(cpu), on="n1")
+    else:
+        brain.gone("a")
+    brain.pod("p", cpu=str(4 - cpu))
+    await brain.settle()
+    await brain.later(70)
+
+    assert [("default/p", "n1")] == brain.writer.binds
+    assert {"event-handler": 1} == counted(brain.parts.errors)
+
+
+@pytest.mark.parametrize(
+    ("odd", "then", "opens"),
+    [
+        pytest.param(["odd"], lambda brain: brain.gone("odd"), True, id="opens when that pod goes"),
+        pytest.param(["odd"], lambda brain: brain.pod("odd", cpu="1", on="large"), True, id="opens when it is mended"),
+        pytest.param(["odd", "queer"], lambda brain: brain.gone("odd"), False, id="stays full if another pod fills it"),
+    ],
+)
+async def test_a_node_that_an_unreadable_amount_fills(
+    odd: list[str], then: Callable[[Brain], object], opens: bool
+) -> None:
+    """The small node's plugin is the one that is asked; nothing else would wake the pod before the flush."""
+    brain = Brain()
+    brain.node("small", cpu="1")
+    brain.node("large", cpu="4")
+    for name in odd:
+        brain.pod(name, cpu="bad!", on="large")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places() == {"p": "unschedulable"}
+
+    then(brain)
+    await brain.settle()
+
+    assert brain.writer.binds == ([("default/p", "large")] if opens else [])
+
+
+async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> None:
+    """Bound where it was nominated to: the place is taken now."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1")
+    brain.pod("p", cpu="4")
+    await brain.settle()
+    await brain.later(20)
+
+    brain.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1", on="n1")
+    await brain.settle()
+
+    assert (brain.places(), len(brain.recorder.events)) == ({"p": "unschedulable"}, 1)
+
+
+async def test_a_bound_pod_that_has_no_node_any_more_is_scheduled_again() -> None:
+    """The server's storage was set back: same uid, no node. Whoever waited for its room is woken too."""
+    brain = Brain()
+    brain.node("n1", cpu="4")
+    brain.pod("p", cpu="3", on="n1")
+    brain.pod("q", cpu="4", priority=10)
+    await brain.settle()
+    await brain.later(20)
+    assert brain.places() == {"q": "unschedulable"}
+
+    brain.pod("p", cpu="3")
+    await brain.settle()
+    assert (brain.writer.binds, brain.places()) == ([("default/q", "n1")], {"p": "unschedulable"})
+    brain.node("n2", cpu="4")
+    await brain.later(2.5)
+
+    assert brain.writer.binds[1:] == [("default/p", "n2")]
+
+
+async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_queue() -> None:
+    brain = Brain()
+    brain.node("n1", cpu="1")
+    brain.pod("p", cpu="2")
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+
+    brain.pod("p", cpu="bad!", on="n1")
+    assert brain.places() == {}
+    brain.node("n2", cpu="8")
+    await brain.later(20)
+
+    assert brain.writer.binds == []
+
+
+async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates that do not touch the fault make no noise; another fault does."""
+    logger = CapturingLogger()
+    for module in (intake, seen):
+        monkeypatch.setattr(module, "_log", logger)
+    brain = Brain()
+    for cpu in ("bad!", "bad!", "bad!", "worse!"):
+        brain.pod("p", cpu=cpu)
+        brain.node("n1", cpu=cpu)
+        await brain.settle()
+
+    assert [call.args[0] for call in logger.calls] == [
+        "pod could not be read",
+        "object could not be read and is left out",
+    ] * 2
+    assert [event.reason for event in brain.recorder.events] == ["FailedScheduling"] * 2
+    assert ["bad!" in said.message for _, said in brain.writer.conditions] == [True, False]
+
+
+async def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
+    brain = Brain()
+    for i in range(20):
+        brain.node(f"n{i}")
+        brain.pod(f"p{i}", on=f"n{i}")
+        brain.pod(f"odd{i}", on=f"n{i}", cpu="bad!")
+        for name in (f"p{i}", f"odd{i}") if i % 2 else ():
+            brain.gone(name)
+        brain.node_gone(f"n{i}")
+        for name in () if i % 2 else (f"p{i}", f"odd{i}"):
+            brain.gone(name)
+
+    assert brain.cluster.sizes() == {"nodes": 0, "pods": 0, "assumed_pods": 0}
+    assert (brain.cluster._versions, brain.cluster._broken) == ({}, {})

@@ -1,0 +1,84 @@
+"""Rows of the table of hints about how many volumes a node attaches (docs/spec/volumes.md §7.2)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.kube.resources import KINDS
+from simulator.builders.core import Builder
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
+from tests.unit.brain import Brain
+from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes
+
+PLUGIN: Final = "NodeVolumeLimits"
+CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
+CSI_NODE_CHANGED = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
+CLAIM_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+CLAIM_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
+DETACHED = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
+DRIVER: Final = "ebs.csi.aws.com"
+
+
+def stored(*builders: Builder[Any]) -> tuple[Thing, ...]:
+    """They come or change."""
+    return tuple(_delta(builder, is_there=True) for builder in builders)
+
+
+def removed(builder: Builder[Any]) -> Thing:
+    """It is deleted."""
+    return _delta(builder, is_there=False)
+
+
+def _delta(builder: Builder[Any], *, is_there: bool) -> Thing:
+    raw = builder.obj()
+    kind, name = raw["kind"], raw["metadata"]["name"]
+    typ = KINDS[kind].typ
+    assert typ is not None
+
+    def happens(brain: Brain) -> None:
+        known: dict[tuple[str, str], Any] = brain.__dict__.setdefault("stored", {})
+        new = ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)) if is_there else None
+        brain.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
+        if new is not None:
+            known[kind, name] = new
+
+    return happens
+
+
+def claims(*names: str) -> dict[str, Any]:
+    """`volumes` of these claims."""
+    return {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]}
+
+
+VOLUMES = [builder for name in "abc" for builder in (a_pv(name).csi(DRIVER), a_claim(name).bound_to(name))]
+OTHERS = a_claim("b").bound_to("b").label("x", "y")
+ATTACHED = an_attachment("b", "n1", DRIVER)
+ONE = a_csi_node("n1").driver(DRIVER, 1)
+TAKEN = (node("n1"), *stored(*VOLUMES, ONE), pod("q", on="n1", **claims("b")), pod("r", on="n1"))
+HELD = (node("n1"), *stored(*VOLUMES, ONE, ATTACHED))
+WANTS: dict[str, Any] = claims("a")
+IN_TREE: dict[str, Any] = {"volumes": [{"name": "d", "gcePersistentDisk": {"pdName": "d"}}]}
+FULL_OF_DISKS = (node("n1"), *stored(*VOLUMES, a_csi_node("n1").driver("pd.csi.storage.gke.io", 0), ATTACHED))
+
+ROWS: Final[list[Any]] = [
+    wakes(PLUGIN, CSI_NODE_CAME, "drivers turn up on another node", TAKEN, WANTS, stored(a_csi_node("n2"))),
+    wakes(PLUGIN, CSI_NODE_CHANGED, "a limit grows", TAKEN, WANTS, stored(a_csi_node("n1").driver(DRIVER, 2))),
+    wakes(PLUGIN, CSI_NODE_CHANGED, "a limit is lifted", TAKEN, WANTS, stored(a_csi_node("n1").driver(DRIVER))),
+    leaves(PLUGIN, CSI_NODE_CHANGED, "a limit shrinks", TAKEN, WANTS, stored(a_csi_node("n1").driver(DRIVER, 0))),
+    wakes(PLUGIN, POD_GONE, "a pod with a claim goes", TAKEN, WANTS, gone("q")),
+    leaves(PLUGIN, POD_GONE, "a pod without volumes goes", TAKEN, WANTS, gone("r")),
+    wakes(PLUGIN, CLAIM_CAME, "its claim comes (VolumeBinding says first that it is missing)",
+        (), claims("late"), stored(a_claim("late")), by_hand=True),
+    leaves(PLUGIN, CLAIM_CAME, "another claim comes", TAKEN, WANTS, stored(a_claim("late"))),
+    wakes(PLUGIN, CLAIM_CHANGED, "its claim turns out to be a volume that does not count",
+        (*TAKEN, *stored(a_class("ebs", DRIVER), a_claim("d", "1Gi", "ebs"), a_pv("d", "1Gi", "ebs").phase("Bound"))),
+        claims("d"), stored(a_claim("d", "1Gi", "ebs").bound_to("d"))),
+    leaves(PLUGIN, CLAIM_CHANGED, "another claim changes", TAKEN, WANTS, stored(OTHERS)),
+    wakes(PLUGIN, DETACHED, "a volume is detached", HELD, WANTS, removed(ATTACHED)),
+    leaves(PLUGIN, DETACHED, "a volume of another driver is detached, and it has none but its own disk",
+        FULL_OF_DISKS, IN_TREE, removed(ATTACHED)),
+]  # fmt: skip

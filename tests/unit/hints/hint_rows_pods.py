@@ -1,0 +1,220 @@
+"""Rows of the table of hints about room, ports, gates and what a pod cannot have yet (docs/spec/core.md §5.1–§5.5, §5.10).
+
+Also nominations that end: to pods of equal or lower priority a pod has left that node (§1.12, §1.13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from tests.unit.brain import Brain
+from tests.unit.hints.hint_rows import (
+    CAME,
+    OWN_GATES,
+    OWN_LABEL,
+    OWN_OTHER,
+    OWN_SHRANK,
+    POD_GONE,
+    POD_OTHERWISE,
+    POD_SHRANK,
+    Thing,
+    asks,
+    gone,
+    leaves,
+    listens,
+    node,
+    pod,
+    wakes,
+)
+
+# -- pods go -----------------------------------------------------------------------------------------------------------
+
+FIT: Final = "NodeResourcesFit"
+PORTS: Final = "NodePorts"
+GATES: Final = "SchedulingGates"
+FULL = (node("n1"), pod("q", on="n1", cpu="4"))
+WANTS_2: dict[str, Any] = {"cpu": "2"}
+TAKEN = (node("n1"), pod("q", on="n1", containers=listens(80)), pod("r", on="n1", containers=listens(81)))
+WANTS_80: dict[str, Any] = {"containers": listens(80)}
+
+
+def nominee(**more: Any) -> Thing:
+    """A pod of ours that is to come to n1, is gated, and needs it all."""
+    return pod(
+        "q", **{"cpu": "4", "containers": asks(cpu="4"), "gates": ["g"], "nominated": "n1", "priority": 5, **more}
+    )
+
+
+def foreigner(**more: Any) -> Thing:
+    """The same, of another scheduler."""
+    return pod("q", **{"cpu": "4", "scheduler": "theirs", "nominated": "n1", "priority": 5, **more})
+
+
+def in_memory(brain: Brain) -> None:
+    """The pod `q` is nominated to n1, and the watch has not shown it yet."""
+    info = brain.parts.shared.pending.get("default/q")
+    assert info is not None
+    brain.parts.queue.nominator.add(info, "n1")
+
+
+def gives_way(brain: Brain) -> None:
+    """Somebody more important is to have the place of `q`."""
+    info = brain.parts.shared.pending.get("default/q")
+    assert info is not None
+    brain.parts.failures.clear_nomination(info)
+
+
+HELD = (node("n1"), node("n2", cordoned=True), nominee())
+HELD_BY_OTHERS = (node("n1"), node("n2", cordoned=True), foreigner())
+HELD_SILENTLY = (node("n1"), node("n2", cordoned=True), nominee(nominated=""), in_memory)
+LESS: dict[str, Any] = {"cpu": "2", "priority": 4}
+CORDON = frozenset({"NodeUnschedulable"})
+
+
+def held_back(text: str, then: Any, given: tuple[Thing, ...] = HELD) -> list[Any]:
+    """Two pods wait because of the nomination that ends, of equal and of lower priority."""
+    row: dict[str, Any] = {"given": given, "then": then, "beside": CORDON}
+    return [
+        wakes(FIT, POD_GONE, f"{text}, and it is less important", waits=LESS, **row),
+        wakes(FIT, POD_GONE, f"{text}, and it is as important", waits={"cpu": "2", "priority": 5}, **row),
+    ]
+
+
+NOMINATIONS = [
+    *held_back("a pod that was nominated to the node is deleted", gone("q")),
+    *held_back("the nomination of a pod to the node is removed", nominee(nominated="")),
+    *held_back("a pod is nominated to another node instead", nominee(nominated="n2")),
+    *held_back("a pod that was nominated to the node is bound elsewhere", nominee(gates=(), on="n2")),
+    *held_back("a foreign pod that was nominated to the node is deleted", gone("q"), HELD_BY_OTHERS),
+    *held_back("the nomination of a foreign pod to the node is removed", foreigner(nominated=""), HELD_BY_OTHERS),
+    *held_back("a foreign pod is nominated to another node instead", foreigner(nominated="n2"), HELD_BY_OTHERS),
+    *held_back("a foreign nominated pod is bound elsewhere", foreigner(nominated="", on="n2"), HELD_BY_OTHERS),
+    *held_back("a foreign nominated pod fails", foreigner(phase="Failed"), HELD_BY_OTHERS),
+    *held_back(
+        "a foreign nominated pod becomes unreadable", foreigner(containers=asks(cpu="bad!")), HELD_BY_OTHERS
+    ),
+    *held_back("a pod is deleted whose nomination the watch has not shown", gone("q"), HELD_SILENTLY),
+    *held_back("a pod goes elsewhere whose nomination the watch has not shown", nominee(nominated="n2"), HELD_SILENTLY),
+    *held_back("a nominated pod gives way to a more important one", gives_way, HELD),
+    *held_back("a pod gives way whose nomination the watch has not shown", gives_way, HELD_SILENTLY),
+    leaves(FIT, POD_GONE, "the nomination of a pod of lower priority is removed",
+        (*FULL, pod("s", cpu="1", gates=["g"], nominated="n1", priority=5)),
+        {"cpu": "2", "priority": 6, "preemptionPolicy": "Never"}, gone("s")),
+    leaves(PORTS, POD_GONE, "the nomination of a pod of lower priority with its port is removed",
+        (*TAKEN, pod("s", containers=listens(80), gates=["g"], nominated="n1", priority=5)),
+        {**WANTS_80, "priority": 6, "preemptionPolicy": "Never"}, gone("s")),
+    wakes(PORTS, POD_GONE, "the nomination of a pod with its port is removed",
+        (node("n1"), pod("s", containers=listens(80), gates=["g"], nominated="n1")), WANTS_80, gone("s")),
+    wakes(PORTS, POD_GONE, "the nomination of a foreign pod with its port is removed",
+        (node("n1"), pod("s", containers=listens(80), scheduler="theirs", nominated="n1")), WANTS_80, gone("s")),
+]  # fmt: skip
+
+NODE_PORTS = [
+    wakes(PORTS, CAME, "any node comes", TAKEN, WANTS_80, node("n2")),
+    wakes(PORTS, POD_GONE, "the pod with its port goes", TAKEN, WANTS_80, gone("q")),
+    wakes(PORTS, POD_GONE, "the pod with its port is over",
+        TAKEN, WANTS_80, pod("q", on="n1", containers=listens(80), phase="Succeeded")),
+    wakes(PORTS, POD_GONE, "a pod goes whose sidecar has its port",
+        (node("n1"), pod("q", on="n1", initContainers=[{**listens(80)[0], "restartPolicy": "Always"}])), WANTS_80,
+        gone("q")),
+    leaves(PORTS, POD_GONE, "a pod with another port goes", TAKEN, WANTS_80, gone("r")),
+    leaves(PORTS, POD_GONE, "a pod without host ports goes", (*TAKEN, pod("s", on="n1")), WANTS_80, gone("s")),
+]  # fmt: skip
+
+# -- pods shrink -------------------------------------------------------------------------------------------------------
+
+
+def running(
+    spec: dict[str, str], *, given: dict[str, str] | None = None, used: dict[str, str] | None = None, **more: Any
+) -> Thing:
+    """A pod on n1 in the middle of an in-place resize: what it asks for, was given, and uses."""
+    state = {"name": "c", "allocatedResources": given or spec, "resources": {"requests": used or spec}}
+    status = {"containerStatuses": [state], **more.pop("status", {})}
+    return pod("q", on="n1", containers=asks(**spec), status=status, **more)
+
+
+INFEASIBLE = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
+FOUR, ONE = {"cpu": "4"}, {"cpu": "1"}
+BUSY = (node("n1"), running(FOUR))
+
+
+def sidecar(cpu: str) -> Thing:
+    """A pod on n1 whose sidecar asks for so much."""
+    return pod(
+        "q", on="n1", containers=asks(cpu="1"), initContainers=[{**asks("s", cpu=cpu)[0], "restartPolicy": "Always"}]
+    )
+
+
+def whole(cpu: str) -> Thing:
+    """A pod on n1 that asks for so much as a whole."""
+    return pod("q", on="n1", resources={"requests": {"cpu": cpu}}, containers=asks(cpu="1"))
+
+
+NODE_RESOURCES_FIT = [
+    wakes(FIT, POD_GONE, "any pod goes", (*FULL, pod("r", on="n1")), WANTS_2, gone("r")),
+    wakes(FIT, POD_GONE, "a pod is over", FULL, WANTS_2, pod("q", on="n1", cpu="4", phase="Failed")),
+    wakes(FIT, POD_SHRANK, "a pod has become smaller", BUSY, WANTS_2, running(ONE)),
+    wakes(FIT, POD_SHRANK, "a resize that it waited for turns out infeasible",
+        (node("n1"), running(FOUR, given=ONE, used=ONE)), WANTS_2,
+        running(FOUR, given=ONE, used=ONE, status=INFEASIBLE)),
+    wakes(FIT, POD_SHRANK, "a pod-level request has become smaller", (node("n1"), whole("4")), WANTS_2, whole("1")),
+    wakes(FIT, POD_SHRANK, "a sidecar has become smaller", (node("n1"), sidecar("3")), WANTS_2, sidecar("1")),
+    leaves(FIT, POD_SHRANK, "a pod has become smaller in something else",
+        (node("n1"), running({"cpu": "4", "memory": "2Gi"})), WANTS_2, running({"cpu": "4", "memory": "1Gi"})),
+    leaves(FIT, POD_OTHERWISE, "a pod asks for less and still uses as much",
+        BUSY, WANTS_2, running(ONE, given=FOUR, used=FOUR)),
+    leaves(FIT, POD_OTHERWISE, "a pod begins to be deleted and holds its place until it is gone",
+        FULL, WANTS_2, pod("q", on="n1", cpu="4", deleting=True)),
+    wakes(FIT, OWN_SHRANK, "it asks for less", FULL, WANTS_2, pod("p", cpu="1")),
+    leaves(FIT, OWN_SHRANK, "another waiting pod asks for less",
+        (*FULL, pod("s", cpu="3")), WANTS_2, pod("s", cpu="1")),
+]  # fmt: skip
+
+# -- pods go that were to go -------------------------------------------------------------------------------------------
+
+
+def unanswered(brain: Brain) -> None:
+    """Deletions land, and their answers do not come."""
+    brain.writer.delete_hold = asyncio.Event()
+
+
+VICTIM = pod("v", on="n1", cpu="4", scheduler="theirs")
+BESIDE = tuple(pod(name, on="n2", cpu="500m", priority=9) for name in "rs")
+EVICTING: dict[str, Any] = {
+    "given": (unanswered, node("n1"), node("n2", cpu="1"), VICTIM, *BESIDE),
+    "waits": {"cpu": "2", "priority": 7},
+    "meanwhile": (gone("r"),),
+}
+"""It was worth another try when `r` went, and is held back until its victim is gone."""
+HELD_BACK = frozenset({"DefaultPreemption"})
+
+DEFAULT_PREEMPTION = [
+    leaves("DefaultPreemption", POD_GONE, "a pod goes that is none of its victims",
+        **EVICTING, then=gone("s"), beside=frozenset({"NodeResourcesFit"})),
+    wakes(FIT, POD_GONE, "its victim goes", **EVICTING, then=gone("v"), beside=HELD_BACK),
+    leaves(FIT, CAME, "a node comes while its victim is being evicted", **EVICTING, then=node("n3"), beside=HELD_BACK),
+]  # fmt: skip
+
+# -- gates and what cannot be judged -----------------------------------------------------------------------------------
+
+GATED: dict[str, Any] = {"gates": ["g", "h"]}
+
+SCHEDULING_GATES = [
+    wakes(GATES, OWN_GATES, "its last gates go", (), GATED, pod("p")),
+    leaves(GATES, OWN_GATES, "the gates of another pod go", pod("q", gates=["g"]), GATED, pod("q")),
+    leaves(GATES, OWN_OTHER, "one of its gates goes", (), GATED, pod("p", gates=["g"])),
+    leaves(GATES, CAME, "a node comes", (), GATED, node("n1")),
+    leaves(GATES, POD_GONE, "a pod goes", FULL, GATED, gone("q")),
+]
+
+GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
+
+UNSUPPORTED = [
+    wakes("UnsupportedFeatures", OWN_OTHER, "it drops the unsupported field", node("n1"), GROUPED, pod("p")),
+    leaves("UnsupportedFeatures", OWN_LABEL, "its labels change and it asks for the same",
+        node("n1"), GROUPED, pod("p", **GROUPED, labels={"app": "web"})),
+    leaves("UnsupportedFeatures", CAME, "a node comes", node("n1"), GROUPED, node("n2")),
+]  # fmt: skip
+
+ROWS = [*NOMINATIONS, *NODE_PORTS, *NODE_RESOURCES_FIT, *DEFAULT_PREEMPTION, *SCHEDULING_GATES, *UNSUPPORTED]

@@ -1,0 +1,113 @@
+"""Rows of the table of hints: volumes that are to be bound (docs/spec/volumes.md §7.1)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
+from tests.unit.hints.hint_rows import CAME, LABELLED, POD_GONE, gone, leaves, node, pod, wakes
+from tests.unit.hints.hint_rows_limits import claims, removed, stored
+
+PLUGIN: Final = "VolumeBinding"
+CLASS_CAME = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
+CLASS_CHANGED = ClusterEvent(Resource.STORAGE_CLASS, Action.UPDATE_OTHER)
+CLAIM_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
+CLAIM_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
+VOLUME_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD)
+VOLUME_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER)
+VOLUME_GONE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.DELETE)
+CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
+CSI_NODE_CHANGED = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
+DRIVER_CHANGED = ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE_OTHER)
+DRIVER_GONE = ClusterEvent(Resource.CSI_DRIVER, Action.DELETE)
+CAPACITY_CAME = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.ADD)
+CAPACITY_CHANGED = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER)
+
+HERE = node("n1", labels={"k": "n1", "topology.gke.io/zone": "east"})
+MISSING: dict[str, Any] = {"given": (HERE,), "waits": claims("c"), "by_hand": True}
+"""VolumeRestrictions refuses such a pod first."""
+LOCAL: dict[str, Any] = {
+    "given": (
+        HERE,
+        *stored(
+            a_class("W"),
+            a_claim("c", "1Gi", "W"),
+            a_claim("other", "1Gi", "W"),
+            a_pv("v", "1Gi", "W").phase("Released"),
+        ),
+        pod("q", on="n1", **claims("other")),
+        pod("r", on="n1"),
+    ),
+    "waits": claims("c"),
+}
+FAR_ONE, NEAR_ONE = a_pv("v", "1Gi", "W").where("k", "far").claimed_by("c"), a_pv("w", "1Gi", "W")
+MEANT: dict[str, Any] = {
+    "given": (HERE, *stored(a_class("W"), a_claim("c", "1Gi", "W"), FAR_ONE, NEAR_ONE)),
+    "waits": claims("c"),
+}
+LATE: dict[str, Any] = {"given": (HERE, *stored(a_claim("c", "1Gi", "late"))), "waits": claims("c")}
+FAR = a_class("D", "P").allowed("k", "far")
+ELSEWHERE: dict[str, Any] = {"given": (HERE, *stored(FAR, a_claim("c", "1Gi", "D"))), "waits": claims("c")}
+ZONAL = (
+    a_pv("v")
+    .source(gcePersistentDisk={"pdName": "disk"})
+    .where("failure-domain.beta.kubernetes.io/zone", "east")
+    .claimed_by("c")
+)
+IN_TREE: dict[str, Any] = {"given": (HERE, *stored(a_claim("c").bound_to("v"), ZONAL)), "waits": claims("c")}
+BY_CSI: dict[str, Any] = {
+    "given": (HERE, *stored(a_claim("c").bound_to("v"), a_pv("v").csi("P").where("k", "far").claimed_by("c"))),
+    "waits": claims("c"),
+}
+READ_BY_CSI = a_csi_node("n1").migrated("kubernetes.io/gce-pd")
+PLAIN_NODE = a_csi_node("n1")
+MIGRATES_LATER: dict[str, Any] = {**IN_TREE, "given": (*IN_TREE["given"], *stored(PLAIN_NODE))}
+TRACKS, ANOTHER = a_csi_driver("P").tracks_capacity(), a_csi_driver("Q").tracks_capacity()
+LITTLE = a_capacity("room", "D", "1Mi").everywhere()
+BOTH_TOLD = a_capacity("room", "D", "1Gi").everywhere().maximum("1Gi")
+FULL: dict[str, Any] = {
+    "given": (HERE, *stored(TRACKS, ANOTHER, LITTLE, a_class("D", "P"), a_class("E", "P"), a_claim("c", "1Gi", "D"))),
+    "waits": claims("c"),
+}
+
+ROWS: Final[list[Any]] = [
+    wakes(PLUGIN, CLAIM_CAME, "its claim comes", **MISSING, then=stored(a_claim("c"))),
+    leaves(PLUGIN, CLAIM_CAME, "another claim comes", **MISSING, then=stored(a_claim("d"))),
+    wakes(PLUGIN, CLAIM_CHANGED, "its claim changes", **LOCAL, then=stored(a_claim("c", "1Gi", "W").label("x", "y"))),
+    leaves(PLUGIN, CLAIM_CHANGED, "another claim changes",
+        **LOCAL, then=stored(a_claim("other", "1Gi", "W").label("x"))),
+    wakes(PLUGIN, VOLUME_CAME, "a free volume of its class comes", **LOCAL, then=stored(a_pv("w", "1Gi", "W"))),
+    leaves(PLUGIN, VOLUME_CAME, "a volume of another class comes", **LOCAL, then=stored(a_pv("w", "1Gi", "X"))),
+    wakes(PLUGIN, VOLUME_CHANGED, "a volume of its class is free again", **LOCAL, then=stored(a_pv("v", "1Gi", "W"))),
+    leaves(PLUGIN, VOLUME_CHANGED, "a volume that is not free changes",
+        **LOCAL, then=stored(a_pv("v", "1Gi", "W").phase("Failed"))),
+    wakes(PLUGIN, VOLUME_GONE, "the volume goes that was reserved for its claim, and other volumes may match",
+        **MEANT, then=removed(FAR_ONE)),
+    leaves(PLUGIN, VOLUME_GONE, "another volume goes", **MEANT, then=removed(NEAR_ONE)),
+    wakes(PLUGIN, CLASS_CAME, "its class comes", **LATE, then=stored(a_class("late"))),
+    leaves(PLUGIN, CLASS_CAME, "another class comes", **LATE, then=stored(a_class("later"))),
+    wakes(PLUGIN, CLASS_CHANGED, "its class allows its node", **ELSEWHERE, then=stored(FAR.allowed("k", "n1"))),
+    leaves(PLUGIN, CLASS_CHANGED, "its class allows the same", **ELSEWHERE, then=stored(FAR.label("x", "y"))),
+    wakes(PLUGIN, CAME, "a node comes", **ELSEWHERE, then=node("n2", labels={"k": "far"})),
+    wakes(PLUGIN, LABELLED, "a node gets another label", **ELSEWHERE, then=node("n1", labels={"k": "far"})),
+    wakes(PLUGIN, CSI_NODE_CAME, "its volume is read by a CSI driver", **IN_TREE, then=stored(READ_BY_CSI)),
+    leaves(PLUGIN, CSI_NODE_CAME, "its volume is none that is read otherwise", **BY_CSI, then=stored(READ_BY_CSI)),
+    wakes(PLUGIN, CSI_NODE_CHANGED, "its volume is read by a driver now", **MIGRATES_LATER, then=stored(READ_BY_CSI)),
+    leaves(PLUGIN, CSI_NODE_CHANGED, "a driver comes", **MIGRATES_LATER, then=stored(PLAIN_NODE.driver("P"))),
+    wakes(PLUGIN, DRIVER_CHANGED, "its driver stops tracking capacity", **FULL, then=stored(a_csi_driver("P"))),
+    leaves(PLUGIN, DRIVER_CHANGED, "another driver asks for none", **FULL, then=stored(a_csi_driver("Q"))),
+    wakes(PLUGIN, DRIVER_GONE, "its driver goes, and with it the question", **FULL, then=removed(TRACKS)),
+    leaves(PLUGIN, DRIVER_GONE, "another driver goes", **FULL, then=removed(ANOTHER)),
+    wakes(PLUGIN, CAPACITY_CAME, "there is room elsewhere",
+        **FULL, then=stored(a_capacity("more", "D", "9Gi").everywhere())),
+    leaves(PLUGIN, CAPACITY_CAME, "another class has room",
+        **FULL, then=stored(a_capacity("more", "E", "9Gi").everywhere())),
+    wakes(PLUGIN, CAPACITY_CHANGED, "there is more room", **FULL, then=stored(a_capacity("room", "D", "9Gi").everywhere())),
+    wakes(PLUGIN, CAPACITY_CHANGED, "the object keeps only its maximum volume size",
+        (*FULL["given"], *stored(a_claim("d", "1Gi", "D").uid("d").selected("n1"), BOTH_TOLD)),
+        claims("c"), stored(a_capacity("room", "D").everywhere().maximum("1Gi"))),
+    leaves(PLUGIN, CAPACITY_CHANGED, "there is less room", **FULL, then=stored(a_capacity("room", "D", "1Ki").everywhere())),
+    wakes(PLUGIN, POD_GONE, "a pod goes that was to get a volume of its class", **LOCAL, then=gone("q")),
+    leaves(PLUGIN, POD_GONE, "a pod goes that has no claims", **LOCAL, then=gone("r")),
+]  # fmt: skip

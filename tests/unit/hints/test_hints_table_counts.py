@@ -1,0 +1,379 @@
+"""How many questions an event costs: not more for hundreds of waiting pods that it cannot concern than for ten.
+
+Calls of hints are counted, not seconds. The registrations are those of the real plugins (docs/spec/core.md §10.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from scheduler.api.apps_and_policy import ReplicaSet, Service
+from scheduler.api.core_v1 import Namespace, ResourceMap
+from scheduler.api.decode import from_manifest
+from scheduler.api.podinfo import PodInfo, Requests, allocatable, pod_info
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.framework.interface import EventHint
+from simulator.builders.core import Builder
+from tests.unit.brain import manifest, typed
+from tests.unit.hints import hint_counts_devices, hint_counts_volumes
+from tests.unit.hints.hint_rows import (
+    CAME,
+    DEFAULT,
+    FEATURED,
+    GONE,
+    LABELLED,
+    NAMESPACE_CAME,
+    NAMESPACE_LABELLED,
+    OWN_LABEL,
+    POD_CAME,
+    POD_GONE,
+    POD_LABELLED,
+    POD_SHRANK,
+    RESIZED_NODE,
+    TAINTED,
+    apart,
+    asks,
+    brain_of,
+    listens,
+    near,
+    spread,
+    spreads_by_default,
+    tolerates,
+)
+from tests.unit.hints.hint_rows_between import DEFAULT_IN_ZONES, POD_AFFINITY, SPREAD_OUT
+from tests.unit.hints.hint_rows_devices import uses
+from tests.unit.hints.hint_rows_limits import stored
+from tests.unit.hints.hint_rows_pods import FIT
+from tests.unit.objects import node
+from tests.unit.queueing.world import Gate, World
+
+FEW, MANY = 10, 200
+BY_DEFAULT: Final = spreads_by_default(DEFAULT_IN_ZONES)
+
+
+def info(name: str, **spec: Any) -> PodInfo:
+    owners = spec.pop("owners", [])
+    raw = manifest(name, **spec)
+    raw["metadata"]["ownerReferences"] = owners
+    return pod_info(typed(raw))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An event, one pod that it concerns, and any number of others that it cannot concern, each of its own shape."""
+
+    plugin: str
+    event: ClusterEvent
+    old: Any
+    new: Any
+    concerned: dict[str, Any]
+    others: Callable[[int], dict[str, Any]]
+    is_by_default: bool = False
+    asked: int = 1
+    """How often for the one; more when others share its question."""
+    given: Callable[[int | str], list[Builder[Any]]] = lambda _: []
+    """What there is besides for each of the others, and for the one ("")."""
+
+
+def in_columns(row: Any) -> Any:
+    plugin, event, text, old, new, concerned, others, given = row
+    return case(plugin, event, text, old, new, concerned, others, given=given)
+
+
+def case(plugin: str, event: ClusterEvent, text: str, *columns: Any, **more: Any) -> Any:
+    """Return a row. `columns` are the fields of Case from `old` to `others`."""
+    return pytest.param(Case(plugin, event, *columns, **more), id=f"{plugin}, {event.label}: {text}")
+
+
+def on_n1(name: str = "q", **spec: Any) -> PodInfo:
+    return info(name, on="n1", **spec)
+
+
+def web(app: str) -> dict[str, str]:
+    return {"app": app}
+
+
+def namespace(name: str, **labels: str) -> Namespace:
+    return from_manifest(Namespace, {"metadata": {"name": name, "labels": labels}})
+
+
+def service(name: str, **selector: str) -> Service:
+    return from_manifest(Service, {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}})
+
+
+def replica_set(name: str) -> ReplicaSet:
+    spec = {"selector": {"matchLabels": web("w")}}
+    return from_manifest(ReplicaSet, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+def owned(name: str) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": True}
+    return {"labels": web(name), "owners": [owner]}
+
+
+def selecting(i: int) -> dict[str, Any]:
+    return {"nodeSelector": {"app": f"w{i}"}}
+
+
+def spreading(i: int) -> dict[str, Any]:
+    return {"topologySpreadConstraints": spread(f"w{i}")}
+
+
+def keyed(i: int) -> dict[str, Any]:
+    return {"topologySpreadConstraints": spread("w", f"key{i}")}
+
+
+def served(i: int | str) -> dict[str, Any]:
+    return {"labels": web(f"w{i}")}
+
+
+def team(name: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"team": name}}}
+
+
+A, B = node("n1", labels={"zone": "a"}), node("n1", labels={"zone": "b"})
+GPU = "example.com/gpu"
+ON_A: dict[str, Any] = {"nodeSelector": {"zone": "a"}}
+HARD_TAINT, TWO_TAINTS = node(taints=("x=:NoSchedule",)), node(taints=("x=:NoSchedule", "y=:NoSchedule"))
+
+CASES: Final = [
+    case("NodeAffinity", CAME, "pods that select other labels", None, A, ON_A, selecting),
+    case("NodeAffinity", LABELLED, "pods that select other labels", B, A, ON_A, selecting),
+    case("TaintToleration", CAME, "pods that tolerate other taints than the new node's",
+        None, HARD_TAINT, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")}),
+    case("TaintToleration", TAINTED, "pods that do not tolerate what is left",
+        TWO_TAINTS, HARD_TAINT, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")}),
+    case("TaintToleration", TAINTED, "any pods while nodes only get taints",
+        HARD_TAINT, TWO_TAINTS, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")},
+        asked=0),
+    case("DynamicResources", POD_CAME, "any pods while no devices are kept for the one that comes",
+        None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=hint_counts_devices.waiting),
+    case("NodePorts", POD_GONE, "pods with other ports",
+        on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
+    case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
+    case(FIT, POD_SHRANK, "pods that want something else",
+        on_n1(containers=asks(**{GPU: "2"})), on_n1(containers=asks(**{GPU: "1"})), {"containers": asks(**{GPU: "1"})},
+        lambda i: {"cpu": f"{i + 1}m"}),
+    case(FIT, CAME, "pods that are too large for the node",
+        None, node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
+    case(FIT, CAME, "pods that want devices which the node has not",
+        None, node(cpu="4"), {"cpu": "1"}, lambda i: {"containers": asks(cpu="1", **{f"example.com/d{i}": "1"})}),
+    case(FIT, RESIZED_NODE, "pods that want something else",
+        node(), node(**{GPU: "1"}), {"containers": asks(**{GPU: "1"})}, lambda i: {"cpu": f"{i + 1}m"}),
+    case(FIT, RESIZED_NODE, "pods that are too large all the same",
+        node(cpu="1"), node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
+    *(
+        case(SPREAD_OUT, event, "pods that count other pods",
+            old, new, {"topologySpreadConstraints": spread("w")}, spreading)
+        for event, old, new in (
+            (POD_CAME, None, on_n1(labels=web("w"))),
+            (POD_LABELLED, on_n1(labels=web("w")), on_n1()),
+            (POD_GONE, on_n1(labels=web("w")), None),
+        )
+    ),
+    *(
+        case(SPREAD_OUT, event, "pods with other keys", old, new, {"topologySpreadConstraints": spread("w")}, keyed)
+        for event, old, new in (
+            (CAME, None, A),
+            (GONE, A, None),
+            (LABELLED, A, B),
+            (TAINTED, A, node("n1", labels={"zone": "a"}, taints=("x=:NoSchedule",))),
+        )
+    ),
+    *(
+        case(SPREAD_OUT, ClusterEvent(resource, action), "pods that other Services select, or that have other owners",
+            None if action is Action.ADD else seen, None if action is Action.DELETE else seen, owned("w"),
+            lambda i: owned(f"w{i}"), is_by_default=True)
+        for resource, seen in ((Resource.SERVICE, service("s", app="w")), (Resource.CONTROLLER, replica_set("w")))
+        for action in (Action.ADD, Action.UPDATE_OTHER, Action.DELETE)
+    ),
+    case(SPREAD_OUT, POD_CAME, "pods that other Services select",
+        None, on_n1(labels=web("w")), served(""), lambda i: served(str(i)), is_by_default=True),
+    case(SPREAD_OUT, LABELLED, "any pods with default constraints while a node gets other labels",
+        A, node("n1", labels={"zone": "a", "color": "red"}), served(""), lambda i: served(str(i)), is_by_default=True,
+        asked=0),
+    case(POD_AFFINITY, POD_CAME, "pods with affinity to other pods",
+        None, on_n1(labels=web("w")), {"affinity": near("w")}, lambda i: {"affinity": near(f"w{i}")}),
+    case(POD_AFFINITY, POD_LABELLED, "pods with affinity to other pods",
+        on_n1(), on_n1(labels=web("w")), {"affinity": near("w")}, lambda i: {"affinity": near(f"w{i}")}),
+    case(POD_AFFINITY, POD_GONE, "pods with anti-affinity to other pods",
+        on_n1(labels=web("w")), None, {"affinity": apart("w")}, lambda i: {"affinity": apart(f"w{i}")}),
+    case(POD_AFFINITY, POD_GONE, "pods that the anti-affinity of other pods selects",
+        on_n1(affinity=apart("w")), None, {"labels": web("w")}, served),
+    case(POD_AFFINITY, CAME, "pods with other keys",
+        None, A, {"affinity": near("w")}, lambda i: {"affinity": near("w", f"key{i}")}),
+    case(POD_AFFINITY, LABELLED, "pods with other keys",
+        B, A, {"affinity": near("w")}, lambda i: {"affinity": near("w", f"key{i}")}),
+    case(POD_AFFINITY, NAMESPACE_CAME, "pods that select other namespaces",
+        None, namespace("new", team="t"), {"affinity": near("w", **team("t"))},
+        lambda i: {"affinity": near("w", **team(f"t{i}"))}),
+    case(POD_AFFINITY, NAMESPACE_LABELLED, "pods that select other namespaces",
+        namespace("new", team="t", color="red"), namespace("new", color="blue"), {"affinity": apart("w", **team("t"))},
+        lambda i: {"affinity": apart("w", **team(f"t{i}"))}),
+    *(in_columns(row) for row in (*hint_counts_volumes.COUNTS, *hint_counts_devices.COUNTS)),
+]  # fmt: skip
+
+
+def questions(case: Case, others: int) -> tuple[int, int]:
+    """How often hints were asked, and how many pods were woken."""
+    brain = brain_of(BY_DEFAULT if case.is_by_default else DEFAULT)
+    if case.is_by_default:  # there are default constraints for pods that something selects
+        for i in ("", *range(others)):
+            brain.cluster.workloads.set_service(service(f"s{i}", app=f"w{i}"))
+    for i in ("", *range(others)):
+        for thing in stored(*case.given(i)):
+            thing(brain)
+    hints = brain.parts.profiles["kubestow"].hints
+    world = World(hints)
+    world.rejected(info("concerned", **case.concerned), case.plugin)
+    for i in range(others):
+        world.rejected(info(f"p{i}", **case.others(i)), case.plugin)
+    world.metrics.hints.clear()
+
+    world.queue.move_all(
+        case.event, *(side.typed() if isinstance(side, Builder) else side for side in (case.old, case.new))
+    )
+
+    return len(world.metrics.hints), world.queue.counts()["backoff"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pods_that_an_event_cannot_concern_cost_nothing(case: Case) -> None:
+    few, many = questions(case, FEW), questions(case, MANY)
+
+    assert few[0] == many[0] == case.asked
+    if case.asked and few[0]:
+        assert few[1] >= 1
+
+
+# -- all that is asked for everybody at once ---------------------------------------------------------------------------
+
+ONE_QUESTION: Final = [
+    pytest.param("NodeUnschedulable", CAME, None, node(cordoned=True), id="NodeUnschedulable, NodeAdd"),
+    pytest.param(
+        "NodeUnschedulable",
+        TAINTED,
+        node(cordoned=True),
+        node(cordoned=True, taints=("x=:NoSchedule",)),
+        id="NodeUnschedulable, NodeUpdateNodeTaint",
+    ),
+    pytest.param("NodeResourcesFit", POD_GONE, info("q", cpu="1"), None, id="NodeResourcesFit, AssignedPodDelete"),
+    pytest.param("NodeDeclaredFeatures", CAME, A, A, id="NodeDeclaredFeatures, NodeAdd"),
+    pytest.param("NodeDeclaredFeatures", FEATURED, A, A, id="NodeDeclaredFeatures, NodeUpdateNodeDeclaredFeature"),
+]
+
+
+@pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
+@pytest.mark.parametrize("waiting", [FEW, MANY])
+def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
+    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+    for i in range(waiting):
+        world.rejected(info(f"p{i}", cpu=f"{i + 1}m", labels=web(f"w{i}")), plugin)
+    world.metrics.hints.clear()
+
+    world.queue.move_all(event, old, new)
+
+    assert [(plugin, event.label, "QueueSkip")] == world.metrics.hints
+
+
+def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
+    hints = brain_of(DEFAULT).parts.profiles["kubestow"].hints
+    world = World(hints)
+    plugins = [plugin for plugin, registrations in hints.items() if any(map(wants_own, registrations))]
+    for i in range(100):
+        world.rejected(info(f"p{i}", labels=web(f"w{i}"), uid=f"p{i}"), *plugins)
+    world.metrics.hints.clear()
+    world.update(info("p7", labels=web("x"), uid="p7"))
+
+    assert {"UnschedulablePodUpdatePodLabel"} == {label for _, label, _ in world.metrics.hints}
+    assert len(world.metrics.hints) <= len(plugins)
+    assert len(plugins) >= 4
+
+
+def wants_own(registered: EventHint) -> bool:
+    return registered.event.wants(OWN_LABEL)
+
+
+@pytest.mark.parametrize(
+    ("gate", "event", "old", "new"),
+    [
+        pytest.param("SchedulingGates", CAME, None, A, id="scheduling gates, a node"),
+        pytest.param("SchedulingGates", POD_GONE, on_n1(), None, id="scheduling gates, a pod"),
+        pytest.param("DefaultPreemption", CAME, None, A, id="preemption, a node"),
+        pytest.param("DefaultPreemption", POD_GONE, on_n1(), None, id="preemption, a pod"),
+        pytest.param("DynamicResources", CAME, None, A, id="claims that are not there, a node"),
+    ],
+)
+def test_gated_pods_are_not_asked_for(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
+    """A thousand pods behind a gate: a node that comes and a pod that goes are nothing to it, whoever refused them before."""
+    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
+    for i in range(100):
+        world.rejected(info(f"p{i}", cpu=f"{i + 1}m", **uses(f"c{i}")), "NodeResourcesFit")
+    held.held.update(f"p{i}" for i in range(100))
+    world.queue.activate(list(world.store.values()))
+    assert world.queue.counts()["gated"] == 100
+    world.metrics.hints.clear()
+    held.asked = 0
+
+    world.queue.move_all(event, old, new)
+
+    assert [] == world.metrics.hints
+    assert held.asked == 0
+
+
+def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that comes is compared with a thousand requests, and its amounts are read once."""
+    reads: list[object] = []
+
+    def counted(resources: ResourceMap) -> Requests:
+        reads.append(resources)
+        return allocatable(resources)
+
+    monkeypatch.setattr("scheduler.plugins.noderesourcesfit.hints.allocatable", counted)
+    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+    for i in range(90):
+        world.rejected(info(f"p{i}", cpu=f"{4001 + i}m"), "NodeResourcesFit")
+    world.metrics.hints.clear()
+    old, new = node(cpu="1"), node(cpu="4")
+    for was in (None, old):
+        world.queue.move_all(CAME if was is None else RESIZED_NODE, was, new)
+
+    assert [new.status.allocatable, old.status.allocatable] == reads
+    assert len(world.metrics.hints) == 180
+
+
+# -- nothing is left out -----------------------------------------------------------------------------------------------
+
+
+def indexed(one: Any) -> Iterator[tuple[str, EventHint]]:
+    for plugin, registrations in brain_of(one).parts.profiles["kubestow"].hints.items():
+        for registered in registrations:
+            if registered.topics is not None:
+                yield plugin, registered
+
+
+@pytest.mark.parametrize("one", [DEFAULT, BY_DEFAULT], ids=["default", "hard default constraints"])
+def test_every_registration_with_topics_is_counted(one: Any) -> None:
+    """And every other is one question for everybody, or about the pod itself."""
+    cases = [param.values[0] for param in CASES]
+    uncounted = [
+        (plugin, registered.event.label)
+        for plugin, registered in indexed(one)
+        if plugin != "DefaultPreemption"  # a gate: see above
+        and not any(case.plugin == plugin and registered.event.wants(case.event) for case in cases)
+    ]
+    alone = [
+        (plugin, registered.event.label)
+        for plugin, registrations in brain_of(one).parts.profiles["kubestow"].hints.items()
+        for registered in registrations
+        if registered.hint is not None
+        and registered.shape is None
+        and registered.event.resource is not Resource.UNSCHEDULABLE_POD
+    ]
+
+    assert uncounted == []
+    assert alone == []

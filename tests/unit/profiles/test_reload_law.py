@@ -1,0 +1,146 @@
+"""Whatever profiles are wished for between attempts and bindings: nothing stays reserved, and the newest profile decides."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import event as noted, example, given, settings, strategies as st
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.errors import Unavailable
+from scheduler.profiles.reconciler import IN_FORCE
+from tests.examples import SLOW_SHARE, examples
+from tests.unit.profiles.reloads import OURS, Reloaded, witness
+
+PODS = tuple("abcdef")
+_FLUSH_S = 360.0
+"""The queue's own, of whoever has waited for five minutes (docs/spec/core.md §1.11)."""
+SOME = st.sets(st.sampled_from(PODS), max_size=3)
+STEPS = st.one_of(
+    st.tuples(st.just("pod"), st.sampled_from(PODS)),
+    st.tuples(st.just("gone"), st.sampled_from(PODS)),
+    st.tuples(st.just("wish"), st.fixed_dictionaries({"refuses": SOME, "gates": SOME, "waits": SOME})),
+    st.tuples(st.just("mistake"), st.none()),
+    st.tuples(st.just("file"), st.none()),
+    st.tuples(st.just("hold"), st.booleans()),
+    st.tuples(st.just("fail"), st.none()),
+    st.tuples(st.just("permit"), st.tuples(st.sampled_from(PODS), st.booleans())),
+    st.tuples(st.just("later"), st.sampled_from((0.5, 3.0, 20.0))),
+    st.tuples(st.just("step"), st.none()),
+)
+
+
+class History(Reloaded):
+    """One history; `end` lets everything come to rest."""
+
+    async def take(self, what: str, with_: Any) -> None:
+        await getattr(self, f"_{what}")(with_)
+        self.held_once()
+
+    def held_once(self) -> None:
+        """Not by old plugins and new ones both."""
+        holders = [uid for one in self.diary.made for uid in one.held]
+        assert len(holders) == len(set(holders))
+
+    def _assumed(self) -> list[PodInfo]:
+        uids = [f"uid-{name}" for name in PODS]
+        return [info for uid in uids if (info := self.cluster.get(uid)) is not None and self.cluster.is_assumed(uid)]
+
+    async def _pod(self, name: str) -> None:
+        if name not in self.seen and f"uid-{name}" not in {info.uid for info in self._assumed()}:
+            self.pod(name)
+
+    async def _gone(self, name: str) -> None:
+        if name in self.seen:
+            self.gone(name)
+
+    async def _wish(self, args: dict[str, set[str]]) -> None:
+        self.wish(witness(**{key: sorted(names) for key, names in args.items()}))
+
+    async def _mistake(self, _: None) -> None:
+        self.wish({"plugins": {"score": {"enabled": [{"name": "Nobody"}]}}})
+
+    async def _file(self, _: None) -> None:
+        self.wish(None)
+
+    async def _hold(self, is_held: bool) -> None:
+        if self.writer.hold is not None:
+            self.writer.hold.set()
+        self.writer.hold = asyncio.Event() if is_held else None
+
+    async def _fail(self, _: None) -> None:
+        def down(_pod: object, _node: object) -> None:
+            self.writer.on_bind = None
+            raise Unavailable("down")
+
+        self.writer.on_bind = down
+
+    async def _permit(self, answer: tuple[str, bool]) -> None:
+        name, allows = answer
+        permits = self.parts.binder.permits
+        if allows:
+            permits.allow(f"uid-{name}", "Witness")
+        else:
+            permits.reject(f"uid-{name}", "Witness", "no")
+
+    async def _later(self, seconds: float) -> None:
+        self.clock.move(seconds)
+        await self.settle()
+
+    async def _step(self, _: None) -> None:
+        await self.parts.loop.step()
+
+    async def end(self) -> None:
+        """Nothing is held up any more, and time has passed."""
+        await self._hold(False)
+        self.writer.on_bind = None
+        await self._let_go()
+        await self.later(_FLUSH_S)  # whom Permit has refused no event wakes
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        for _ in range(3):
+            for name in PODS:
+                await self._permit((name, True))
+            await self.later(30)
+
+
+@settings(deadline=None, max_examples=examples(150, share=SLOW_SHARE))
+@given(steps=st.lists(STEPS, max_size=40))
+@example(
+    steps=[
+        ("pod", "a"),
+        ("wish", {"refuses": set(), "gates": set(), "waits": {"a"}}),
+        ("later", 0.5),
+        ("permit", ("a", False)),
+    ]
+)
+def test_nothing_stays_reserved_and_the_newest_profile_decides(steps: list[tuple[str, Any]]) -> None:
+    """At rest: what is bound was let go by whoever held it, and what is not was refused or gated by what is in force."""
+
+    async def history() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            world = History(patch)
+            world.node("n1", cpu="64")
+            for what, with_ in steps:
+                await world.take(what, with_)
+            await world.end()
+            newest, bound = world.witness(), {key.partition("/")[2] for key, _ in world.writer.binds}
+            held = {uid for one in world.diary.made for uid in one.held}
+            assert (held, len(world.parts.binder), world.parts.queue.in_flight_events()) == (set(), 0, {})
+            verdict = world.parts.reloading.verdicts.get(OURS)
+            assert (verdict is None) == (OURS not in world.wishes)
+            if verdict is not None and verdict.reason == IN_FORCE:
+                assert verdict.in_force == world.wishes[OURS].generation
+            for name, place in world.places().items():
+                expected = {"unschedulable": "refuses", "gated": "gates"}
+                assert name in newest.args[expected[place]], (name, place)
+                if place == "unschedulable":
+                    assert world.diary.tried[name] is newest
+            waiting = world.places().keys()
+            assert {name for name in world.seen if name not in bound} <= waiting
+            noted(f"{len(waiting)} wait, {len(bound)} are bound, {len(world.diary.made)} instances")
+
+    asyncio.run(history())

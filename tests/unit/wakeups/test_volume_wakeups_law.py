@@ -1,0 +1,429 @@
+"""A law of the queue and of the plugins for volumes: a pod that fits by now does not wait for something else.
+
+A small cluster with volumes, and a pod with claims that fits nowhere. Then things happen, and the pod is tried again only
+when one of them wakes it. Left waiting at the end, it is tried by force: it must be refused (docs/spec/volumes.md §7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
+
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolumeClaim, StorageClass
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import KubeSchedulerProfile
+from scheduler.core.errors import Forbidden, Unavailable
+from scheduler.kube.resources import KINDS
+from simulator.builders.core import Builder
+from tests.examples import SLOW_SHARE, examples
+from tests.support.volumebuilders import (
+    CapacityBuilder,
+    ClaimBuilder,
+    CSIDriverBuilder,
+    CSINodeBuilder,
+    PersistentVolumeBuilder,
+    StorageClassBuilder,
+    a_capacity,
+    a_claim,
+    a_class,
+    a_csi_driver,
+    a_csi_node,
+    a_pv,
+    an_attachment,
+)
+from tests.unit.brain import Brain
+from tests.unit.hints.hint_rows import DEFAULT, WAITS, brain_of, gone, node, node_gone, pod, profile
+from tests.unit.wakeups import happenings
+from tests.unit.wakeups.happenings import Thing, ended, known, place, refusing, some
+
+PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
+DRIVER, OTHER = "ebs.csi.aws.com", "other.example.com"
+IN_TREE: Final = "kubernetes.io/aws-ebs"
+ZONE, CSI_ZONE = "topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone"
+UID: Final = f"uid-{WAITS}"
+
+
+# -- what the watch shows ----------------------------------------------------------------------------------------------
+
+
+def deliver(brain: Brain, kind: str, name: str, new: Any) -> None:
+    """It is now like this, on the server too; None: it is gone."""
+    old = known(brain).get((kind, name))
+    if old is not None and new is not None and _fixed(old) != _fixed(new):
+        happenings.deliver(brain, kind, name, None)
+    happenings.deliver(brain, kind, name, new)
+    where: Any = {"PersistentVolume": brain.writer.volumes, "PersistentVolumeClaim": brain.writer.claims}.get(kind)
+    if where is not None and new is None and old is not None:
+        where.pop(old.key, None)
+    elif where is not None and new is not None:
+        where[new.key] = new
+
+
+def _fixed(of: Any) -> tuple[object, ...]:
+    """What never changes: what has it otherwise is another object by that name, and comes when the first has gone."""
+    match of:
+        case StorageClass():
+            return of.provisioner, of.volume_binding_mode
+        case CSIStorageCapacity():
+            return of.storage_class_name, of.node_topology
+        case PersistentVolumeClaim():
+            return of.storage_class, of.spec.access_modes
+    return ()
+
+
+def comes(builder: Builder[Any]) -> Thing:
+    """It comes or changes, with a newer version, and a uid that is its name."""
+    raw = builder.obj()
+    kind, name = raw["kind"], raw["metadata"]["name"]
+    typ = KINDS[kind].typ
+    assert typ is not None
+
+    def happens(brain: Brain) -> None:
+        brain.writer.newest += 1
+        raw["metadata"] |= {"uid": name, "resourceVersion": str(brain.writer.newest)}
+        deliver(brain, kind, name, ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)))
+
+    return Thing(f"comes({_spoken(raw)})", happens, f"{kind} {name}")
+
+
+def goes(kind: str, name: str) -> Thing:
+    """It is deleted, if it is there."""
+    return Thing(f"goes({kind} {name})", lambda brain: deliver(brain, kind, name, None), f"{kind} {name} goes")
+
+
+def _spoken(raw: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in raw.items() if key not in {"kind", "apiVersion", "metadata"}}
+    more = {key: value for key, value in raw["metadata"].items() if key not in {"name", "namespace", "uid"}}
+    return f"{raw['kind']} {raw['metadata']['name']} {more} {rest}"
+
+
+def relays(brain: Brain) -> None:
+    """The watch shows what was written."""
+    for obj in (*brain.writer.volumes.values(), *brain.writer.claims.values()):
+        seen = known(brain).get((type(obj).__name__, obj.metadata.name))
+        if seen is not None and seen.metadata.resource_version != obj.metadata.resource_version:
+            deliver(brain, type(obj).__name__, obj.metadata.name, obj)
+
+
+def breaks(brain: Brain) -> None:
+    """The server takes no writes from now on."""
+    brain.writer.on_prebind = brain.writer.on_select = refusing(Forbidden("no"))
+
+
+def hangs(brain: Brain) -> None:
+    """It may take them some time."""
+    brain.writer.on_prebind = brain.writer.on_select = refusing(Unavailable("busy"))
+
+
+def mends(brain: Brain) -> None:
+    """It takes them again."""
+    brain.writer.on_prebind = brain.writer.on_select = None
+
+
+# -- what there can be -------------------------------------------------------------------------------------------------
+
+NODES = ["n1", "n2"]
+CLASSES = ["w", "x"]
+CLAIMS = ["c", "d", f"{WAITS}-e"]
+VOLUMES = ["u", "v"]
+ZONES = ["a", "b"]
+SIZES = ["1Gi", "3Gi", "9Gi"]
+
+
+def _node(name: str, zone: str, room: str) -> Thing:
+    shown = node(name, labels={ZONE: zone, CSI_ZONE: zone} if zone else {}, pods=room)
+    return Thing(f"node({name} {zone} {room})", shown, f"Node {name}")
+
+
+nodes = st.builds(_node, some(NODES), some(["", *ZONES]), some(["110", "110", "0"]))
+
+
+@st.composite
+def classes(draw: st.DrawFn) -> StorageClassBuilder:
+    provisioner = draw(some([None, DRIVER, DRIVER, OTHER]))
+    found = a_class(draw(some(CLASSES)), *([provisioner] if provisioner else []))
+    found = found.binding_mode(draw(some(["WaitForFirstConsumer"] * 4 + ["Immediate", None])))
+    zone = draw(some(["", "", *ZONES]))
+    return found.allowed(ZONE, zone) if zone else found
+
+
+@st.composite
+def volumes(draw: st.DrawFn) -> PersistentVolumeBuilder:
+    name = draw(some(VOLUMES))
+    found = a_pv(name, draw(some(SIZES)), draw(some(["", *CLASSES, *CLASSES])))
+    match draw(some(["", "", "csi", "in tree"])):
+        case "csi":
+            found = found.csi(DRIVER)
+        case "in tree":
+            found = found.source(awsElasticBlockStore={"volumeID": f"aws://a/vol-{name}"})
+    match draw(some(["", "", "label", "affinity"])):
+        case "label":
+            found = found.label(ZONE, draw(some(ZONES)))
+        case "affinity":
+            found = found.where(ZONE, draw(some(ZONES)))
+    claim = draw(some(["", "", "", *CLAIMS, "else"]))
+    if claim:
+        found = found.claimed_by(claim, uid=draw(some(["", claim, "another"])))
+    found = found.phase(draw(some(["Available", "Available", "Available", "Bound", "Released"])))
+    return found.deleting() if draw(some([False] * 7 + [True])) else found
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> ClaimBuilder:
+    name = draw(some(CLAIMS))
+    found = a_claim(name, draw(some(SIZES)), draw(some(["", *CLASSES, *CLASSES, *CLASSES])))
+    match draw(some(["", "", "", "bound", "bound", "wants", "selected", "selected", "lost", "deleting"])):
+        case "bound":
+            found = found.bound_to(draw(some(VOLUMES)))
+        case "wants":
+            found = found.wants(draw(some(VOLUMES)))
+        case "selected":
+            found = found.selected(draw(some([*NODES, "n3"])))
+        case "lost":
+            found = found.phase("Lost")
+        case "deleting":
+            found = found.deleting()
+    if draw(some([False, False, True])):
+        found = found.modes("ReadWriteOncePod")
+    if name not in {"c", "d"} and draw(some([True, True, True, False])):
+        found = found.owned_by(WAITS, UID)
+    return found
+
+
+@st.composite
+def csi_nodes(draw: st.DrawFn) -> CSINodeBuilder:
+    found = a_csi_node(draw(some(NODES)))
+    if draw(st.booleans()):
+        found = found.driver(DRIVER, draw(some([None, 0, 1])))
+    return found.migrated(IN_TREE) if draw(st.booleans()) else found
+
+
+@st.composite
+def drivers(draw: st.DrawFn) -> CSIDriverBuilder:
+    found = a_csi_driver(draw(some([DRIVER, DRIVER, OTHER])))
+    if draw(some([True, True, False])):
+        found = found.tracks_capacity()
+    return found.must_be_registered() if draw(some([False, False, True])) else found
+
+
+@st.composite
+def capacities(draw: st.DrawFn) -> CapacityBuilder:
+    found = a_capacity(draw(some(["k", "l"])), draw(some(CLASSES)), draw(some([None, *SIZES])))
+    where = draw(some(["", *ZONES]))
+    found = found.where(ZONE, where) if where else found.everywhere()
+    maximum = draw(some([None, None, *SIZES]))
+    return found.maximum(maximum) if maximum else found
+
+
+attachments = st.builds(an_attachment, some(VOLUMES), some(NODES), some([DRIVER]))
+
+
+def uses(*names: str) -> dict[str, Any]:
+    """`volumes` of these claims; the last of the three is an ephemeral one."""
+    return {
+        "volumes": [
+            {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+            if name.endswith("-e")
+            else {"name": name, "persistentVolumeClaim": {"claimName": name}}
+            for name in names
+        ]
+    }
+
+
+def _bound(name: str, on: str, claim: str) -> Thing:
+    return Thing(f"bound({name} on {on} with {claim})", _once(name, on=on, **uses(claim)))
+
+
+def _rival(name: str, claim: str) -> Thing:
+    return Thing(f"rival({name} with {claim})", _once(name, **uses(claim)))
+
+
+def _once(name: str, **spec: Any) -> Callable[[Brain], None]:
+    """What a pod has never changes."""
+
+    def happens(brain: Brain) -> None:
+        if name not in brain.seen:
+            pod(name, **spec)(brain)
+
+    return happens
+
+
+def _leaves(name: str) -> Thing:
+    def happens(brain: Brain) -> None:
+        if name in brain.seen:
+            gone(name)(brain)
+        elif name in brain.nodes:
+            node_gone(name)(brain)
+
+    return Thing(f"leaves({name})", happens)
+
+
+stored = st.one_of(
+    *(kind.map(comes) for kind in (claims(), claims(), volumes(), volumes(), classes(), classes())),
+    *(kind.map(comes) for kind in (csi_nodes(), drivers(), drivers(), capacities(), capacities(), attachments)),
+)
+pods = st.one_of(
+    st.builds(_bound, some(["b1", "b2"]), some(NODES), some(["c", "d", "else"])),
+    st.builds(_rival, some(["q", "r"]), some(["c", "d", "else"])),
+)
+removals = st.one_of(
+    st.builds(_leaves, some(["b1", "b2", "q", "r", "q", "r", *NODES])),
+    *(
+        st.builds(goes, st.just(kind), some(names))
+        for kind, names in (
+            ("PersistentVolumeClaim", CLAIMS),
+            ("PersistentVolume", VOLUMES),
+            ("StorageClass", CLASSES),
+            ("CSINode", NODES),
+            ("CSIDriver", [DRIVER, OTHER]),
+            ("CSIStorageCapacity", ["k", "l"]),
+            ("VolumeAttachment", [f"{volume}-{name}" for volume in VOLUMES for name in NODES]),
+        )
+    ),
+)
+acts = some([Thing(act.__name__, act) for act in (relays, relays, breaks, hangs, mends)])
+passing = some([1.0, 11.0, 130.0, 610.0]).map(lambda s: Thing(f"passes({s})", lambda brain: brain.clock.move(s)))
+before = st.one_of(stored, stored, stored, nodes, pods, acts)
+things = st.one_of(stored, stored, nodes, pods, removals, removals, acts, passing)
+
+START: Final = (
+    _node("n1", "a", "110"),
+    comes(a_class("w", DRIVER)),
+    comes(a_csi_driver(DRIVER).tracks_capacity()),
+    comes(a_csi_node("n1")),
+    comes(a_claim("c", storage_class="w")),
+    comes(a_claim("d", storage_class="x")),
+    comes(a_claim(f"{WAITS}-e", storage_class="w").owned_by(WAITS, UID)),
+)
+"""There is no room for the first claim, and no class for the second, unless something else is there."""
+
+LOCAL: Final = (
+    comes(a_class("w")),
+    comes(a_pv("u", storage_class="w")),
+    comes(a_claim("d", storage_class="w")),
+    Thing("hangs", hangs),
+    _rival("q", "d"),
+)
+"""The only volume of the class is on its way to somebody else."""
+SHARED: Final = (
+    comes(a_capacity("k", "w", "3Gi").everywhere()),
+    Thing("hangs", hangs),
+    _rival("q", "c"),
+    _node("n1", "a", "1"),
+    _node("n2", "b", "110"),
+)
+"""The claim is on its way to a node that is full."""
+IN_FLIGHT: Final = (
+    comes(a_claim("d", storage_class="w").selected("n1")),
+    comes(a_capacity("k", "w", "1Gi").everywhere()),
+)
+"""The room is for a volume that somebody else waits for."""
+MEANT: Final = (
+    comes(a_class("w")),
+    comes(a_pv("u", storage_class="w").where(ZONE, "b").claimed_by("c")),
+    comes(a_pv("v", storage_class="w")),
+)
+"""There is a volume, but the claim is to have another one that is elsewhere."""
+BETA: Final = "failure-domain.beta.kubernetes.io/zone"
+IN_TREE_VOLUME: Final = (
+    comes(a_claim("c").bound_to("u")),
+    comes(a_pv("u").source(awsElasticBlockStore={"volumeID": "aws://a/vol-u"}).where(BETA, "a")),
+)
+"""Its volume says in old words where it is."""
+FEW: Final = (
+    comes(a_csi_node("n1").driver(DRIVER, 1)),
+    comes(a_claim("c").bound_to("u")),
+    comes(a_pv("u").csi(DRIVER)),
+    comes(a_claim("d").bound_to("v")),
+    comes(a_pv("v").csi(DRIVER)),
+    _bound("b1", "n1", "d"),
+)
+"""The node attaches one volume, and has it."""
+ALONE: Final = (comes(a_claim("c").bound_to("u").modes("ReadWriteOncePod")), comes(a_pv("u")), _bound("b1", "n1", "c"))
+"""Only one pod may have the claim, and one has it."""
+STARTS: Final = [(), (), LOCAL, SHARED, IN_FLIGHT, MEANT, IN_TREE_VOLUME, FEW, ALONE]
+HELP: Final = [
+    *(_leaves("q"), _leaves("b1"), Thing("mends", mends), Thing("relays", relays)),
+    *(comes(a_pv("v", storage_class="w")), goes("PersistentVolume", "u"), comes(a_csi_node("n1").migrated(IN_TREE))),
+    *(comes(a_claim("d", storage_class="w")), comes(a_capacity("k", "w").everywhere().maximum("1Gi"))),
+    *(comes(a_csi_driver(DRIVER)), comes(a_class("x", DRIVER)), comes(a_csi_node("n1").driver(DRIVER, 2))),
+]
+"""What lets a pod pass that would wait in one of these for long otherwise."""
+
+# -- the law -----------------------------------------------------------------------------------------------------------
+
+
+async def tried(brain: Brain) -> str:
+    """Where the pod is once all that has woken it has been answered."""
+    await brain.settle()
+    for _ in range(3):
+        if place(brain) in {"backoff", "active"}:
+            await brain.later(11.0)
+    return place(brain)
+
+
+async def is_left_waiting(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> bool:
+    """Whether it waits at the end; if not it found a place, or is tried again by itself."""
+    brain.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
+    for thing in there:
+        thing.happens(brain)
+    await brain.settle()
+    pod(WAITS, uid=UID, **uses(*wants))(brain)
+    if await tried(brain) != "unschedulable":
+        return False
+    for thing in then:
+        thing.happens(brain)
+        if await tried(brain) != "unschedulable":
+            return False
+    return True
+
+
+def is_out_of_hearing(refusers: tuple[str, ...], wants: tuple[str, ...], then: list[Thing], *, is_parity: bool) -> bool:
+    """NodeVolumeLimits does not listen to nodes, and to what others' claims and volumes turn out to be; upstream's to less.
+
+    Nobody listens to drivers and topologies that are taken back with a CSINode.
+    """
+    if "NodeVolumeLimits" not in refusers:
+        return any(thing.about.startswith("CSINode") and thing.about.endswith("goes") for thing in then)
+    heard = {f"PersistentVolumeClaim {claim}" for claim in wants} | {f"CSINode {name}" for name in NODES}
+    return is_parity or any(thing.about and thing.about not in heard for thing in then)
+
+
+async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
+    """A pod that is left waiting is tried by force."""
+    is_left = await is_left_waiting(brain, there, wants, then)
+    noted("waits" if is_left else "does not wait")
+    if not is_left:
+        return
+    (entry,) = [entry for entry in brain.parts.queue.entries() if entry.key == f"default/{WAITS}"]
+    info = brain.parts.shared.pending.get(f"default/{WAITS}")
+    assert info is not None
+    if is_out_of_hearing(entry.plugins, wants, then, is_parity=brain.parts.profiles["kubestow"].parity):
+        return
+
+    brain.parts.queue.activate([info])
+    await brain.settle()
+
+    assert place(brain) != "placed", f"refused by {entry.plugins}: {brain.message(WAITS)}"
+
+
+@settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    one=some([DEFAULT, PARITY]),
+    start=some(STARTS),
+    there=st.lists(before, max_size=4),
+    wants=some([("c",), ("c",), ("c", "d"), (f"{WAITS}-e",), (f"{WAITS}-e", "c")]),
+    then=st.lists(st.one_of(things, some(HELP)), min_size=1, max_size=5),
+)
+async def test_who_waits_would_be_refused(
+    one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
+) -> None:
+    brain = brain_of(one)
+    try:
+        await look(brain, [*START, *start, *there], wants, then)
+    finally:
+        await ended(brain)

@@ -1,0 +1,88 @@
+"""What a plan of ours took and never wrote is free again when the plan ends: whom it kept waiting is woken then.
+
+Its pod may have left long before; the plan ends when its binding notices (docs/spec/volumes.md §5.4, §7.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.core.errors import Forbidden, Unavailable
+from tests.support.volumebuilders import a_claim, a_class, a_pv
+from tests.unit.brain import Brain
+from tests.unit.hints.hint_rows import DEFAULT, brain_of, gone, node, pod
+from tests.unit.hints.hint_rows_limits import claims, stored
+
+LOCAL = (a_class("local"), a_pv("v", "1Gi", "local"), a_claim("c", "1Gi", "local"), a_claim("d", "1Gi", "local"))
+SHARED = (a_class("made", "P"), a_claim("c", "1Gi", "made"))
+
+
+def refusing(error: Exception) -> Any:
+    def refuses(*_: object) -> None:
+        raise error
+
+    return refuses
+
+
+async def tried_in_vain(*things: Any, rival: str, more: tuple[Any, ...] = (), **waits: Any) -> Brain:
+    """`rival` has left, but its plan waits to try a busy server again; `p` was tried too early for that."""
+    brain = brain_of(DEFAULT)
+    for thing in (node("n1"), *stored(*things)):
+        thing(brain)
+    brain.writer.on_prebind = brain.writer.on_select = refusing(Unavailable("busy"))
+    pod("rival", **claims(rival))(brain)
+    await brain.settle()
+    for thing in more:
+        thing(brain)
+    pod("p", **waits)(brain)
+    await brain.later(11)
+    gone("rival")(brain)
+    await brain.settle()
+    assert brain.places() == {"p": "unschedulable"}
+    assert len(brain.parts.binder) == 1
+    return brain
+
+
+async def gives_up(brain: Brain) -> None:
+    """The rival's plan comes to its end; to others the server says yes."""
+    brain.writer.on_prebind = brain.writer.on_select = refusing(Forbidden("no"))
+    await brain.later(1)
+    assert len(brain.parts.binder) == 0
+    brain.writer.on_prebind = brain.writer.on_select = None
+    await brain.later(11)
+
+
+async def test_a_volume() -> None:
+    brain = await tried_in_vain(*LOCAL, rival="d", **claims("c"))
+
+    await gives_up(brain)
+
+    assert brain.writer.prebinds[-1] == ("v", "default/c", True)
+
+
+async def test_a_selected_node() -> None:
+    """Both share the claim, and this pod cannot go where it was to be."""
+    more = (node("n2", labels={"disk": "ssd"}),)
+    brain = await tried_in_vain(*SHARED, rival="c", more=more, **claims("c"), nodeSelector={"disk": "ssd"})
+
+    await gives_up(brain)
+
+    assert brain.writer.selections[-1] == ("default/c", "n2")
+
+
+async def test_a_pod_that_somebody_else_binds() -> None:
+    """To our node, while its volume waits to be written: if that fails nobody writes it any more."""
+    brain = brain_of(DEFAULT)
+    for thing in (node("n1"), *stored(*LOCAL)):
+        thing(brain)
+    brain.writer.on_prebind = refusing(Unavailable("busy"))
+    pod("rival", **claims("d"))(brain)
+    await brain.settle()
+    pod("rival", **claims("d"), on="n1")(brain)
+    pod("p", **claims("c"))(brain)
+    await brain.later(11)
+    assert brain.places() == {"p": "unschedulable"}
+
+    await gives_up(brain)
+
+    assert brain.writer.prebinds[-1] == ("v", "default/c", True)
