@@ -53,13 +53,13 @@ class CommandParser(argparse.ArgumentParser):
         return _meant("--" + given.lstrip("-"), parser.flags(), cutoff=0.7)
 
     def flags(self) -> list[str]:
-        """Return the flags that the help shows, `--config` and the like."""
+        """Return the flags that the help shows, such as `--config`."""
         shown = (action for action in self._actions if action.help is not argparse.SUPPRESS)
         return [option for action in shown for option in action.option_strings if option.startswith("--")]
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keep the line breaks of epilogs, give flags more room than argparse does, and do not break `--some-flag`."""
+    """Keep the line breaks of epilogs, give flags a wider column than argparse does, and do not break `--some-flag`."""
 
     def __init__(self, prog: str, **named: object) -> None:
         super().__init__(prog, **({"max_help_position": 34} | named))  # type: ignore[arg-type]

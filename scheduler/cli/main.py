@@ -112,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from scheduler.kube.client_config import SettingsError
     from scheduler.server.serving import CannotListen, CertificateError, LookupFailed
 
-    _profiles(options.config, arguments.config or "kubestow")  # a wrong plugin is refused before the server is asked
+    _profiles(options.config, arguments.config or "kubestow")  # a wrong plugin is refused before the first request
     for_version = None if arguments.emulated_version else partial(_options_for_server, arguments, options)
     try:
         if arguments.loop == "asyncio":
@@ -321,9 +321,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from simulator import simulate
 
     configuration = _configuration(arguments, gates=defaults(arguments.emulated_version or DEFAULT_VERSION))
-    _profiles(
-        configuration, arguments.config or "kubestow"
-    )  # what is wrong with them is said before anything is started
+    _profiles(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
     logs.setup("text", arguments.v)
 
     def daemon(master: str) -> simulate.SimulatedDaemon:

@@ -1,8 +1,8 @@
-"""Deltas of claims, slices, classes and taint rules → cache, then whoever waits for them, then the pods that they may help.
+"""Apply deltas of claims, slices, classes and taint rules to the cache, then notify subscribers, then wake pods.
 
-Called through `intake`; the caches show a change before anybody is told of it. What is told of claims is what the cache
-of claims makes of them, so what we wrote ourselves is told too, once (docs/spec/dra.md §1.2, §4.11, §7). An object that could
-not be read counts as absent, and can be named by whom it concerns.
+`pods_and_nodes` calls the handlers. The caches show a change before any subscriber is notified of it. Changes of claims are
+published as the claim tracker records them, so our own writes are published too, once (docs/spec/dra.md §1.2, §4.11, §7).
+An object that could not be read counts as absent; messages of plugins can name it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")
-"""Ours: what was in flight will never be written. The pod that it was for may have left before."""
+"""Our own event: an allocation in flight will never be written. Its pod may have left before."""
 
 
 class DeviceHandlers:
-    """The kinds that devices are allocated by. `move` wakes the pods that an event can help."""
+    """Handle the kinds that device allocation reads. `move` wakes the pods that an event can help."""
 
     def __init__(self, cluster: Cluster, move: Move) -> None:
         self._devices = cluster.devices
         self._move = move
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
-        """Kind → what to do with one change of it."""
+        """Return the handler of one delta for each kind."""
         return {
             "ResourceClaim": self._claim,
             "ResourceSlice": self._slice,
@@ -39,8 +39,8 @@ class DeviceHandlers:
         }
 
     def tick(self) -> None:
-        """Once per turn of the loop: who waits for what has become of our own writes, or of our plans, hears of it."""
-        self._tell_claims()
+        """Publish, once per turn of the loop, the results of our own writes and the devices that were released."""
+        self._publish_claims()
         given_back = self._devices.claims.given_back
         while given_back:
             self._move(DEVICES_GIVEN_BACK, *given_back.pop(0))
@@ -49,7 +49,7 @@ class DeviceHandlers:
     # -- one kind each -------------------------------------------------------------------------------------------------
 
     def _claim(self, delta: Delta[Any]) -> None:
-        """What a claim has been seen to have it keeps while it cannot be read: nobody else may get it."""
+        """Keep the devices of a claim while it cannot be read, so that no other claim gets them."""
         key, _, new = self._seen(delta)
         claims = self._devices.claims
         had, kept = claims.get(key), claims.kept(key)
@@ -61,62 +61,62 @@ class DeviceHandlers:
         claims.keep(key, now)
         if kept is not None and gives_back(kept, now or new):
             claims.given_back.append(ClaimChange(kept, new))
-        if key not in self._tell_claims():  # nothing changed here: the watch shows what we wrote ourselves, or older
+        if key not in self._publish_claims():  # the watch shows our own write, or an older state
             self._devices.notify(key)
 
     def _slice(self, delta: Delta[Any]) -> None:
-        """Told as it counts, with the taints of rules."""
+        """Publish the slice as decisions see it, with the taints of rules."""
         key, _, new = self._seen(delta)
         before = self._devices.slice(key)
         now = self._devices.set_slice(new) if new is not None else None
         if now is None:
             self._devices.remove_slice(key)
-        self._tell(Resource.RESOURCE_SLICE, before, now)
+        self._publish(Resource.RESOURCE_SLICE, before, now)
 
     def _class(self, delta: Delta[Any]) -> None:
         key, old, new = self._seen(delta)
         self._devices.put_class(key, new)
-        self._tell(Resource.DEVICE_CLASS, old, new)
+        self._publish(Resource.DEVICE_CLASS, old, new)
 
     def _rule(self, delta: Delta[Any]) -> None:
-        """Nobody waits for a rule: it is told as the slices that it changes."""
+        """Publish the slices that the rule changes. No pod waits for the rule itself."""
         key, old, new = self._seen(delta)
         for before, now in self._devices.put_rule(key, old, new):
-            self._tell(Resource.RESOURCE_SLICE, before, now)
+            self._publish(Resource.RESOURCE_SLICE, before, now)
 
-    # -- what they share -----------------------------------------------------------------------------------------------
+    # -- common parts --------------------------------------------------------------------------------------------------
 
     def _seen(self, delta: Delta[Any]) -> ObjectChange:
         return seen(delta, self._devices.broken)
 
-    def _tell_claims(self) -> set[str]:
-        """Waits first: a pod that is woken may need what a binding has written. What they change in turn is told as well.
+    def _publish_claims(self) -> set[str]:
+        """Publish all changes of claims, including those that subscribers cause; return the keys of the claims.
 
-        Returns the claims that were told of.
+        Subscribers come first, because a pod that is woken may need what a binding has written.
         """
-        claims, told = self._devices.claims, set[str]()
+        claims, published = self._devices.claims, set[str]()
         while claims.changes:
-            before, now = claims.changes.pop(0)  # one by one: whoever fails costs itself alone
+            before, now = claims.changes.pop(0)  # one by one: a failure loses one change only
             known = now if now is not None else before
             assert known is not None
-            told.add(known.key)
+            published.add(known.key)
             self._devices.notify(known.key)
-            for owner in known.metadata.owner_references:  # a pod does not know the names of claims made for it
+            for owner in known.metadata.owner_references:  # a pod does not know the names of generated claims
                 if owner.controller:
                     self._devices.notify(owner.uid)
-            self._tell(Resource.RESOURCE_CLAIM, before, now)
-        return told
+            self._publish(Resource.RESOURCE_CLAIM, before, now)
+        return published
 
-    def _tell(self, resource: Resource, before: object, now: object) -> None:
+    def _publish(self, resource: Resource, before: object, now: object) -> None:
         action = action_of(before, now)
         if action is not None:
             self._move(ClusterEvent(resource, action), before, now)
 
 
 def _as_seen_last(now: object, *before: ResourceClaim | None) -> ResourceClaim | None:
-    """A claim that has devices and cannot be read; None for all others. One of its name with another uid is another claim.
+    """Return the last known state of an allocated claim that cannot be read now; None for all other claims.
 
-    What can be seen of it now comes before what was known, which has its uid where that is not to be seen.
+    A readable allocation of the new object wins over the states before. States with another uid belong to another claim.
     """
     if not isinstance(now, Broken):
         return None

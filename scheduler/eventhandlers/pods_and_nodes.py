@@ -1,7 +1,7 @@
-"""Batches of deltas → cache and queue, and the cluster events that wake waiting pods.
+"""Apply batches of deltas to cache and queue, and raise the cluster events that wake waiting pods.
 
-The tables of docs/spec/core.md §4.2–§4.4 and §1.12, §1.13. Called from the inbox, between attempts. An object that could
-not be read is logged once, kept out of decisions, and stops nothing else.
+Implements the tables of docs/spec/core.md §4.2–§4.4 and §1.12, §1.13. The inbox calls it between attempts. An object that
+could not be read is logged once and takes no part in decisions; the rest of its batch is applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scheduler.core.cluster_events import (
 )
 from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.eventhandlers.storage import StorageHandlers
-from scheduler.eventhandlers.workloads import seen, surroundings
+from scheduler.eventhandlers.workloads import seen, workload_handlers
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
 from scheduler.queueing.types import pod_changes
 from scheduler.waiting_pods import WaitingPodsMap
@@ -43,12 +43,12 @@ class Bindings(Protocol):
     """The part of the binder that a watch event concerns."""
 
     def has(self, uid: str) -> bool:
-        """Whether a binding of this pod is under way."""
+        """Return whether a binding of this pod is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """A change that could not be applied: from what was applied last to the newest that is known."""
+    """A change that could not be applied: from the last applied state to the newest known state."""
 
     delta: Delta[Any]
     pause_s: float
@@ -56,10 +56,10 @@ class _Missed:
 
 
 class PodAndNodeHandlers:
-    """Applies what the reflectors saw.
+    """Apply the changes that the reflectors report.
 
-    The store delivers each change once. One that fails unexpectedly is tried again after a pause that grows from one
-    second to a minute, and together with the next change of the same object.
+    The store delivers each change once. A change that fails unexpectedly is retried after a pause that doubles from one
+    second to a minute. The next change of the same object is applied together with it.
 
     Upstream: pkg/scheduler/eventhandlers.go addPod, updatePod, deletePod, addNodeToCache, updateNodeInCache
     """
@@ -74,9 +74,9 @@ class PodAndNodeHandlers:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._began: float | None = None
-        """When the change under way began to be applied; None between changes, and once an event has come of it."""
+        """Start of the running change; None between changes, and after the first event of a change."""
         self._updating_s = 0.0
-        """How long the cache took for the change under way."""
+        """Time that the cache took for the running change."""
         self._failures = failures
         self._errors = shared.errors
         self._bindings = bindings
@@ -86,23 +86,23 @@ class PodAndNodeHandlers:
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
             "Pod": self._pod_delta,
             "Node": self._node,
-            **surroundings(shared.cluster, self._move),
+            **workload_handlers(shared.cluster, self._move),
             **self.storage.handlers(),
             **self.devices.handlers(),
         }
 
     def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
-        """One batch from the reflector of this kind. Raises KeyError for a kind that nobody here knows."""
+        """Apply one batch of the reflector of this kind. Raises KeyError for a kind without a handler."""
         self._each(kind, deltas)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def nodes(self, deltas: Iterable[Delta[Node]]) -> None:
-        """One batch from the node reflector."""
+        """Apply one batch of the node reflector."""
         self._each("Node", deltas)
 
     def _node(self, delta: Delta[Node]) -> None:
-        """One that cannot be read takes no pods; what waits on it is left as it is."""
+        """Treat a node that cannot be read as absent, so that it gets no pods. Pods that are on it stay."""
         volumes = self._cluster.volumes
         name, old, new = seen(delta, volumes.broken)
         if new is not None:
@@ -116,7 +116,7 @@ class PodAndNodeHandlers:
             volumes.notify("Node", name)
 
     def _each(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
-        """The store has the whole batch and nothing is delivered twice: one bad delta must not cost the rest."""
+        """Apply the deltas one by one: the store delivers nothing twice, so one failure must not lose the rest."""
         apply = self._handlers[kind]
         for delta in deltas:
             change = self._with_missed(kind, delta) if self._missed else delta
@@ -128,7 +128,7 @@ class PodAndNodeHandlers:
         self._began, self._updating_s = None, 0.0
 
     def tick(self) -> None:
-        """Apply again what failed and is due."""
+        """Retry the failed changes that are due."""
         now = self._clock.now()
         for (kind, _), missed in [item for item in self._missed.items() if item[1].due <= now]:
             del self._missed[kind, _key(missed.delta)]
@@ -138,7 +138,7 @@ class PodAndNodeHandlers:
                 self._miss(kind, missed.delta, error, min(2 * missed.pause_s, _LONGEST_PAUSE_S))
 
     def _with_missed(self, kind: str, delta: Delta[Any]) -> Delta[Any]:
-        """The change together with the one before it, if that failed; its note is dropped."""
+        """Return the change merged with the failed change before it, if there is one, and forget that one."""
         missed = self._missed.pop((kind, _key(delta)), None)
         return delta if missed is None else Delta(missed.delta.old, delta.new)
 
@@ -150,7 +150,7 @@ class PodAndNodeHandlers:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pods(self, deltas: Iterable[Delta[Pod]]) -> None:
-        """One batch from the pod reflector: bound pods of everybody, unbound ones of ours, nominations of others."""
+        """Apply one batch of the pod reflector: all bound pods, our pending pods, foreign nominations."""
         self._each("Pod", deltas)
 
     def _pod_delta(self, delta: Delta[Pod]) -> None:
@@ -167,21 +167,21 @@ class PodAndNodeHandlers:
                 if old is not None:
                     self._gone(old)
                 elif delta.old is not None:
-                    self._on_its_way_no_more(delta.old.metadata.uid)
+                    self._forget_assumed(delta.old.metadata.uid)
 
     def _pod(self, old: Pod | None, new: Pod) -> None:
         if new.spec.node_name:
             self._bound(old, new)
             return
         if old is not None and old.spec.node_name:
-            self._freed(old.metadata.uid)  # the server's storage was set back
+            self._freed(old.metadata.uid)  # an older state of etcd was restored
         if self._queue.owns(new):
             self._ours(new)
         elif new.status.nominated_node_name or (old is not None and old.status.nominated_node_name):
             self._foreign(old, new)
 
     def _freed(self, uid: str) -> None:
-        """The pod no longer holds its place; nothing happens if it held none."""
+        """Free the resources of the pod and wake pods, if the pod was on a node."""
         held = self._cluster.remove_pod(uid)
         if held is not None:
             self._move(ASSIGNED_POD_DELETE, held, None)
@@ -194,8 +194,8 @@ class PodAndNodeHandlers:
         was_ours = self._pending.pop(info.key)
         if was_ours is not None:
             self._plans(was_ours, begin=False)
-            # What is reserved for a pod that Permit holds is of no use any more.
-            self._permits.reject(info.uid, "", "bound by somebody else")
+            # A pod that Permit holds gives back its reservations.
+            self._permits.reject(info.uid, "", "bound by another scheduler")
         if old is not None and old.spec.node_name and before is not None:
             self._cluster.update_pod(info)
             self._changed(before, info)
@@ -210,7 +210,7 @@ class PodAndNodeHandlers:
             self._failures.forget(info.uid)
         if elsewhere:
             self._move(ASSIGNED_POD_DELETE, before, None)
-        elif before is not None:  # what was counted since the assumption was the pod as it was then
+        elif before is not None:  # the cache counted the pod as it was when it was assumed
             for event in pod_changes(before, info):
                 if event.action != Action.UPDATE_OTHER:
                     self._move(event, before, info)
@@ -219,7 +219,7 @@ class PodAndNodeHandlers:
         self._move(ASSIGNED_POD_ADD, None, info)
 
     def _changed(self, before: PodInfo, info: PodInfo) -> None:
-        """A bound pod of which more or less can be read than before: to waiting pods another one has come in its place."""
+        """Raise the events of a bound pod. One with other unreadable fields than before counts as replaced."""
         if _unread(before.pod) != _unread(info.pod):
             self._move(ASSIGNED_POD_DELETE, before, None)
             self._move(ASSIGNED_POD_ADD, None, info)
@@ -248,7 +248,7 @@ class PodAndNodeHandlers:
         self._queue.update(before, info)
 
     def _plans(self, info: PodInfo, *, begin: bool) -> None:
-        """Claims of one pod end up on one node: while it waits, none of them is to be cut off from the others."""
+        """Plan the claims of a waiting pod together, because all of them must be usable on one node."""
         if len(info.claims) > 1:
             reservations = self._cluster.volumes.reservations
             (reservations.plan if begin else reservations.end_plan)(use.key for use in info.claims)
@@ -257,7 +257,7 @@ class PodAndNodeHandlers:
         node_name = new.status.nominated_node_name
         if node_name:
             ended = self._queue.nominator.add_foreign(pod_info(new), node_name)
-            if ended is None and old is not None and _is_nominated_otherwise(old, new):
+            if ended is None and old is not None and _is_relabelled_nomination(old, new):
                 ended = pod_info(old)
         else:
             ended = self._queue.nominator.remove_foreign(new.metadata.uid)
@@ -268,26 +268,26 @@ class PodAndNodeHandlers:
             self._queue.nomination_ended(ended)
 
     def _gone(self, old: Pod, *, is_there: bool = False) -> None:
-        """Deleted, or finished: its place is free, or it need not be tried any more; if it is there it keeps its place."""
+        """Remove a deleted or finished pod from cache and queue. With `is_there` an assumed pod keeps its node."""
         uid = old.metadata.uid
         self._nomination_ended(self._queue.nominator.remove_foreign(uid))
         self._failures.forget(uid)
         waiting = self._pending.get(old.key)
-        if waiting is None or waiting.uid != uid:  # a namesake that waits now is another pod
+        if waiting is None or waiting.uid != uid:  # the waiting pod of this name is another pod
             self._freed(uid)
             return
         self._pending.pop(old.key)
         self._plans(waiting, begin=False)
         if not is_there:
-            self._on_its_way_no_more(uid)
+            self._forget_assumed(uid)
         self._queue.delete(waiting)
 
-    def _on_its_way_no_more(self, uid: str) -> None:
+    def _forget_assumed(self, uid: str) -> None:
         if self._cluster.is_assumed(uid):
             self._assumed_deleted(uid)
 
     def _assumed_deleted(self, uid: str) -> None:
-        """§4.3: a pod that is being deleted gives its assumed place back at once; its binding will fail harmlessly."""
+        """Free the node of an assumed pod that is being deleted; its binding will fail without harm (§4.3)."""
         assumed = self._cluster.get(uid)
         if assumed is None:
             return
@@ -301,7 +301,7 @@ class PodAndNodeHandlers:
     def _broken(self, old: Pod | Broken | None, new: Broken) -> None:
         uid = new.metadata.uid
         is_leaving = new.metadata.deletion_timestamp is not None or self._permits.is_held(uid)
-        # Where it is going it will be, whatever is wrong with it, unless its binding fails.
+        # The pod still reaches its node, although it cannot be read, unless its binding fails.
         is_sent = not new.node_name and not is_leaving and self._cluster.is_assumed(uid)
         if isinstance(old, Pod):
             if not new.node_name or not old.spec.node_name:
@@ -309,22 +309,22 @@ class PodAndNodeHandlers:
             if not is_sent:
                 self._freed(old.metadata.uid)
         elif not new.node_name and not is_sent:
-            self._on_its_way_no_more(uid)
+            self._forget_assumed(uid)
         self._pending.pop(new.key)
         self._cluster.add_broken(new)
-        if not _is_news(old, new):
+        if not _is_new_error(old, new):
             return
         _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
         self.report_broken(new)
 
     def report_broken(self, pod: Broken) -> None:
-        """Tell the user of a pod of ours that cannot be read: when it appears, and again when we begin to lead."""
+        """Write the condition of one of our pods that cannot be read: when it appears, and when we become leader."""
         shown = Pod(metadata=pod.metadata, spec=PodSpec(scheduler_name=pod.scheduler_name))
         if not pod.node_name and self._queue.owns(shown) and not self._bindings.has(pod.metadata.uid):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
-        """Wake pods. The time that the cache took counts for each event of the change."""
+        """Wake pods. The time that the cache took is part of the duration of each event of the change."""
         began = self._clock.now()
         if self._began is not None:
             self._updating_s = began - self._began
@@ -338,8 +338,8 @@ def _key(delta: Delta[Any]) -> Key:
     return shown.key if shown is not None else ""
 
 
-def _is_nominated_otherwise(old: Pod, new: Pod) -> bool:
-    """To the same node with other labels: to selectors the pod that was nominated has left."""
+def _is_relabelled_nomination(old: Pod, new: Pod) -> bool:
+    """Return whether the labels changed and the node did not: selectors may no longer match the nominated pod."""
     is_there_still = old.status.nominated_node_name == new.status.nominated_node_name
     return is_there_still and old.metadata.labels != new.metadata.labels
 
@@ -348,12 +348,12 @@ def _unread(pod: Pod) -> tuple[str, ...]:
     return pod.unread if isinstance(pod, PartlyReadPod) else ()
 
 
-def _is_news(old: object, new: Broken) -> bool:
+def _is_new_error(old: object, new: Broken) -> bool:
     return not (isinstance(old, Broken) and old.why == new.why)
 
 
 def node_changes(old: Node, new: Node) -> list[ClusterEvent]:
-    """One event per changed property; a heartbeat changes none (§4.2).
+    """Return one event per changed property; a heartbeat changes none (§4.2).
 
     Upstream: pkg/scheduler/framework/events.go NodeSchedulingPropertiesChange
     """

@@ -1,7 +1,7 @@
-"""Deltas of claims, volumes, classes, drivers and capacity → cache, then waits, then the pods that they may help.
+"""Apply deltas of claims, volumes, classes, drivers and capacity to the cache, then notify subscribers, then wake pods.
 
-Called through `intake`; the caches show a change before anybody is told of it (docs/spec/volumes.md §1.2, §7). An object
-that could not be read is logged once, counts as absent, and can be named by whom it concerns.
+`pods_and_nodes` calls the handlers. The caches show a change before any subscriber is notified (docs/spec/volumes.md §1.2, §7).
+An object that could not be read is logged once and counts as absent; messages of plugins can name it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
-"""Ours: what was in flight from capacity objects of a class is not any more; `new` is the class's name."""
+"""Our own event: reserved capacity of a class was released; `new` is the name of the class."""
 VOLUME_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER, "VolumeGivenBack")
 CLAIM_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER, "ClaimGivenBack")
-"""Ours: what a plan had assumed of it will never be written. The pod of the plan may have left before."""
+"""Our own events: an assumed change will never be written. The pod that assumed it may have left before."""
 
 
 class StorageHandlers:
-    """The kinds that volumes are decided by. `move` wakes the pods that an event can help."""
+    """Handle the kinds that volume decisions read. `move` wakes the pods that an event can help."""
 
     def __init__(self, cluster: Cluster, move: Move) -> None:
         self._volumes = cluster.volumes
         self._move = move
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
-        """Kind → what to do with one change of it."""
+        """Return the handler of one delta for each kind."""
         return {
             "PersistentVolumeClaim": self._claim,
             "PersistentVolume": self._volume,
@@ -43,17 +43,17 @@ class StorageHandlers:
         }
 
     def tick(self) -> None:
-        """Once per turn of the loop: what is too old in the ledger goes, and who waits for what is free now hears of it."""
+        """Drop old reservations, once per turn of the loop, and wake the pods that wait for what was released."""
         given_back, self._volumes.given_back = self._volumes.given_back, {}
         for kind, key in given_back:
-            self._tell_given_back(kind, key)
+            self._publish_given_back(kind, key)
         reservations = self._volumes.reservations
         reservations.catch_up()
         while reservations.freed:
             self._move(CAPACITY_FREED, None, reservations.freed.pop())
 
     def capacity_served(self, is_served: bool) -> None:
-        """The server has capacity objects, or has none any more: then nobody waits for room (docs/spec/volumes.md §8 D5)."""
+        """Set whether the API server serves capacity objects; without them no pod waits for capacity (volumes.md §8 D5)."""
         self._volumes.capacities.is_served = is_served
         if not is_served:
             for storage_class in self._volumes.classes:
@@ -67,7 +67,7 @@ class StorageHandlers:
             self._volumes.claims.remove(key)
         else:
             self._volumes.claims.set(new)
-        self._told(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", change)
+        self._publish(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", change)
 
     def _volume(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
@@ -78,7 +78,7 @@ class StorageHandlers:
         for volume in (change.old, new):
             if volume is not None and volume.spec.claim_ref is not None:
                 self._volumes.notify(VOLUME_FOR, volume.spec.claim_ref.key)
-        self._told(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
+        self._publish(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
         ref = new.spec.claim_ref if new is not None else None
         if ref is not None:  # a binding may have seen its claim bound before this volume
             self._volumes.notify(CLAIM, ref.key)
@@ -89,12 +89,12 @@ class StorageHandlers:
             self._volumes.remove_class(key)
         else:
             self._volumes.set_class(new)
-        self._told(Resource.STORAGE_CLASS, "StorageClass", change)
+        self._publish(Resource.STORAGE_CLASS, "StorageClass", change)
 
     def _csi_node(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
         self._volumes.set_csi_node(key, new)
-        self._told(Resource.CSI_NODE, "CSINode", change)
+        self._publish(Resource.CSI_NODE, "CSINode", change)
 
     def _driver(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
@@ -102,7 +102,7 @@ class StorageHandlers:
             self._volumes.drivers.pop(key, None)
         else:
             self._volumes.drivers[key] = new
-        self._told(Resource.CSI_DRIVER, "CSIDriver", change)
+        self._publish(Resource.CSI_DRIVER, "CSIDriver", change)
 
     def _capacity(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
@@ -114,7 +114,7 @@ class StorageHandlers:
                 self._volumes.reservations.pool_changed(old, None)
         else:
             self._volumes.reservations.pool_changed(old, capacities.put(new))
-        self._told(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", change)
+        self._publish(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", change)
 
     def _attachment(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
@@ -122,16 +122,16 @@ class StorageHandlers:
             self._volumes.attachments.pop(key, None)
         else:
             self._volumes.attachments[key] = new
-        self._told(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", change)
+        self._publish(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", change)
 
-    def _tell_given_back(self, kind: str, key: str) -> None:
+    def _publish_given_back(self, kind: str, key: str) -> None:
         is_volume = kind == VOLUME
         now = self._volumes.volumes.get_api(key) if is_volume else self._volumes.claims.get_api(key)
         if now is not None:
             self._move(VOLUME_GIVEN_BACK if is_volume else CLAIM_GIVEN_BACK, now, now)
 
-    def _told(self, resource: Resource, kind: str, change: ObjectChange) -> None:
-        """Waits first: a binding that ends frees nothing, a pod that is woken may need what it wrote."""
+    def _publish(self, resource: Resource, kind: str, change: ObjectChange) -> None:
+        """Notify subscribers, then wake pods, because a pod that is woken may need what a binding has written."""
         action = action_of(change.old, change.new)
         if action is None:
             return

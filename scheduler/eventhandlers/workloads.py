@@ -1,13 +1,7 @@
-"""Namespaces, Services, owners of pods and disruption budgets: deltas to the cache.
+"""Apply deltas of namespaces, Services, owners of pods and disruption budgets to the cache.
 
-Deltas of what surrounds pods and nodes → cache: namespaces, Services, the controllers that own pods, budgets.
-
-Called through `intake`. An object that could not be read is logged once and counts as absent; of a budget that would cost
-pods their protection, so it counts for its whole namespace.
-
-What one change of one object shows: an object that cannot be read is logged once, counts as absent, and can be named.
-
-For the kinds that decisions are made by; told on by `storage` and `devices`.
+`pods_and_nodes` calls the handlers. An object that could not be read is logged once and counts as absent. A budget that could
+not be read protects all pods of its namespace. `seen` and `action_of` serve the handlers of storage and devices as well.
 """
 
 from __future__ import annotations
@@ -34,8 +28,8 @@ _NAMESPACE_UPDATE: Final = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 
 
-def surroundings(cluster: Cluster, move: Move) -> Mapping[str, Callable[[Delta[Any]], None]]:
-    """Kind → what to do with one change of it. `move` wakes the pods that an event can help."""
+def workload_handlers(cluster: Cluster, move: Move) -> Mapping[str, Callable[[Delta[Any]], None]]:
+    """Return the handler of one delta for each kind. `move` wakes the pods that an event can help."""
     return {
         "Namespace": partial(_namespace, cluster, move),
         "Service": partial(_service, cluster, move),
@@ -66,7 +60,7 @@ def _service(cluster: Cluster, move: Move, delta: Delta[Service]) -> None:
     elif delta.old is not None:
         cluster.workloads.remove_service(delta.old.key)
     if cluster.workloads.generation != before:
-        _selects_otherwise(move, Resource.SERVICE, delta.old, new)
+        _wake_for_selection(move, Resource.SERVICE, delta.old, new)
 
 
 def _budget(cluster: Cluster, delta: Delta[PodDisruptionBudget]) -> None:
@@ -86,11 +80,11 @@ def _controller(cluster: Cluster, move: Move, kind: type[Controller], delta: Del
     elif delta.old is not None:
         cluster.workloads.remove_controller(kind, delta.old.key)
     if cluster.workloads.generation != before:
-        _selects_otherwise(move, Resource.CONTROLLER, delta.old, new)
+        _wake_for_selection(move, Resource.CONTROLLER, delta.old, new)
 
 
-def _selects_otherwise(move: Move, resource: Resource, old: object, new: object) -> None:
-    """Other pods belong together now. An object that could not be read counts as absent."""
+def _wake_for_selection(move: Move, resource: Resource, old: object, new: object) -> None:
+    """Wake pods, because the object selects other pods now. An object that could not be read counts as absent."""
     known = None if isinstance(old, Broken) else old
     action = Action.UPDATE_OTHER
     if known is None or new is None:
@@ -99,17 +93,22 @@ def _selects_otherwise(move: Move, resource: Resource, old: object, new: object)
 
 
 def _readable(delta: Delta[Any]) -> object:
-    """The new object; None if there is none to use, which is logged when that is news."""
+    """Return the new object, or None if there is none or it could not be read."""
     new = delta.new
     if isinstance(new, Broken):
-        if not (isinstance(delta.old, Broken) and delta.old.why == new.why):
-            _log.error("object could not be read and is left out", kind=new.kind, object=new.key, error=new.why)
+        _log_unreadable(delta.old, new)
         return None
     return new
 
 
+def _log_unreadable(old: object, new: Broken) -> None:
+    """Log the object, unless it was unreadable for the same reason before."""
+    if not (isinstance(old, Broken) and old.why == new.why):
+        _log.error("object could not be read and is left out", kind=new.kind, object=new.key, error=new.why)
+
+
 class ObjectChange(NamedTuple):
-    """`old` and `new` are None where there is no object, or none that can be read."""
+    """One change. `old` and `new` are None where there is no object, or none that can be read."""
 
     key: str
     old: Any
@@ -117,14 +116,14 @@ class ObjectChange(NamedTuple):
 
 
 def action_of(old: object, new: object) -> Action | None:
-    """What happened, to those who know of nothing that cannot be read; None if nothing did."""
+    """Return the action, with unreadable objects as None; None if there was no object before or after."""
     if old is None:
         return None if new is None else Action.ADD
     return Action.DELETE if new is None else Action.UPDATE_OTHER
 
 
 def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> ObjectChange:
-    """Keeps `broken`, by kind and key, up to date."""
+    """Return the change with unreadable sides as None; update `broken`, which is by kind and key."""
     shown = delta.new if delta.new is not None else delta.old
     assert shown is not None
     for side in (delta.old, delta.new):
@@ -132,12 +131,6 @@ def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> ObjectChan
             broken.pop((side.kind, side.key), None)
     if isinstance(delta.new, Broken):
         broken[delta.new.kind, delta.new.key] = delta.new
-        if not (isinstance(delta.old, Broken) and delta.old.why == delta.new.why):
-            _log.error(
-                "object could not be read and is left out",
-                kind=delta.new.kind,
-                object=delta.new.key,
-                error=delta.new.why,
-            )
+        _log_unreadable(delta.old, delta.new)
     old, new = (None if isinstance(side, Broken) else side for side in (delta.old, delta.new))
     return ObjectChange(shown.key, old, new)

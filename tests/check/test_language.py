@@ -23,8 +23,6 @@ NOT_REWRITTEN = (
     "simulator/builders",
     "simulator/controllers",
     "simulator/workloads",
-    "scheduler/cli",
-    "scheduler/eventhandlers",
     "benchmarks/",
     "docs/spec/",
     "tests/",

@@ -28,7 +28,7 @@ from scheduler.controllers.node_name_pods import (
 )
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Forbidden, NotFound, Unavailable
 from scheduler.eventhandlers.storage import StorageHandlers
-from scheduler.eventhandlers.workloads import surroundings
+from scheduler.eventhandlers.workloads import workload_handlers
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.build import build_profiles
 from simulator.builders.core import PodBuilder, node, pod
@@ -69,7 +69,7 @@ class Scene:
         )
         self.handlers = {
             **StorageHandlers(self.cluster, lambda *_: None).handlers(),
-            **surroundings(self.cluster, lambda *_: None),
+            **workload_handlers(self.cluster, lambda *_: None),
         }
         known = build_profiles(Configuration()) if profiles is None else profiles
         self.under_test = NodeNamePods(shared, profiles=known)
