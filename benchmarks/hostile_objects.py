@@ -21,7 +21,7 @@ from scheduler.daemon.app import GC_THRESHOLD
 from scheduler.kube.resources import KINDS, POD, KindSpec
 from scheduler.kube.store import Store
 from tests.hostile import fields
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 
 SHOWN = 5
 PODS = (
@@ -46,11 +46,11 @@ class Took(NamedTuple):
 
 async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
     """One object after the other, in a cluster of two nodes."""
-    brain, decoder, took = Brain(), spec.decoder(), []
+    sched, decoder, took = SchedulerHarness(), spec.decoder(), []
     store: Store[Any] = Store()
     for name in ("n1", "n2"):
-        brain.node(name)
-    await brain.settle()
+        sched.node(name)
+    await sched.settle()
     attacked = (
         (each, full)
         for each in fields(spec, name="h", **fixed)
@@ -68,9 +68,9 @@ async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
         read = decoder.decode(raw)
         times.append(time.process_time())
         store.set(read, deltas)
-        brain.parts.intake.apply(spec.name, deltas)
+        sched.parts.intake.apply(spec.name, deltas)
         times.append(time.process_time())
-        await brain.settle()
+        await sched.settle()
         times.append(time.process_time())
         spans = [1000 * (after - before) for before, after in itertools.pairwise(times)]
         took.append(Took(spans[0], spans[1], spans[2], f"{field.path}{' full' * full}"))

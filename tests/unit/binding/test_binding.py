@@ -13,48 +13,48 @@ from scheduler.api.core_v1 import Pod
 from scheduler.binding import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.framework.status import AttemptError, Code, Rejection, Wait
-from tests.unit.brain import Brain, manifest, typed
-from tests.unit.toys import AfterBind, BeforeBind, Holds, Toy
+from tests.unit.fake_plugins import AfterBind, BeforeBind, FakePlugin, Holds
+from tests.unit.harness import SchedulerHarness, manifest, typed
 
 
-def refuse_once(brain: Brain, error: ApiError) -> None:
+def refuse_once(sched: SchedulerHarness, error: ApiError) -> None:
     """The first bind fails, later ones succeed."""
 
     def answer(pod: Pod, node_name: str) -> None:
-        if len(brain.writer.binds) == 1:
+        if len(sched.writer.binds) == 1:
             raise error
 
-    brain.writer.on_bind = answer
+    sched.writer.on_bind = answer
 
 
 async def test_199_a_pod_is_bound_and_said_so() -> None:
     """Binding, event; no condition, because the server sets it."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.writer.binds == [("default/p", "n1")]
-    assert [(e.type_, e.reason, e.action, e.note) for e in brain.recorder.events] == [
+    assert sched.writer.binds == [("default/p", "n1")]
+    assert [(e.type_, e.reason, e.action, e.note) for e in sched.recorder.events] == [
         ("Normal", "Scheduled", "Binding", "Successfully assigned default/p to n1")
     ]
-    assert brain.writer.conditions == []
-    assert brain.parts.cluster.is_assumed("uid-p")
+    assert sched.writer.conditions == []
+    assert sched.parts.cluster.is_assumed("uid-p")
 
 
 async def test_71_the_watch_confirms_the_assumption() -> None:
     """One pod on the node, no longer assumed, nothing left in the queue."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
 
-    brain.pod("p", on="n1")
+    sched.pod("p", on="n1")
 
-    assert brain.parts.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
-    assert brain.places() == {}
-    assert int(brain.parts.cluster.nodes.pod_count.sum()) == 1
+    assert sched.parts.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
+    assert sched.places() == {}
+    assert int(sched.parts.cluster.nodes.pod_count.sum()) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,62 +74,62 @@ async def test_71_the_watch_confirms_the_assumption() -> None:
 )
 async def test_a_refused_bind_is_undone(error: ApiError, server: dict[str, object], outcome: str | None) -> None:
     """Whatever the refusal, plugins give back what they held, the place is free and the pod is where it belongs."""
-    brain = Brain()
-    brain.plug(reserve=(Holds("R"),))
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness()
+    sched.plug(reserve=(Holds("R"),))
+    sched.node("n1")
+    sched.pod("p")
     if server:
-        brain.writer.server["default/p"] = typed(manifest("p", **server))
-    refuse_once(brain, error)
+        sched.writer.server["default/p"] = typed(manifest("p", **server))
+    refuse_once(sched, error)
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.calls == ["R.reserve", "R.unreserve"]
-    assert brain.parts.cluster.sizes()["assumed_pods"] == 0
-    assert brain.places().get("p") == outcome
-    assert len(brain.writer.binds) == 1
+    assert sched.calls == ["R.reserve", "R.unreserve"]
+    assert sched.parts.cluster.sizes()["assumed_pods"] == 0
+    assert sched.places().get("p") == outcome
+    assert len(sched.writer.binds) == 1
 
 
 async def test_an_error_is_retried_after_the_error_back_off_with_event_and_condition() -> None:
     """§3.8: reason SchedulerError, and the second attempt succeeds."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    refuse_once(brain, Unavailable("etcd is away"))
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
+    refuse_once(sched, Unavailable("etcd is away"))
 
-    await brain.settle()
-    assert brain.writer.conditions[0][1].reason == "SchedulerError"
-    assert brain.message("p") == 'running Bind plugin "DefaultBinder": etcd is away'
-    await brain.later(2.5)
+    await sched.settle()
+    assert sched.writer.conditions[0][1].reason == "SchedulerError"
+    assert sched.message("p") == 'running Bind plugin "DefaultBinder": etcd is away'
+    await sched.later(2.5)
 
-    assert [node for _, node in brain.writer.binds] == ["n1", "n1"]
+    assert [node for _, node in sched.writer.binds] == ["n1", "n1"]
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["it was carried out", "it was not"])
 async def test_a_lost_answer_is_settled_by_reading(committed: bool) -> None:
     """Never guessed: carried out means bound; otherwise the same node is tried again while the place is still held."""
-    brain = Brain()
-    brain.node("n1")
-    brain.node("n2")
-    brain.pod("p")
-    refuse_once(brain, Ambiguous("reset"))
-    brain.writer.on_read = lambda: brain.writer.server.update(
-        {"default/p": typed(manifest("p", on=brain.writer.binds[0][1] if committed else ""))}
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.node("n2")
+    sched.pod("p")
+    refuse_once(sched, Ambiguous("reset"))
+    sched.writer.on_read = lambda: sched.writer.server.update(
+        {"default/p": typed(manifest("p", on=sched.writer.binds[0][1] if committed else ""))}
     )
 
-    await brain.settle()
+    await sched.settle()
 
-    assert len({node for _, node in brain.writer.binds}) == 1
-    assert len(brain.writer.binds) == (1 if committed else 2)
-    assert [e.reason for e in brain.recorder.events] == ["Scheduled"]
+    assert len({node for _, node in sched.writer.binds}) == 1
+    assert len(sched.writer.binds) == (1 if committed else 2)
+    assert [e.reason for e in sched.recorder.events] == ["Scheduled"]
 
 
 async def test_reading_is_repeated_until_the_server_answers() -> None:
     """The assumption stays while the outcome is unknown."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    refuse_once(brain, Ambiguous("reset"))
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
+    refuse_once(sched, Ambiguous("reset"))
     reads = 0
 
     def away_twice() -> None:
@@ -137,20 +137,20 @@ async def test_reading_is_repeated_until_the_server_answers() -> None:
         reads += 1
         if reads <= 2:
             raise Unavailable("away")
-        brain.writer.server["default/p"] = typed(manifest("p", on="n1"))
+        sched.writer.server["default/p"] = typed(manifest("p", on="n1"))
 
-    brain.writer.on_read = away_twice
+    sched.writer.on_read = away_twice
 
-    await brain.settle()
-    assert brain.parts.cluster.is_assumed("uid-p")
-    await brain.later(0.2)
-    await brain.later(1)
+    await sched.settle()
+    assert sched.parts.cluster.is_assumed("uid-p")
+    await sched.later(0.2)
+    await sched.later(1)
 
     assert reads == 3
-    assert [e.reason for e in brain.recorder.events] == ["Scheduled"]
+    assert [e.reason for e in sched.recorder.events] == ["Scheduled"]
 
 
-def unreadable(brain: Brain) -> list[ApiError]:
+def unreadable(sched: SchedulerHarness) -> list[ApiError]:
     """Reads fail for as long as the list that is returned is not empty."""
     away: list[ApiError] = [Unavailable("the server is away")]
 
@@ -158,7 +158,7 @@ def unreadable(brain: Brain) -> list[ApiError]:
         if away:
             raise away[0]
 
-    brain.writer.on_read = read
+    sched.writer.on_read = read
     return away
 
 
@@ -177,61 +177,61 @@ async def test_an_unknown_outcome_keeps_the_place_until_a_read_or_the_watch_tell
     told: str, binds: int, places: dict[str, str], events: list[str]
 ) -> None:
     """Half an hour without an answer: the pod that waits for the room does not get it."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="1")
-    refuse_once(brain, Ambiguous("reset"))
-    away = unreadable(brain)
-    await brain.settle()
-    brain.pod("waits", cpu="1")
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="1")
+    refuse_once(sched, Ambiguous("reset"))
+    away = unreadable(sched)
+    await sched.settle()
+    sched.pod("waits", cpu="1")
     for _ in range(180):
-        await brain.later(10)
-    assert (brain.cluster.is_assumed("uid-p"), len(brain.writer.binds)) == (True, 1)
+        await sched.later(10)
+    assert (sched.cluster.is_assumed("uid-p"), len(sched.writer.binds)) == (True, 1)
 
     who, _, what = told.partition(": ")
     on = {"bound": "n1", "elsewhere": "other"}.get(what, "")
     if who == "read":
         away.clear()
-        brain.writer.server["default/p"] = typed(manifest("p", cpu="1", on=on))
+        sched.writer.server["default/p"] = typed(manifest("p", cpu="1", on=on))
     elif what == "deleted":
-        brain.gone("p")
+        sched.gone("p")
     else:
-        brain.pod("p", cpu="1", on=on)
-    await brain.later(11)
-    await brain.later(11)
+        sched.pod("p", cpu="1", on=on)
+    await sched.later(11)
+    await sched.later(11)
 
-    binds_of_p = [node for key, node in brain.writer.binds if key == "default/p"]
-    about_p = [e.reason for e in brain.recorder.events if e.pod == "default/p"]
+    binds_of_p = [node for key, node in sched.writer.binds if key == "default/p"]
+    about_p = [e.reason for e in sched.recorder.events if e.pod == "default/p"]
     assert (binds_of_p, about_p) == (["n1"] * binds, events)
-    assert "p" not in brain.places()
-    assert (("default/waits", "n1") in brain.writer.binds) == (what in {"elsewhere", "deleted"})
-    assert brain.parts.binder.remark() == ""
+    assert "p" not in sched.places()
+    assert (("default/waits", "n1") in sched.writer.binds) == (what in {"elsewhere", "deleted"})
+    assert sched.parts.binder.remark() == ""
 
 
 async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line a minute for all of them, with the oldest; an error is cut at 1 KiB."""
     logger = CapturingLogger()
     monkeypatch.setattr(underway, "_log", logger)
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    brain.pod("q")
-    unreadable(brain)[0].message = "x" * 5000
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
+    sched.pod("q")
+    unreadable(sched)[0].message = "x" * 5000
 
     def lost(pod: Pod, node_name: str) -> None:
         raise Ambiguous("reset")
 
-    brain.writer.on_bind = lost
-    await brain.settle()
+    sched.writer.on_bind = lost
+    await sched.settle()
     for _ in range(140):
-        await brain.later(1)
+        await sched.later(1)
 
     assert [(call.kwargs["count"], call.kwargs["pod"], call.kwargs["node"]) for call in logger.calls] == [
         (2, "default/p", "n1"),
         (2, "default/p", "n1"),
     ]
     assert [len(call.kwargs["error"]) for call in logger.calls] == [1024, 1024]
-    shown = brain.parts.binder.remark()
+    shown = sched.parts.binder.remark()
     assert shown.startswith("the outcome of 2 bindings is unknown, the oldest is default/p to n1, for 140 s: xxx")
 
 
@@ -244,62 +244,62 @@ async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: p
 )
 async def test_no_binding_is_sent_while_the_watch_of_pods_is_disconnected(lost_s: float, binds: int) -> None:
     """Once it is connected the node is looked at again: others may have bound pods to it."""
-    brain = Brain(pod_watch=PodWatch(disconnected_s=lambda: lost_s))
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="1")
-    await brain.settle()
-    await brain.later(1)
-    assert len(brain.writer.binds) == binds
+    sched = SchedulerHarness(pod_watch=PodWatch(disconnected_s=lambda: lost_s))
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="1")
+    await sched.settle()
+    await sched.later(1)
+    assert len(sched.writer.binds) == binds
     if binds:
-        assert brain.parts.binder.remark() == ""
+        assert sched.parts.binder.remark() == ""
         return
-    assert brain.parts.binder.remark() == ("no Binding is sent: the watch of pods has been disconnected for 10 s")
+    assert sched.parts.binder.remark() == ("no Binding is sent: the watch of pods has been disconnected for 10 s")
 
     lost_s = 0.0
-    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
-    await brain.later(1)
+    sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    await sched.later(1)
 
-    assert (brain.writer.binds, brain.places()) == ([], {"p": "unschedulable"})
+    assert (sched.writer.binds, sched.places()) == ([], {"p": "unschedulable"})
 
 
 async def test_an_unforeseen_exception_costs_one_attempt() -> None:
     """A bug in a binding is logged with the pod and retried; nothing else suffers."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
-    brain.pod("q")
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
+    sched.pod("q")
 
     def answer(pod: Pod, node_name: str) -> None:
-        if pod.metadata.name == "p" and len(brain.writer.binds) < 3:
+        if pod.metadata.name == "p" and len(sched.writer.binds) < 3:
             raise ZeroDivisionError
 
-    brain.writer.on_bind = answer
+    sched.writer.on_bind = answer
 
-    await brain.settle()
-    await brain.later(2.5)
+    await sched.settle()
+    await sched.later(2.5)
 
-    assert brain.writer.binds[-1] == ("default/p", "n1")
-    assert ("default/q", "n1") in brain.writer.binds
+    assert sched.writer.binds[-1] == ("default/p", "n1")
+    assert ("default/q", "n1") in sched.writer.binds
 
 
 async def test_205_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once() -> None:
     """Others are woken before the binding has even failed."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.writer.hold = asyncio.Event()
-    brain.pod("p", cpu="1")
-    await brain.settle()
-    brain.pod("q", cpu="1")
-    await brain.settle()
-    assert brain.places()["q"] == "unschedulable"
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.writer.hold = asyncio.Event()
+    sched.pod("p", cpu="1")
+    await sched.settle()
+    sched.pod("q", cpu="1")
+    await sched.settle()
+    assert sched.places()["q"] == "unschedulable"
 
-    brain.gone("p")
-    await brain.later(2.5)
+    sched.gone("p")
+    await sched.later(2.5)
 
-    assert brain.parts.cluster.is_assumed("uid-q")
-    brain.writer.hold.set()
-    await brain.settle()
-    assert ("default/q", "n1") in brain.writer.binds
+    assert sched.parts.cluster.is_assumed("uid-q")
+    sched.writer.hold.set()
+    await sched.settle()
+    assert ("default/q", "n1") in sched.writer.binds
 
 
 @pytest.mark.parametrize(
@@ -312,84 +312,84 @@ async def test_205_an_assumed_pod_that_is_deleted_gives_its_place_back_at_once()
 )
 async def test_draining_does_not_wait_for(lost_s: float, error: ApiError | None, binds: int) -> None:
     """A pod whose Binding was not sent gives its place back at the limit."""
-    brain = Brain(pod_watch=PodWatch(disconnected_s=lambda: lost_s))
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness(pod_watch=PodWatch(disconnected_s=lambda: lost_s))
+    sched.node("n1")
+    sched.pod("p")
     if error is not None:
-        refuse_once(brain, error)
-        unreadable(brain)
-    await brain.settle()
-    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
-    await brain.turns()
-    brain.clock.move(6)
-    await brain.settle()
+        refuse_once(sched, error)
+        unreadable(sched)
+    await sched.settle()
+    draining = asyncio.ensure_future(sched.parts.binder.drain(5))
+    await sched.turns()
+    sched.clock.move(6)
+    await sched.settle()
 
     assert draining.done()
-    assert (len(brain.writer.binds), brain.is_free()) == (binds, True)
-    assert bool(brain.parts.binder.remark()) is (error is None)
+    assert (len(sched.writer.binds), sched.is_free()) == (binds, True)
+    assert bool(sched.parts.binder.remark()) is (error is None)
 
 
 async def test_draining_waits_for_what_was_sent() -> None:
     """A Binding on the wire is awaited to its answer even when its task is cancelled."""
-    brain = Brain()
-    brain.node("n1")
-    brain.writer.hold = asyncio.Event()
-    brain.pod("p")
-    await brain.settle()
-    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
-    await brain.turns()
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.writer.hold = asyncio.Event()
+    sched.pod("p")
+    await sched.settle()
+    draining = asyncio.ensure_future(sched.parts.binder.drain(5))
+    await sched.turns()
 
-    brain.clock.move(6)
-    await brain.turns()
+    sched.clock.move(6)
+    await sched.turns()
     assert not draining.done()
-    brain.writer.hold.set()
+    sched.writer.hold.set()
 
     await asyncio.wait_for(draining, 30)
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize("before", ["the turn", "the answer"])
 async def test_draining_ends_though_the_server_never_answers(before: str) -> None:
     """Pods that wait for their turn are given up at the limit; what is on the wire some seconds later."""
-    brain = Brain()
-    brain.node("n1")
+    sched = SchedulerHarness()
+    sched.node("n1")
     never = asyncio.Event()
     if before == "the turn":
-        brain.writer.turn_hold = never
+        sched.writer.turn_hold = never
     else:
-        brain.writer.hold = never
-    brain.pod("p")
-    await brain.settle()
-    draining = asyncio.ensure_future(brain.parts.binder.drain(5))
-    await brain.turns()
+        sched.writer.hold = never
+    sched.pod("p")
+    await sched.settle()
+    draining = asyncio.ensure_future(sched.parts.binder.drain(5))
+    await sched.turns()
 
-    brain.clock.move(6)
-    await brain.turns()
+    sched.clock.move(6)
+    await sched.turns()
     assert draining.done() == (before == "the turn")
-    brain.clock.move(10)
-    await brain.turns()
+    sched.clock.move(10)
+    await sched.turns()
 
     assert draining.done()
     assert await draining == 1
-    assert brain.writer.binds == []
+    assert sched.writer.binds == []
 
 
 async def test_a_pod_whose_turn_never_came_gives_its_place_back() -> None:
     """Cancelled between writes: as if the attempt had failed."""
-    brain = Brain()
-    brain.node("n1")
-    brain.writer.turn_hold = asyncio.Event()
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.writer.turn_hold = asyncio.Event()
+    sched.pod("p")
+    await sched.settle()
 
-    draining = asyncio.ensure_future(brain.parts.binder.drain(0))
-    await brain.turns()
-    brain.clock.move(1)
-    await brain.settle()
+    draining = asyncio.ensure_future(sched.parts.binder.drain(0))
+    await sched.turns()
+    sched.clock.move(1)
+    await sched.settle()
     await draining
 
-    assert brain.is_free()
-    assert brain.places() == {"p": "error backoff"}
+    assert sched.is_free()
+    assert sched.places() == {"p": "error backoff"}
 
 
 # -- the wait for a token and a busy server ----------------------------------------------------------------------------
@@ -398,22 +398,22 @@ async def test_a_pod_whose_turn_never_came_gives_its_place_back() -> None:
 @pytest.mark.parametrize("filled", [False, True], ids=["the node still has room", "the node filled up meanwhile"])
 async def test_a_busy_server_is_waited_for_and_then_all_is_looked_at_again(filled: bool) -> None:
     """429 with Retry-After: the wait, a turn of its own, a second look, and only then the next POST."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    refuse_once(brain, TooManyRequests("busy", retry_after_s=2.0))
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    await brain.later(1.5)
-    assert (len(brain.writer.binds), brain.writer.turns) == (1, 1)
-    assert brain.cluster.is_assumed("uid-p")
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    refuse_once(sched, TooManyRequests("busy", retry_after_s=2.0))
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    await sched.later(1.5)
+    assert (len(sched.writer.binds), sched.writer.turns) == (1, 1)
+    assert sched.cluster.is_assumed("uid-p")
     if filled:
-        brain.pod("other", cpu="2", on="n1", scheduler="default-scheduler")
+        sched.pod("other", cpu="2", on="n1", scheduler="default-scheduler")
 
-    await brain.later(1)
+    await sched.later(1)
 
-    assert brain.writer.turns == 2
-    assert len(brain.writer.binds) == (1 if filled else 2)
-    assert brain.places() == ({"p": "unschedulable"} if filled else {})
+    assert sched.writer.turns == 2
+    assert len(sched.writer.binds) == (1 if filled else 2)
+    assert sched.places() == ({"p": "unschedulable"} if filled else {})
 
 
 @pytest.mark.parametrize(
@@ -424,23 +424,23 @@ async def test_a_busy_server_is_waited_for_and_then_all_is_looked_at_again(fille
     ],
 )
 async def test_patience_with_a_busy_server_ends(retry_after_s: float | None, posts: int) -> None:
-    brain = Brain()
-    brain.node("n1")
+    sched = SchedulerHarness()
+    sched.node("n1")
 
     def busy(pod: Pod, node_name: str) -> None:
         raise TooManyRequests("busy", retry_after_s=retry_after_s)
 
-    brain.writer.on_bind = busy
-    brain.pod("p")
-    await brain.settle()
+    sched.writer.on_bind = busy
+    sched.pod("p")
+    await sched.settle()
     for _ in range(posts - 1):
-        assert brain.cluster.is_assumed("uid-p")
-        await brain.later(1)
+        assert sched.cluster.is_assumed("uid-p")
+        await sched.later(1)
 
-    assert len(brain.writer.binds) == posts
-    assert brain.is_free()
-    assert brain.places() == {"p": "error backoff"}
-    assert brain.message("p") == 'running Bind plugin "DefaultBinder": busy'
+    assert len(sched.writer.binds) == posts
+    assert sched.is_free()
+    assert sched.places() == {"p": "error backoff"}
+    assert sched.message("p") == 'running Bind plugin "DefaultBinder": busy'
 
 
 @pytest.mark.parametrize(
@@ -453,18 +453,18 @@ async def test_patience_with_a_busy_server_ends(retry_after_s: float | None, pos
 async def test_a_bind_plugin_that_says_no(code: Code, reason: str, message: str) -> None:
     """§3.8: error back-off, whatever it says."""
 
-    class Mine(Toy):
+    class Mine(FakePlugin):
         async def bind(self, *_: object) -> Rejection:
             return Rejection(self.name, code, ("not today",))
 
-    brain = Brain()
-    brain.plug(bind=(Mine("Mine"),))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.plug(bind=(Mine("Mine"),))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
 
-    assert [(told.reason, told.message) for _, told in brain.writer.conditions] == [(reason, message)]
-    assert (brain.is_free(), brain.places()) == (True, {"p": "error backoff"})
+    assert [(told.reason, told.message) for _, told in sched.writer.conditions] == [(reason, message)]
+    assert (sched.is_free(), sched.places()) == (True, {"p": "error backoff"})
 
 
 # -- Permit ------------------------------------------------------------------------------------------------------------
@@ -472,17 +472,17 @@ async def test_a_bind_plugin_that_says_no(code: Code, reason: str, message: str)
 
 async def test_a_pod_deleted_right_after_its_decision_leaves_permit() -> None:
     """The deletion comes before the binding task has run for the first time."""
-    brain = Brain()
-    brain.plug(permit=(Holds("A", permits=Wait(600)),))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.parts.loop.step()
-    brain.gone("p")
+    sched = SchedulerHarness()
+    sched.plug(permit=(Holds("A", permits=Wait(600)),))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.parts.loop.step()
+    sched.gone("p")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.is_free()
-    assert (brain.writer.binds, brain.places()) == ([], {})
+    assert sched.is_free()
+    assert (sched.writer.binds, sched.places()) == ([], {})
 
 
 # -- PreBind -----------------------------------------------------------------------------------------------------------
@@ -495,18 +495,18 @@ NO_WAY = Rejection("B", Code.UNSCHEDULABLE, ("no way",))
 @pytest.mark.parametrize("is_first", [True, False], ids=["the rejection first", "the rejection last"])
 async def test_a_rejection_beside_a_failing_sibling_stays_a_rejection(error: Exception, is_first: bool) -> None:
     """PreBind plugins that run beside each other: an answer about the pod outweighs a failure."""
-    brain = Brain()
-    toys = [BeforeBind("A", answer=NO_WAY), BeforeBind("B", answer=error)]
-    for toy in toys:
-        toy.pre_bind_parallel = True
-    brain.plug(pre_bind=tuple(toys if is_first else reversed(toys)))
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness()
+    plugins = [BeforeBind("A", answer=NO_WAY), BeforeBind("B", answer=error)]
+    for plugin in plugins:
+        plugin.pre_bind_parallel = True
+    sched.plug(pre_bind=tuple(plugins if is_first else reversed(plugins)))
+    sched.node("n1")
+    sched.pod("p")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert sorted(brain.calls) == ["A.pre_bind", "B.pre_bind"]
-    assert [(said.reason, said.message) for _, said in brain.writer.conditions] == [("Unschedulable", "no way")]
+    assert sorted(sched.calls) == ["A.pre_bind", "B.pre_bind"]
+    assert [(said.reason, said.message) for _, said in sched.writer.conditions] == [("Unschedulable", "no way")]
 
 
 # -- whatever happens, the pod keeps its place or its node -------------------------------------------------------------
@@ -519,20 +519,20 @@ async def test_an_unreserve_that_raises_loses_nothing() -> None:
         def unreserve(self, *_: object) -> None:
             raise RuntimeError("boom")
 
-    brain = Brain()
-    brain.plug(reserve=(Holds("A"), Breaks("B")))
-    brain.node("n1")
-    refuse_once(brain, Unavailable("500"))
-    brain.pod("p", cpu="4")
+    sched = SchedulerHarness()
+    sched.plug(reserve=(Holds("A"), Breaks("B")))
+    sched.node("n1")
+    refuse_once(sched, Unavailable("500"))
+    sched.pod("p", cpu="4")
 
-    await brain.settle()
-    assert brain.is_free()
-    assert brain.places() == {"p": "error backoff"}
-    assert brain.calls == ["A.reserve", "B.reserve", "A.unreserve"]
-    await brain.later(2.5)
+    await sched.settle()
+    assert sched.is_free()
+    assert sched.places() == {"p": "error backoff"}
+    assert sched.calls == ["A.reserve", "B.reserve", "A.unreserve"]
+    await sched.later(2.5)
 
-    assert len(brain.writer.binds) == 2
-    assert brain.places() == {}
+    assert len(sched.writer.binds) == 2
+    assert sched.places() == {}
 
 
 @pytest.mark.parametrize(
@@ -540,61 +540,61 @@ async def test_an_unreserve_that_raises_loses_nothing() -> None:
 )
 async def test_an_error_after_the_watch_has_shown_the_pod_bound_is_none(error: Exception) -> None:
     """The server committed and then failed to say so: nothing of a bound pod is unreserved."""
-    brain = Brain()
-    brain.plug(reserve=(Holds("A"),))
-    brain.node("n1")
+    sched = SchedulerHarness()
+    sched.plug(reserve=(Holds("A"),))
+    sched.node("n1")
 
     def commits(pod: Pod, node_name: str) -> None:
-        brain.pod("p", on=node_name)
+        sched.pod("p", on=node_name)
         raise error
 
-    brain.writer.on_bind = commits
-    brain.pod("p")
+    sched.writer.on_bind = commits
+    sched.pod("p")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.calls == ["A.reserve"]
-    assert [event.reason for event in brain.recorder.events] == ["Scheduled"]
-    assert (brain.cluster.sizes()["pods"], brain.places(), brain.writer.conditions) == (1, {}, [])
-    assert brain.is_free()
+    assert sched.calls == ["A.reserve"]
+    assert [event.reason for event in sched.recorder.events] == ["Scheduled"]
+    assert (sched.cluster.sizes()["pods"], sched.places(), sched.writer.conditions) == (1, {}, [])
+    assert sched.is_free()
 
 
 async def test_a_late_commit_of_a_lost_binding_counts_though_the_second_look_says_no() -> None:
     """Lost, read as unbound, then carried out after all and confirmed, while the node fills up: the pod is bound."""
-    brain = Brain()
-    brain.plug(reserve=(Holds("A"),))
-    brain.node("n1", cpu="2")
-    brain.pod("p", cpu="1")
+    sched = SchedulerHarness()
+    sched.plug(reserve=(Holds("A"),))
+    sched.node("n1", cpu="2")
+    sched.pod("p", cpu="1")
 
     def lost(pod: Pod, node_name: str) -> None:
         raise Ambiguous("reset")
 
     def read() -> None:
-        brain.writer.server["default/p"] = typed(manifest("p"))
-        brain.pod("p", cpu="1", on="n1")
-        brain.pod("theirs", cpu="2", on="n1", scheduler="default-scheduler")
+        sched.writer.server["default/p"] = typed(manifest("p"))
+        sched.pod("p", cpu="1", on="n1")
+        sched.pod("theirs", cpu="2", on="n1", scheduler="default-scheduler")
 
-    brain.writer.on_bind, brain.writer.on_read = lost, read
+    sched.writer.on_bind, sched.writer.on_read = lost, read
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.calls == ["A.reserve"]
-    assert [event.reason for event in brain.recorder.events] == ["Scheduled"]
-    assert brain.places() == {}
+    assert sched.calls == ["A.reserve"]
+    assert [event.reason for event in sched.recorder.events] == ["Scheduled"]
+    assert sched.places() == {}
 
 
 async def test_a_pod_that_turns_unreadable_on_its_way_gets_no_condition_behind_its_binding() -> None:
     """The server would keep PodScheduled=False on a bound pod."""
-    brain = Brain()
-    brain.node("n1")
-    brain.writer.hold = asyncio.Event()
-    brain.pod("p")
-    await brain.settle()
-    brain.pod("p", cpu="bad!")
-    brain.writer.hold.set()
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.writer.hold = asyncio.Event()
+    sched.pod("p")
+    await sched.settle()
+    sched.pod("p", cpu="bad!")
+    sched.writer.hold.set()
+    await sched.settle()
 
-    assert brain.writer.wire == ["bind p"]
+    assert sched.writer.wire == ["bind p"]
 
 
 @pytest.mark.parametrize(
@@ -607,56 +607,56 @@ async def test_a_pod_that_turns_unreadable_on_its_way_gets_no_condition_behind_i
 )
 async def test_a_pod_that_turns_unreadable_on_its_way_keeps_its_place(ends: dict[str, Any] | None, free: bool) -> None:
     """Its Binding is out: nobody else gets the room before it has come to an end."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.writer.hold = asyncio.Event()
-    brain.pod("p", cpu="1")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.writer.hold = asyncio.Event()
+    sched.pod("p", cpu="1")
+    await sched.settle()
     for cpu in ("bad!", "worse!"):
-        brain.pod("p", cpu=cpu)
-    brain.pod("q", cpu="1")
-    await brain.settle()
-    assert brain.places() == {"q": "unschedulable"}
+        sched.pod("p", cpu=cpu)
+    sched.pod("q", cpu="1")
+    await sched.settle()
+    assert sched.places() == {"q": "unschedulable"}
 
     if ends is None:
-        brain.gone("p")
+        sched.gone("p")
     else:
-        brain.pod("p", cpu="bad!", **ends)
-    brain.writer.hold.set()
-    await brain.later(20)
+        sched.pod("p", cpu="bad!", **ends)
+    sched.writer.hold.set()
+    await sched.later(20)
 
-    assert (("default/q", "n1") in brain.writer.binds) is free
-    assert not brain.cluster.is_assumed("uid-p")
+    assert (("default/q", "n1") in sched.writer.binds) is free
+    assert not sched.cluster.is_assumed("uid-p")
 
 
 async def test_a_postbind_that_raises_changes_nothing() -> None:
-    brain = Brain()
-    brain.plug(post_bind=(AfterBind("A", error=KeyError("bug")), AfterBind("B")), reserve=(Holds("R"),))
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness()
+    sched.plug(post_bind=(AfterBind("A", error=KeyError("bug")), AfterBind("B")), reserve=(Holds("R"),))
+    sched.node("n1")
+    sched.pod("p")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.calls == ["R.reserve", "A.post_bind", "B.post_bind"]
-    assert brain.cluster.is_assumed("uid-p")
-    assert [event.reason for event in brain.recorder.events] == ["Scheduled"]
-    assert (len(brain.writer.binds), brain.places(), brain.writer.conditions) == (1, {}, [])
+    assert sched.calls == ["R.reserve", "A.post_bind", "B.post_bind"]
+    assert sched.cluster.is_assumed("uid-p")
+    assert [event.reason for event in sched.recorder.events] == ["Scheduled"]
+    assert (len(sched.writer.binds), sched.places(), sched.writer.conditions) == (1, {}, [])
 
 
 async def test_a_pod_that_is_unreadable_for_a_moment_is_not_tried_twice() -> None:
     """Readable → not → readable while its Binding is on the wire: one attempt, one Binding."""
-    brain = Brain()
-    brain.node("n1")
-    brain.writer.hold = asyncio.Event()
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.writer.hold = asyncio.Event()
+    sched.pod("p")
+    await sched.settle()
 
-    brain.pod("p", cpu="bad!")
-    await brain.settle()
-    brain.pod("p")
-    await brain.settle()
-    assert len(brain.parts.binder) == 1
-    brain.writer.hold.set()
-    await brain.settle()
+    sched.pod("p", cpu="bad!")
+    await sched.settle()
+    sched.pod("p")
+    await sched.settle()
+    assert len(sched.parts.binder) == 1
+    sched.writer.hold.set()
+    await sched.settle()
 
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert sched.writer.binds == [("default/p", "n1")]

@@ -10,16 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler.api.core_v1 import Pod
 from scheduler.core.errors import ApiError, Conflict, Forbidden, NotFound
 from scheduler.framework.status import AttemptError, Code, Rejection
-from tests.unit.brain import Brain, manifest, typed
-from tests.unit.toys import BeforeBind
+from tests.unit.fake_plugins import BeforeBind
+from tests.unit.harness import SchedulerHarness, manifest, typed
 
 _NAME = "scheduler_framework_extension_point_duration_seconds"
 
 
-def ends(brain: Brain) -> dict[str, list[str]]:
+def ends(sched: SchedulerHarness) -> dict[str, list[str]]:
     """Of PreBind and Bind: the statuses that were told."""
     told: dict[str, list[str]] = {}
-    for family in text_string_to_metric_families(brain.parts.shared.metrics.render().decode()):
+    for family in text_string_to_metric_families(sched.parts.shared.metrics.render().decode()):
         for sample in family.samples:
             if sample.name == f"{_NAME}_count" and sample.labels["extension_point"] in {"PreBind", "Bind"}:
                 told.setdefault(sample.labels["extension_point"], []).extend(
@@ -42,13 +42,13 @@ def ends(brain: Brain) -> dict[str, list[str]]:
 )
 async def test_how_prebind_ended(answer: Rejection | Exception | None, told: dict[str, list[str]]) -> None:
     """Upstream's statuses: alerts count those that are errors (docs/spec/core.md §7.1)."""
-    brain = Brain()
-    brain.plug(pre_bind=(BeforeBind("Before", answer=answer),))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.plug(pre_bind=(BeforeBind("Before", answer=answer),))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
 
-    assert ends(brain) == told
+    assert ends(sched) == told
 
 
 @pytest.mark.parametrize(
@@ -62,24 +62,24 @@ async def test_how_prebind_ended(answer: Rejection | Exception | None, told: dic
     ],
 )
 async def test_how_bind_ended(error: ApiError, server: dict[str, object], told: list[str]) -> None:
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
     if server:
-        brain.writer.server["default/p"] = typed(manifest("p", **server))
+        sched.writer.server["default/p"] = typed(manifest("p", **server))
 
     def answer(pod: Pod, node_name: str) -> None:
         raise error
 
-    brain.writer.on_bind = answer
-    await brain.settle()
+    sched.writer.on_bind = answer
+    await sched.settle()
 
-    assert ends(brain).get("Bind", []) == told
+    assert ends(sched).get("Bind", []) == told
 
 
 async def test_preemption_is_no_failure() -> None:
     """The place of a pod in PreBind is taken back: the plugin did nothing wrong."""
-    brain, begun = Brain(), asyncio.Event()
+    sched, begun = SchedulerHarness(), asyncio.Event()
 
     class Waits(BeforeBind):
         async def pre_bind(self, *_: object) -> Rejection | None:
@@ -87,29 +87,29 @@ async def test_preemption_is_no_failure() -> None:
             await asyncio.Event().wait()
             return None
 
-    brain.plug(pre_bind=(Waits("Waits"),))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched.plug(pre_bind=(Waits("Waits"),))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
     assert begun.is_set()
-    assert brain.parts.binder.preempt("uid-p", "DefaultPreemption")
-    await brain.settle()
+    assert sched.parts.binder.preempt("uid-p", "DefaultPreemption")
+    await sched.settle()
 
-    assert ends(brain) == {}
+    assert ends(sched) == {}
 
 
 async def test_the_time_that_scheduling_took_counts_from_the_first_attempt() -> None:
     """A pod that found no node for 40 s took these 40 s, although its last attempt took none."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    await brain.later(40)
-    brain.node("n1", cpu="2")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    await sched.later(40)
+    sched.node("n1", cpu="2")
+    await sched.settle()
 
-    assert ["default/p"] == [key for key, _ in brain.writer.binds]
-    families = text_string_to_metric_families(brain.parts.shared.metrics.render().decode())
+    assert ["default/p"] == [key for key, _ in sched.writer.binds]
+    families = text_string_to_metric_families(sched.parts.shared.metrics.render().decode())
     sums = {
         sample.labels["attempts"]: sample.value
         for family in families
@@ -121,48 +121,48 @@ async def test_the_time_that_scheduling_took_counts_from_the_first_attempt() -> 
 
 async def test_the_oldest_on_its_way() -> None:
     """From being taken off the queue until the answer; then until the watch shows it."""
-    brain, answered = Brain(), asyncio.Event()
+    sched, answered = SchedulerHarness(), asyncio.Event()
 
     class Waits(BeforeBind):
         async def pre_bind(self, *_: object) -> Rejection | None:
             await answered.wait()
             return None
 
-    brain.plug(pre_bind=(Waits("Waits"),))
-    brain.node("n1")
-    binder, cluster = brain.parts.binder, brain.cluster
+    sched.plug(pre_bind=(Waits("Waits"),))
+    sched.node("n1")
+    binder, cluster = sched.parts.binder, sched.cluster
     assert (binder.oldest_s(), cluster.unconfirmed_s()) == (0, 0)
 
-    brain.pod("p")
-    await brain.settle()
-    await brain.later(40)
-    brain.pod("q")
-    await brain.settle()
+    sched.pod("p")
+    await sched.settle()
+    await sched.later(40)
+    sched.pod("q")
+    await sched.settle()
     assert (binder.oldest_s(), cluster.unconfirmed_s()) == (40, 0)
 
     answered.set()
-    await brain.settle()
-    await brain.later(7)
+    await sched.settle()
+    await sched.later(7)
     assert (binder.oldest_s(), cluster.unconfirmed_s()) == (0, 7)
 
-    brain.pod("p", on="n1")
+    sched.pod("p", on="n1")
     assert cluster.unconfirmed_s() == 7
-    brain.gone("q")
+    sched.gone("q")
     assert cluster.unconfirmed_s() == 0
 
 
 async def test_a_watch_that_is_faster_than_the_answer_owes_nothing() -> None:
     """The pod is confirmed before the server has said that it is bound."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p")
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p")
 
     def answer(pod: Pod, node_name: str) -> None:
-        brain.pod("p", on="n1")
+        sched.pod("p", on="n1")
 
-    brain.writer.on_bind = answer
-    await brain.settle()
-    await brain.later(30)
+    sched.writer.on_bind = answer
+    await sched.settle()
+    await sched.later(30)
 
-    assert brain.cluster.sizes()["assumed_pods"] == 0
-    assert brain.cluster.unconfirmed_s() == 0
+    assert sched.cluster.sizes()["assumed_pods"] == 0
+    assert sched.cluster.unconfirmed_s() == 0

@@ -12,69 +12,69 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Delta
 from scheduler.binding import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
-from tests.unit.brain import Brain, manifest, read_pod, typed
+from tests.unit.harness import SchedulerHarness, manifest, read_pod, typed
 
 COUNT = "kubestow_binding_conflicts_total"
 
 
-def conflicts(brain: Brain) -> dict[str, float]:
+def conflicts(sched: SchedulerHarness) -> dict[str, float]:
     """Kind → how many."""
-    lines = brain.parts.shared.metrics.render().decode().splitlines()
+    lines = sched.parts.shared.metrics.render().decode().splitlines()
     rows = [line.split() for line in lines if line.startswith(COUNT + "{")]
     return {labels.split('"')[1]: float(value) for labels, value in rows}
 
 
-async def decided(brain: Brain) -> None:
+async def decided(sched: SchedulerHarness) -> None:
     """The pod has a node and waits for its turn to be bound."""
-    brain.node("n1", cpu="2")
-    brain.writer.turn_hold = asyncio.Event()
-    brain.pod("p", cpu="2")
-    await brain.settle()
+    sched.node("n1", cpu="2")
+    sched.writer.turn_hold = asyncio.Event()
+    sched.pod("p", cpu="2")
+    await sched.settle()
 
 
-async def its_turn_comes(brain: Brain) -> None:
+async def its_turn_comes(sched: SchedulerHarness) -> None:
     """The Binding may leave, and everything that follows happens."""
-    assert brain.writer.turn_hold is not None
-    brain.writer.turn_hold.set()
-    await brain.settle()
+    assert sched.writer.turn_hold is not None
+    sched.writer.turn_hold.set()
+    await sched.settle()
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["92 the room is taken", "the node is gone"])
 async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> None:
     """Counted, said in the pod's event, and nothing is sent."""
-    brain = Brain()
-    await decided(brain)
+    sched = SchedulerHarness()
+    await decided(sched)
     if gone:
-        brain.node_gone("n1")
+        sched.node_gone("n1")
     else:
-        brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+        sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
 
-    await its_turn_comes(brain)
+    await its_turn_comes(sched)
 
-    assert (conflicts(brain), brain.writer.binds) == ({"node": 1}, [])
+    assert (conflicts(sched), sched.writer.binds) == ({"node": 1}, [])
     said = "1 node(s) had gone before the pod was bound" if gone else "1 Insufficient cpu"
-    event = brain.recorder.events[0]
+    event = sched.recorder.events[0]
     assert (event.reason, event.note) == ("FailedScheduling", f"0/1 nodes are available: {said}.")
 
 
 async def test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of_ours() -> None:
     """We had given it another node. Without a second look at this one, it would have both pods and room for one."""
-    brain = Brain()
+    sched = SchedulerHarness()
     for name in ("n1", "n2"):
-        brain.node(name, cpu="2")
-    brain.writer.turn_hold = asyncio.Event()
+        sched.node(name, cpu="2")
+    sched.writer.turn_hold = asyncio.Event()
     for name in ("p", "q"):
-        brain.pod(name, cpu="2")
-    await brain.settle()
-    held = brain.cluster.get("uid-q")
+        sched.pod(name, cpu="2")
+    await sched.settle()
+    held = sched.cluster.get("uid-q")
     assert held is not None
-    brain.pod("p", cpu="2", on=held.node_name)
+    sched.pod("p", cpu="2", on=held.node_name)
 
-    await its_turn_comes(brain)
+    await its_turn_comes(sched)
 
-    assert conflicts(brain).get("node") == 1
-    assert ("default/q", held.node_name) not in brain.writer.binds
-    assert brain.message("q") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert conflicts(sched).get("node") == 1
+    assert ("default/q", held.node_name) not in sched.writer.binds
+    assert sched.message("q") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -114,20 +114,20 @@ async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
     ours: dict[str, Any], theirs: dict[str, Any], said: str
 ) -> None:
     """Before the Binding leaves; the node itself is as it was."""
-    brain = Brain()
-    brain.writer.turn_hold = asyncio.Event()
-    brain.node("n1", labels={"zone": "a"})
-    brain.pod("p", **ours)
-    await brain.settle()
-    brain.node("n2", labels={"zone": "a"})
-    brain.pod("theirs", on="n2", scheduler="default-scheduler", **theirs)
+    sched = SchedulerHarness()
+    sched.writer.turn_hold = asyncio.Event()
+    sched.node("n1", labels={"zone": "a"})
+    sched.pod("p", **ours)
+    await sched.settle()
+    sched.node("n2", labels={"zone": "a"})
+    sched.pod("theirs", on="n2", scheduler="default-scheduler", **theirs)
 
-    await its_turn_comes(brain)
+    await its_turn_comes(sched)
 
-    assert brain.writer.binds == ([] if said else [("default/p", "n1")])
+    assert sched.writer.binds == ([] if said else [("default/p", "n1")])
     if said:
-        assert brain.message("p").startswith("0/")
-        assert said.partition(" ")[2] in brain.message("p")
+        assert sched.message("p").startswith("0/")
+        assert said.partition(" ")[2] in sched.message("p")
 
 
 @pytest.mark.parametrize(
@@ -146,56 +146,56 @@ async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
 async def test_a_pod_that_is_bound_elsewhere_is_a_conflict(
     error: ApiError, server: dict[str, Any], counted: dict[str, float]
 ) -> None:
-    brain = Brain()
-    brain.node("n1")
-    brain.writer.server["default/p"] = typed(manifest("p", **server))
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.writer.server["default/p"] = typed(manifest("p", **server))
 
     def refuse(pod: Pod, node_name: str) -> None:
         raise error
 
-    brain.writer.on_bind = refuse
-    brain.pod("p")
-    await brain.settle()
+    sched.writer.on_bind = refuse
+    sched.pod("p")
+    await sched.settle()
 
-    assert conflicts(brain) == counted
+    assert conflicts(sched) == counted
 
 
 async def test_bindings_without_a_rival_count_for_nothing() -> None:
     """Changes of the node that leave room for the pod are no conflict."""
-    brain = Brain()
-    await decided(brain)
-    brain.node("n1", cpu="3")
-    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    sched = SchedulerHarness()
+    await decided(sched)
+    sched.node("n1", cpu="3")
+    sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
 
-    await its_turn_comes(brain)
+    await its_turn_comes(sched)
 
-    assert (conflicts(brain), brain.writer.binds) == ({}, [("default/p", "n1")])
+    assert (conflicts(sched), sched.writer.binds) == ({}, [("default/p", "n1")])
 
 
 async def test_the_record_tells_what_the_watch_had_shown_when_the_binding_left() -> None:
     """As late as the second look: what came while the pod waited for its turn counts as seen."""
     shown = "5"
-    brain = Brain(pod_watch=PodWatch(version=lambda: shown))
-    await decided(brain)
-    record = brain.parts.records.latest("default/p")
+    sched = SchedulerHarness(pod_watch=PodWatch(version=lambda: shown))
+    await decided(sched)
+    record = sched.parts.records.latest("default/p")
     assert record is not None
     assert record.seen_resource_version == ""
 
     shown = "7"
-    await its_turn_comes(brain)
+    await its_turn_comes(sched)
 
     assert record.to_dict()["seen_resource_version"] == "7"
 
 
 async def test_what_the_watch_has_shown_counts_although_nobody_has_taken_it_in_yet() -> None:
     """D7: a batch that waits in the inbox for the next attempt is looked at before the Binding leaves."""
-    brain = Brain()
-    await decided(brain)
+    sched = SchedulerHarness()
+    await decided(sched)
     theirs = read_pod(manifest("theirs", cpu="1", on="n1", scheduler="default-scheduler"))
-    brain.parts.inbox.put(partial(brain.parts.intake.pods, [Delta(None, theirs)]))
+    sched.parts.inbox.put(partial(sched.parts.intake.pods, [Delta(None, theirs)]))
 
-    assert brain.writer.turn_hold is not None
-    brain.writer.turn_hold.set()
-    await brain.turns()
+    assert sched.writer.turn_hold is not None
+    sched.writer.turn_hold.set()
+    await sched.turns()
 
-    assert (conflicts(brain), brain.writer.binds) == ({"node": 1}, [])
+    assert (conflicts(sched), sched.writer.binds) == ({"node": 1}, [])

@@ -16,12 +16,12 @@ from scheduler.core.errors import Unavailable
 from scheduler.failure import UNTOLD_S
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code, Rejection, Skip, Wait
-from tests.unit.brain import Brain
+from tests.unit.fake_plugins import BeforeBind, Holds
+from tests.unit.harness import SchedulerHarness
 from tests.unit.scenarios.seen import with_plugins
-from tests.unit.toys import BeforeBind, Holds
 
 NOT_HERE = Rejection("W", Code.UNSCHEDULABLE, ("not here",))
-Step: TypeAlias = Callable[[Brain, "Works"], None]
+Step: TypeAlias = Callable[[SchedulerHarness, "Works"], None]
 
 
 class Works(BeforeBind):
@@ -42,17 +42,17 @@ class Works(BeforeBind):
         return self.answer
 
 
-def nominations(brain: Brain) -> list[str]:
+def nominations(sched: SchedulerHarness) -> list[str]:
     """What was written for p, in order."""
-    return [node for key, node in brain.writer.nominations if key == "default/p"]
+    return [node for key, node in sched.writer.nominations if key == "default/p"]
 
 
-async def on_its_way(brain: Brain, **toys: tuple[Any, ...]) -> None:
-    """Pod p is assumed on n1, and whatever the toys say keeps it from its Binding."""
-    brain.plug(**toys)
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+async def on_its_way(sched: SchedulerHarness, **plugins: tuple[Any, ...]) -> None:
+    """Pod p is assumed on n1, and whatever the plugins say keeps it from its Binding."""
+    sched.plug(**plugins)
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
 
 
 # -- when it is written ------------------------------------------------------------------------------------------------
@@ -69,13 +69,13 @@ async def on_its_way(brain: Brain, **toys: tuple[Any, ...]) -> None:
 )
 async def test_the_plugins_are_asked_first(works: list[Skip | None], written: bool) -> None:
     """Once for all of them, before anything is waited for."""
-    brain = Brain()
-    toys = tuple(Works(f"W{at}", flight=flight) for at, flight in enumerate(works))
-    await on_its_way(brain, pre_bind=toys)
+    sched = SchedulerHarness()
+    plugins = tuple(Works(f"W{at}", flight=flight) for at, flight in enumerate(works))
+    await on_its_way(sched, pre_bind=plugins)
 
-    assert nominations(brain) == (["n1"] if written else [])
-    assert brain.calls == [f"W{at}.flight n1" for at in range(len(works))]
-    assert brain.writer.wire == (["patch p"] if written else ["bind p"])
+    assert nominations(sched) == (["n1"] if written else [])
+    assert sched.calls == [f"W{at}.flight n1" for at in range(len(works))]
+    assert sched.writer.wire == (["patch p"] if written else ["bind p"])
 
 
 @pytest.mark.parametrize(
@@ -87,84 +87,84 @@ async def test_the_plugins_are_asked_first(works: list[Skip | None], written: bo
 )
 async def test_a_plugin_that_cannot_tell_costs_the_attempt(flight: Rejection) -> None:
     """Nothing is said of a place that the pod does not get; what it held is given back."""
-    brain = Brain()
-    await on_its_way(brain, pre_bind=(Works(flight=flight),), reserve=(Holds("R"),))
+    sched = SchedulerHarness()
+    await on_its_way(sched, pre_bind=(Works(flight=flight),), reserve=(Holds("R"),))
 
-    assert nominations(brain) == []
-    assert brain.message("p") == f'running PreBindPreFlight "W": {flight.reasons[0]}'
-    assert (brain.places(), brain.is_free()) == ({"p": "error backoff"}, True)
-    assert brain.calls == ["R.reserve", "W.flight n1", "R.unreserve"]
+    assert nominations(sched) == []
+    assert sched.message("p") == f'running PreBindPreFlight "W": {flight.reasons[0]}'
+    assert (sched.places(), sched.is_free()) == ({"p": "error backoff"}, True)
+    assert sched.calls == ["R.reserve", "W.flight n1", "R.unreserve"]
 
 
 async def test_what_the_pod_says_already_is_not_written_again() -> None:
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    brain.plug(pre_bind=(works,))
-    brain.node("n1")
-    brain.pod("p", nominated="n1")
-    await brain.settle()
+    sched.plug(pre_bind=(works,))
+    sched.node("n1")
+    sched.pod("p", nominated="n1")
+    await sched.settle()
     works.go.set()
-    await brain.settle()
+    await sched.settle()
 
-    assert (nominations(brain), brain.writer.binds) == ([], [("default/p", "n1")])
+    assert (nominations(sched), sched.writer.binds) == ([], [("default/p", "n1")])
 
 
 async def test_the_place_is_held_once() -> None:
     """The pod is assumed there; that its status says so, too, does not make it two."""
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    brain.plug(pre_bind=(works,))
-    brain.node("n1", cpu="4")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    brain.pod("p", cpu="2", nominated="n1")
-    brain.pod("q", cpu="2")
-    await brain.settle()
+    sched.plug(pre_bind=(works,))
+    sched.node("n1", cpu="4")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    sched.pod("p", cpu="2", nominated="n1")
+    sched.pod("q", cpu="2")
+    await sched.settle()
 
-    assert brain.cluster.is_assumed("uid-q")
-    assert brain.parts.queue.nominator.for_node("n1") == ()
+    assert sched.cluster.is_assumed("uid-q")
+    assert sched.parts.queue.nominator.for_node("n1") == ()
 
 
 # -- when it is taken back ---------------------------------------------------------------------------------------------
 
 
-def reject(brain: Brain, _works: Works) -> None:
-    brain.parts.binder.permits.reject("uid-p", "A", "no")
+def reject(sched: SchedulerHarness, _works: Works) -> None:
+    sched.parts.binder.permits.reject("uid-p", "A", "no")
 
 
-def time_is_over(brain: Brain, _works: Works) -> None:
-    brain.clock.move(30)
+def time_is_over(sched: SchedulerHarness, _works: Works) -> None:
+    sched.clock.move(30)
 
 
-def take_it(brain: Brain, _works: Works) -> None:
-    assert brain.parts.binder.preempt("uid-p", "DefaultPreemption")
+def take_it(sched: SchedulerHarness, _works: Works) -> None:
+    assert sched.parts.binder.preempt("uid-p", "DefaultPreemption")
 
 
-def say_no(_brain: Brain, works: Works) -> None:
+def say_no(_sched: SchedulerHarness, works: Works) -> None:
     works.answer = NOT_HERE
     works.go.set()
 
 
-def fail(_brain: Brain, works: Works) -> None:
+def fail(_sched: SchedulerHarness, works: Works) -> None:
     works.answer = Rejection("W", Code.ERROR, ("boom",))
     works.go.set()
 
 
-def fill_up(brain: Brain, works: Works) -> None:
-    brain.pod("theirs", cpu="4", on="n1", scheduler="theirs")
+def fill_up(sched: SchedulerHarness, works: Works) -> None:
+    sched.pod("theirs", cpu="4", on="n1", scheduler="theirs")
     works.go.set()
 
 
-def lose_the_node(brain: Brain, works: Works) -> None:
-    brain.node_gone("n1")
+def lose_the_node(sched: SchedulerHarness, works: Works) -> None:
+    sched.node_gone("n1")
     works.go.set()
 
 
-def refuse_the_binding(brain: Brain, works: Works) -> None:
+def refuse_the_binding(sched: SchedulerHarness, works: Works) -> None:
     def refuses(*_: object) -> None:
         raise Unavailable("etcd is away")
 
-    brain.writer.on_bind = refuses
+    sched.writer.on_bind = refuses
     works.go.set()
 
 
@@ -188,42 +188,42 @@ async def test_a_place_that_the_pod_does_not_get(
 ) -> None:
     """It holds nothing there any more, and whoever reads its status is told."""
     works = Works(flight=SKIP if waits else None)
-    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(30) if waits else None))
-    brain.plug(pre_bind=(works,))
-    brain.node("n1", cpu="4")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    assert nominations(brain) == ["n1"]
+    sched = with_plugins(monkeypatch, Holds("A", permits=Wait(30) if waits else None))
+    sched.plug(pre_bind=(works,))
+    sched.node("n1", cpu="4")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    assert nominations(sched) == ["n1"]
     if shown:
-        brain.pod("p", cpu="2", nominated="n1")
-        await brain.settle()
+        sched.pod("p", cpu="2", nominated="n1")
+        await sched.settle()
 
-    end(brain, works)
-    await brain.settle()
+    end(sched, works)
+    await sched.settle()
 
-    assert nominations(brain) == ["n1", ""]
-    assert brain.parts.queue.nominator.node_of("uid-p") is None
-    assert brain.is_free()
-    assert brain.places() in [{"p": "unschedulable"}, {"p": "backoff"}, {"p": "error backoff"}]
+    assert nominations(sched) == ["n1", ""]
+    assert sched.parts.queue.nominator.node_of("uid-p") is None
+    assert sched.is_free()
+    assert sched.places() in [{"p": "unschedulable"}, {"p": "backoff"}, {"p": "error backoff"}]
 
 
 async def test_whom_the_place_was_held_from_is_told_when_the_watch_shows_it() -> None:
     """Pods of lower priority have counted the nomination since: the status that is cleared is what ends it."""
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    await on_its_way(brain, pre_bind=(works,))
-    brain.pod("p", nominated="n1")
-    fail(brain, works)
-    await brain.settle()
+    await on_its_way(sched, pre_bind=(works,))
+    sched.pod("p", nominated="n1")
+    fail(sched, works)
+    await sched.settle()
     told: list[object] = []
-    move_all = brain.parts.queue.move_all
+    move_all = sched.parts.queue.move_all
 
     def spy(event: Any, old: Any, new: Any, **more: Any) -> None:
         told.append((event.label, old.key, new))
         move_all(event, old, new, **more)
 
-    brain.parts.queue.move_all = spy  # type: ignore[method-assign]
-    brain.pod("p", nominated="")
+    sched.parts.queue.move_all = spy  # type: ignore[method-assign]
+    sched.pod("p", nominated="")
 
     assert told == [("AssignedPodDelete", "default/p", None)]
 
@@ -231,75 +231,75 @@ async def test_whom_the_place_was_held_from_is_told_when_the_watch_shows_it() ->
 # -- when the plan changes ---------------------------------------------------------------------------------------------
 
 
-async def failed_on_n1(brain: Brain, works: Works) -> None:
+async def failed_on_n1(sched: SchedulerHarness, works: Works) -> None:
     """It was to go to n1, which PreBind refused; n1 is cordoned by now, and n2 is there."""
-    await on_its_way(brain, pre_bind=(works,))
-    brain.pod("p", nominated="n1")
-    say_no(brain, works)
-    await brain.settle()
-    brain.node("n1", unschedulable=True)
-    brain.node("n2")
+    await on_its_way(sched, pre_bind=(works,))
+    sched.pod("p", nominated="n1")
+    say_no(sched, works)
+    await sched.settle()
+    sched.node("n1", unschedulable=True)
+    sched.node("n2")
     works.answer = None
 
 
 async def test_another_node_is_said_before_its_own_work() -> None:
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    await failed_on_n1(brain, works)
+    await failed_on_n1(sched, works)
     works.go.clear()
-    await brain.later(20)
+    await sched.later(20)
 
-    assert nominations(brain) == ["n1", "", "n2"]
+    assert nominations(sched) == ["n1", "", "n2"]
     works.go.set()
-    await brain.settle()
-    assert brain.writer.binds == [("default/p", "n2")]
+    await sched.settle()
+    assert sched.writer.binds == [("default/p", "n2")]
 
 
 async def test_another_node_needs_no_word_if_the_binding_follows_at_once() -> None:
     """The server clears the old one with the Binding."""
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    await failed_on_n1(brain, works)
+    await failed_on_n1(sched, works)
     works.flight = SKIP
-    await brain.later(20)
+    await sched.later(20)
 
-    assert nominations(brain) == ["n1", ""]
-    assert brain.writer.wire[-1] == "bind p"
+    assert nominations(sched) == ["n1", ""]
+    assert sched.writer.wire[-1] == "bind p"
 
 
 async def test_a_change_of_plan_that_the_wire_has_not_seen_is_one_write() -> None:
     """While the first word is on the wire the plan fails and another is made: the last one counts."""
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    brain.writer.patch_hold = asyncio.Event()
-    await on_its_way(brain, pre_bind=(works,))
-    say_no(brain, works)
-    await brain.settle()
-    brain.node("n1", unschedulable=True)
-    brain.node("n2")
+    sched.writer.patch_hold = asyncio.Event()
+    await on_its_way(sched, pre_bind=(works,))
+    say_no(sched, works)
+    await sched.settle()
+    sched.node("n1", unschedulable=True)
+    sched.node("n2")
     works.answer = None
     works.go.clear()
-    await brain.later(20)
-    assert brain.cluster.is_assumed("uid-p")
+    await sched.later(20)
+    assert sched.cluster.is_assumed("uid-p")
 
-    brain.writer.patch_hold.set()
-    await brain.settle()
+    sched.writer.patch_hold.set()
+    await sched.settle()
 
-    assert nominations(brain) == ["n1", "n2"]
+    assert nominations(sched) == ["n1", "n2"]
 
 
 async def test_a_preemptors_nomination_gives_way_to_where_it_goes() -> None:
     """Room was made on n1, and n2 turned out to be free: n1 is no longer waited for."""
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    brain.plug(pre_bind=(works,))
-    brain.node("n1", unschedulable=True)
-    brain.node("n2")
-    brain.pod("p", nominated="n1")
-    await brain.settle()
+    sched.plug(pre_bind=(works,))
+    sched.node("n1", unschedulable=True)
+    sched.node("n2")
+    sched.pod("p", nominated="n1")
+    await sched.settle()
 
-    assert nominations(brain) == ["n2"]
-    assert brain.parts.queue.nominator.for_node("n1") == ()
+    assert nominations(sched) == ["n2"]
+    assert sched.parts.queue.nominator.for_node("n1") == ()
 
 
 # -- never behind a Binding --------------------------------------------------------------------------------------------
@@ -307,63 +307,63 @@ async def test_a_preemptors_nomination_gives_way_to_where_it_goes() -> None:
 
 async def test_a_word_that_still_waits_gives_way_to_the_binding() -> None:
     """Other pods' patches are before it; when PreBind is done the Binding goes, and the word is never sent."""
-    brain = Brain()
-    brain.writer.patch_hold = asyncio.Event()
+    sched = SchedulerHarness()
+    sched.writer.patch_hold = asyncio.Event()
     works = Works()
-    brain.plug(pre_bind=(works,))
+    sched.plug(pre_bind=(works,))
     for at in range(16):
-        brain.pod(f"big{at}", cpu="64")
-    brain.node("n1")
-    await brain.settle()
-    brain.pod("p")
-    await brain.settle()
-    assert len(brain.parts.patches) == 17
+        sched.pod(f"big{at}", cpu="64")
+    sched.node("n1")
+    await sched.settle()
+    sched.pod("p")
+    await sched.settle()
+    assert len(sched.parts.patches) == 17
 
     works.go.set()
-    await brain.settle()
-    assert brain.writer.wire == ["bind p"]
-    brain.writer.patch_hold.set()
-    await brain.settle()
+    await sched.settle()
+    assert sched.writer.wire == ["bind p"]
+    sched.writer.patch_hold.set()
+    await sched.settle()
 
-    assert nominations(brain) == []
+    assert nominations(sched) == []
 
 
 async def test_a_word_on_the_wire_is_waited_for() -> None:
-    brain = Brain()
-    brain.writer.patch_hold = asyncio.Event()
+    sched = SchedulerHarness()
+    sched.writer.patch_hold = asyncio.Event()
     works = Works()
-    await on_its_way(brain, pre_bind=(works,))
+    await on_its_way(sched, pre_bind=(works,))
     works.go.set()
-    await brain.settle()
-    assert brain.writer.wire == []
+    await sched.settle()
+    assert sched.writer.wire == []
 
-    brain.writer.patch_hold.set()
-    await brain.settle()
+    sched.writer.patch_hold.set()
+    await sched.settle()
 
-    assert brain.writer.wire == ["patch p", "bind p"]
+    assert sched.writer.wire == ["patch p", "bind p"]
 
 
 async def test_a_word_that_could_not_be_written_stops_nothing() -> None:
-    brain = Brain()
-    brain.writer.patch_errors = [Unavailable("etcd is away")]
+    sched = SchedulerHarness()
+    sched.writer.patch_errors = [Unavailable("etcd is away")]
     works = Works()
-    await on_its_way(brain, pre_bind=(works,))
+    await on_its_way(sched, pre_bind=(works,))
     works.go.set()
-    await brain.settle()
+    await sched.settle()
 
-    assert (nominations(brain), brain.writer.binds) == ([], [("default/p", "n1")])
+    assert (nominations(sched), sched.writer.binds) == ([], [("default/p", "n1")])
 
 
 async def test_a_pod_deleted_on_its_way_is_told_nothing_more() -> None:
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Works()
-    await on_its_way(brain, pre_bind=(works,))
-    brain.gone("p")
-    fail(brain, works)
-    await brain.settle()
+    await on_its_way(sched, pre_bind=(works,))
+    sched.gone("p")
+    fail(sched, works)
+    await sched.settle()
 
-    assert nominations(brain) == ["n1"]
-    assert (brain.is_free(), brain.places(), len(brain.parts.patches)) == (True, {}, 0)
+    assert nominations(sched) == ["n1"]
+    assert (sched.is_free(), sched.places(), len(sched.parts.patches)) == (True, {}, 0)
 
 
 # -- what is brief as a rule ---------------------------------------------------------------------------------------------
@@ -376,70 +376,70 @@ class Brief(Works):
 
 
 async def test_what_is_brief_and_done_in_time_is_not_said() -> None:
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Brief()
-    await on_its_way(brain, pre_bind=(works,))
-    await brain.later(0.5)
+    await on_its_way(sched, pre_bind=(works,))
+    await sched.later(0.5)
     works.go.set()
-    await brain.settle()
-    await brain.later(5)
+    await sched.settle()
+    await sched.later(5)
 
-    assert (nominations(brain), brain.writer.binds) == ([], [("default/p", "n1")])
+    assert (nominations(sched), sched.writer.binds) == ([], [("default/p", "n1")])
 
 
 async def test_what_was_to_be_brief_and_is_not_is_said_after_half_a_minute() -> None:
-    brain = Brain()
-    await on_its_way(brain, pre_bind=(Brief(),))
-    await brain.later(UNTOLD_S - 1)
-    assert nominations(brain) == []
-    await brain.later(2)
+    sched = SchedulerHarness()
+    await on_its_way(sched, pre_bind=(Brief(),))
+    await sched.later(UNTOLD_S - 1)
+    assert nominations(sched) == []
+    await sched.later(2)
 
-    assert nominations(brain) == ["n1"]
+    assert nominations(sched) == ["n1"]
 
 
 async def test_of_a_pod_that_was_told_to_fit_nowhere_it_is_said_after_a_second() -> None:
     """Its condition asks autoscalers for a node that it does not need any more."""
-    brain = Brain()
-    brain.plug(pre_bind=(Brief(),))
-    brain.pod("p", cpu="2")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.plug(pre_bind=(Brief(),))
+    sched.pod("p", cpu="2")
+    await sched.settle()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
-    brain.pod("p", cpu="2", conditions=[condition])
-    brain.node("n1")
-    await brain.later(20)
-    assert brain.cluster.is_assumed("uid-p")
-    await brain.later(2)
+    sched.pod("p", cpu="2", conditions=[condition])
+    sched.node("n1")
+    await sched.later(20)
+    assert sched.cluster.is_assumed("uid-p")
+    await sched.later(2)
 
-    assert nominations(brain) == ["n1"]
+    assert nominations(sched) == ["n1"]
 
 
-@pytest.mark.parametrize("toys", [(Works("W"), Brief("B")), (Brief("B"), Works("W"))], ids=["first", "last"])
-async def test_one_that_is_not_brief_has_it_said_at_once_also_if_it_comes(toys: tuple[Works, ...]) -> None:
-    brain = Brain()
-    await on_its_way(brain, pre_bind=toys)
+@pytest.mark.parametrize("plugins", [(Works("W"), Brief("B")), (Brief("B"), Works("W"))], ids=["first", "last"])
+async def test_one_that_is_not_brief_has_it_said_at_once_also_if_it_comes(plugins: tuple[Works, ...]) -> None:
+    sched = SchedulerHarness()
+    await on_its_way(sched, pre_bind=plugins)
 
-    assert nominations(brain) == ["n1"]
+    assert nominations(sched) == ["n1"]
 
 
 async def test_a_pod_that_says_another_node_is_put_right_at_once() -> None:
-    brain = Brain()
-    brain.plug(pre_bind=(Brief(),))
-    brain.node("n1", unschedulable=True)
-    brain.node("n2")
-    brain.pod("p", nominated="n1")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.plug(pre_bind=(Brief(),))
+    sched.node("n1", unschedulable=True)
+    sched.node("n2")
+    sched.pod("p", nominated="n1")
+    await sched.settle()
 
-    assert nominations(brain) == ["n2"]
+    assert nominations(sched) == ["n2"]
 
 
 async def test_a_failure_before_the_second_is_over_leaves_nothing_to_be_said() -> None:
-    brain = Brain()
+    sched = SchedulerHarness()
     works = Brief()
-    await on_its_way(brain, pre_bind=(works,))
+    await on_its_way(sched, pre_bind=(works,))
     works.answer = NOT_HERE
     works.go.set()
-    await brain.settle()
-    brain.node("n1", unschedulable=True)
-    await brain.later(30)
+    await sched.settle()
+    sched.node("n1", unschedulable=True)
+    await sched.later(30)
 
-    assert "n1" not in nominations(brain)
+    assert "n1" not in nominations(sched)

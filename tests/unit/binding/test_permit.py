@@ -16,10 +16,10 @@ from scheduler.framework.status import Code, Rejection, Wait
 from scheduler.plugins import registry
 from scheduler.profiles import build as building
 from scheduler.waiting_pods import WaitingPodsMap
-from tests.unit.brain import Brain, StepClock, manifest
+from tests.unit.fake_plugins import Holds
+from tests.unit.harness import SchedulerHarness, StepClock, manifest
 from tests.unit.hints.hint_rows import CAME, node
 from tests.unit.scenarios.seen import attempts, with_plugins
-from tests.unit.toys import Holds
 
 UID = "uid-p"
 POD = pod_info(from_manifest(Pod, manifest("p")))
@@ -155,53 +155,53 @@ async def test_who_gives_up_waiting_ends_the_hold() -> None:
 
 async def test_a_rejected_pod_waits_for_what_its_plugin_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first word counts; the place is free at once; the pod's own release does not wake it, a new node does."""
-    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(60)), Holds("B", permits=Wait(60)))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
-    permits = brain.parts.binder.permits
+    sched = with_plugins(monkeypatch, Holds("A", permits=Wait(60)), Holds("B", permits=Wait(60)))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    permits = sched.parts.binder.permits
     permits.allow("uid-p", "A")
     permits.reject("uid-p", "B", "not now")
     permits.reject("uid-p", "A", "never")
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.message("p") == "0/1 nodes are available: 1 not now."
-    assert (brain.is_free(), brain.places(), attempts(brain, "p")) == (True, {"p": "unschedulable"}, 1)
-    assert [entry.plugins for entry in brain.parts.queue.entries()] == [("B",)]
+    assert sched.message("p") == "0/1 nodes are available: 1 not now."
+    assert (sched.is_free(), sched.places(), attempts(sched, "p")) == (True, {"p": "unschedulable"}, 1)
+    assert [entry.plugins for entry in sched.parts.queue.entries()] == [("B",)]
 
-    brain.node("n2")
-    await brain.later(20)
-    assert attempts(brain, "p") == 2
+    sched.node("n2")
+    await sched.later(20)
+    assert attempts(sched, "p") == 2
 
 
 async def test_a_pod_that_is_held_keeps_no_event_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are kept while it is held, for it may be rejected; and not once it was let go."""
-    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(60)))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
-    brain.writer.hold = asyncio.Event()
-    node("n2")(brain)
-    assert brain.parts.queue.in_flight_events() == {"PodPopped": 1, CAME.label: 1}
+    sched = with_plugins(monkeypatch, Holds("A", permits=Wait(60)))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    sched.writer.hold = asyncio.Event()
+    node("n2")(sched)
+    assert sched.parts.queue.in_flight_events() == {"PodPopped": 1, CAME.label: 1}
 
-    brain.parts.binder.permits.allow("uid-p", "A")
-    await brain.settle()
+    sched.parts.binder.permits.allow("uid-p", "A")
+    await sched.settle()
 
-    assert brain.parts.queue.in_flight_events() == {}
-    assert brain.writer.binds == []
+    assert sched.parts.queue.in_flight_events() == {}
+    assert sched.writer.binds == []
 
 
 async def test_what_happens_while_it_is_held_counts_when_it_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node came meanwhile: the pod is tried again after its back-off."""
-    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(60)))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
-    brain.node("n2")
-    brain.parts.binder.permits.reject("uid-p", "A", "not there")
-    await brain.settle()
+    sched = with_plugins(monkeypatch, Holds("A", permits=Wait(60)))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    sched.node("n2")
+    sched.parts.binder.permits.reject("uid-p", "A", "not there")
+    await sched.settle()
 
-    assert attempts(brain, "p") == 2
+    assert attempts(sched, "p") == 2
 
 
 @pytest.mark.parametrize("there", ["n1", "n2"], ids=["on the node that it was meant for", "elsewhere"])
@@ -209,19 +209,19 @@ async def test_a_pod_that_is_held_and_bound_by_somebody_else_is_given_up(
     there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once: what is reserved for it is given back, and no event is kept for it any more."""
-    brain = with_plugins(monkeypatch, holds := Holds("A", permits=Wait(600)))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
-    brain.node("n2")
+    sched = with_plugins(monkeypatch, holds := Holds("A", permits=Wait(600)))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    sched.node("n2")
 
-    brain.pod("p", on=there)
-    await brain.settle()
+    sched.pod("p", on=there)
+    await sched.settle()
 
-    assert (brain.is_free(), brain.places()) == (True, {})
-    assert brain.parts.queue.in_flight_events() == {}
-    assert [call for call in brain.calls if call == f"{holds.name}.unreserve"] == ["A.unreserve"]
-    assert brain.writer.binds == []
+    assert (sched.is_free(), sched.places()) == (True, {})
+    assert sched.parts.queue.in_flight_events() == {}
+    assert [call for call in sched.calls if call == f"{holds.name}.unreserve"] == ["A.unreserve"]
+    assert sched.writer.binds == []
 
 
 # -- through a plugin's handle -----------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Answers(Holds):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A brain with a plugin that holds pods, and the handle that it was given."""
+    """A scheduler with a plugin that holds pods, and the handle that it was given."""
     plugin = Answers()
 
     def made(_args: object, handle: Any) -> Answers:
@@ -246,18 +246,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(building, "registry", lambda: {**registry(), "A": made})
     enabled = PluginSet(enabled=(PluginRef("A"),))
-    brain = Brain(Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),)))
-    plugin.world = brain
-    return brain, plugin.handle
+    sched = SchedulerHarness(
+        Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),))
+    )
+    plugin.harness = sched
+    return sched, plugin.handle
 
 
 async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(asked) -> None:
     """By uid, and all of them; one that is not held is not found."""
-    brain, handle = asked
-    brain.node("n1")
-    brain.pod("p")
-    brain.pod("q")
-    await brain.settle()
+    sched, handle = asked
+    sched.node("n1")
+    sched.pod("p")
+    sched.pod("q")
+    await sched.settle()
 
     assert [("p", "n1", ["A"]), ("q", "n1", ["A"])] == sorted(
         (each.pod.pod.metadata.name, each.pod.node_name, each.pending_plugins())
@@ -268,35 +270,35 @@ async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(as
 
 
 async def test_a_plugin_allows_and_rejects_the_pods_that_wait(asked) -> None:
-    brain, handle = asked
-    brain.node("n1")
+    sched, handle = asked
+    sched.node("n1")
     for name in "pqr":
-        brain.pod(name)
-    await brain.settle()
+        sched.pod(name)
+    await sched.settle()
     for each in handle.iterate_over_waiting_pods():
         if each.pod.pod.metadata.name == "p":
             each.allow("A")
         elif each.pod.pod.metadata.name == "q":
             each.reject("A", "not now")
     was_held = [handle.reject_waiting_pod(uid) for uid in ("uid-r", "uid-x")]
-    await brain.settle()
+    await sched.settle()
 
-    assert [("default/p", "n1")] == brain.writer.binds
-    assert ("0/1 nodes are available: 1 not now.", [True, False]) == (brain.message("q"), was_held)
-    assert "0/1 nodes are available: 1 removed." == brain.message("r")
+    assert [("default/p", "n1")] == sched.writer.binds
+    assert ("0/1 nodes are available: 1 not now.", [True, False]) == (sched.message("q"), was_held)
+    assert "0/1 nodes are available: 1 removed." == sched.message("r")
 
 
 async def test_a_plugin_activates_pods_that_wait_for_an_event(asked) -> None:
     """They are tried before any event or flush; unknown pods are ignored."""
-    brain, handle = asked
-    brain.node("n1", unschedulable=True)
-    brain.pod("p")
-    brain.pod("stranger", scheduler="other")
-    await brain.settle()
-    await brain.later(20)
-    assert (1, {"p": "unschedulable"}) == (attempts(brain, "p"), brain.places())
+    sched, handle = asked
+    sched.node("n1", unschedulable=True)
+    sched.pod("p")
+    sched.pod("stranger", scheduler="other")
+    await sched.settle()
+    await sched.later(20)
+    assert (1, {"p": "unschedulable"}) == (attempts(sched, "p"), sched.places())
 
-    handle.activate(pod_info(pod) for pod in brain.seen.values() if isinstance(pod, Pod))
-    await brain.settle()
+    handle.activate(pod_info(pod) for pod in sched.seen.values() if isinstance(pod, Pod))
+    await sched.settle()
 
-    assert 2 == attempts(brain, "p")
+    assert 2 == attempts(sched, "p")

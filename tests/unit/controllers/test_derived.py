@@ -15,7 +15,7 @@ from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from simulator.builders.claims import a_claim as a_device_claim, a_result
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
-from tests.unit.brain import Brain, manifest, read_pod
+from tests.unit.harness import SchedulerHarness, manifest, read_pod
 from tests.unit.scenarios.evicting import OTHERS
 from tests.unit.scenarios.yard import Yard
 
@@ -31,7 +31,7 @@ class Scene:
 
     def __init__(self, args: KubestowArgs | None = None, *, nodes: tuple[str, ...] = ("n1", "n2", "n3")) -> None:
         profile = KubeSchedulerProfile(OUR_NAME, args={KubestowArgs.plugin: args or KubestowArgs()})
-        self.brain = Brain(Configuration(profiles=(profile,)))
+        self.sched = SchedulerHarness(Configuration(profiles=(profile,)))
         self._shown: dict[tuple[str, str], Any] = {}
         for name in nodes:
             self.node(name)
@@ -40,39 +40,39 @@ class Scene:
 
     def node(self, name: str, rack: str = "", **more: Any) -> None:
         labels = {HOSTNAME: name, RACK: rack or ("b" if name == "n3" else "a")}
-        self.brain.node(name, labels=labels, **more)
+        self.sched.node(name, labels=labels, **more)
 
     def shows(self, builder: Builder[Any]) -> None:
         """The object comes or changes."""
         raw = builder.obj()
         kind, name = raw["kind"], raw["metadata"]["name"]
         new = builder.uid(f"uid-{name}").resource_version(str(next(_versions))).typed()
-        self.brain.parts.intake.apply(kind, [Delta(self._shown.get((kind, name)), new)])
+        self.sched.parts.intake.apply(kind, [Delta(self._shown.get((kind, name)), new)])
         self._shown[kind, name] = new
         where: Any = {
-            "PersistentVolume": self.brain.writer.volumes,
-            "PersistentVolumeClaim": self.brain.writer.claims,
+            "PersistentVolume": self.sched.writer.volumes,
+            "PersistentVolumeClaim": self.sched.writer.claims,
         }.get(kind)
         if where is not None:
             where[new.key] = new
 
     def hides(self, kind: str, name: str) -> None:
         """The object goes."""
-        self.brain.parts.intake.apply(kind, [Delta(self._shown.pop((kind, name)), None)])
+        self.sched.parts.intake.apply(kind, [Delta(self._shown.pop((kind, name)), None)])
 
     def pod(self, name: str = "p", *claims: str, devices: tuple[str, ...] = (), **more: Any) -> None:
         """With these claims."""
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
         entries = [{"name": claim, "resourceClaimName": claim} for claim in devices]
-        self.brain.pod(name, **({"volumes": volumes} if volumes else {}), resourceClaims=entries, **more)
+        self.sched.pod(name, **({"volumes": volumes} if volumes else {}), resourceClaims=entries, **more)
 
     def nominated(self, name: str = "p") -> str:
         """The node of the pod's derived nomination, before any pod is tried."""
-        self.brain.parts.derived.tick()
-        return self.brain.parts.queue.nominator.derived_node(f"uid-{name}")
+        self.sched.parts.derived.tick()
+        return self.sched.parts.queue.nominator.derived_node(f"uid-{name}")
 
     def binds(self) -> dict[str, str]:
-        return {key.removeprefix("default/"): node for key, node in self.brain.writer.binds}
+        return {key.removeprefix("default/"): node for key, node in self.sched.writer.binds}
 
 
 def selected(name: str, node_name: str) -> Change:
@@ -174,7 +174,7 @@ ENDS: Final[dict[str, tuple[tuple[Change, ...], Change, str]]] = {
     "the selected node is cleared": ((selected("c", "n1"), pod("c")), open_("c", "made"), ""),
     "the selected node changes": ((selected("c", "n1"), pod("c")), selected("c", "n2"), "n2"),
     "the claim goes": ((selected("c", "n1"), pod("c")), lambda s: s.hides("PersistentVolumeClaim", "c"), ""),
-    "the node goes": ((selected("c", "n1"), pod("c")), lambda s: s.brain.node_gone("n1"), ""),
+    "the node goes": ((selected("c", "n1"), pod("c")), lambda s: s.sched.node_gone("n1"), ""),
     "the volume goes": (TIED, lambda s: s.hides("PersistentVolume", "v"), ""),
     "the volume is given to another claim": (
         (local("c", "n1"), open_("c"), pod("c")),
@@ -197,13 +197,13 @@ ENDS: Final[dict[str, tuple[tuple[Change, ...], Change, str]]] = {
         lambda s: s.node("n4", rack="b"),
         "",
     ),
-    "the pod goes": ((selected("c", "n1"), pod("c")), lambda s: s.brain.gone("p"), ""),
+    "the pod goes": ((selected("c", "n1"), pod("c")), lambda s: s.sched.gone("p"), ""),
     "the pod is bound by another scheduler": ((selected("c", "n1"), pod("c")), pod("c", on="n2"), ""),
     "the pod is deleted": ((selected("c", "n1"), pod("c")), pod("c", deleting=True), ""),
     "the pod changes in other ways": ((selected("c", "n1"), pod("c")), pod("c", labels={"a": "b"}), "n1"),
     "another pod of that name takes its place": (
         (selected("c", "n1"), pod("c")),
-        both(lambda s: s.brain.gone("p"), lambda s: s.brain.pod("p", uid="uid-q")),
+        both(lambda s: s.sched.gone("p"), lambda s: s.sched.pod("p", uid="uid-q")),
         "",
     ),
     "status nominates to the same node": ((selected("c", "n1"), pod("c")), pod("c", nominated="n1"), ""),
@@ -218,7 +218,7 @@ def test_a_derived_nomination_follows_the_objects(steps: tuple[Change, ...], cha
     assert scene.nominated()
     change(scene)
     assert scene.nominated() == node_name
-    nominator = scene.brain.parts.queue.nominator
+    nominator = scene.sched.parts.queue.nominator
     assert [name for name, _ in nominator.pods()] == (
         [nominator.node_of("uid-p")] if nominator.node_of("uid-p") else []
     )
@@ -237,7 +237,7 @@ def test_nothing_is_derived_where_the_switch_is_off(args: KubestowArgs) -> None:
 def test_a_claim_that_a_scheduler_made_for_extended_resources_ties_its_pod() -> None:
     """The pod does not name it; it is told by its owner."""
     scene = Scene()
-    scene.brain.pod("p", containers=[{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}])
+    scene.sched.pod("p", containers=[{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}])
     assert scene.nominated() == ""
     made = a_device_claim("made").for_extended_resources().owned_by("p", "uid-p").request("gpu", "gpu")
     scene.shows(made.allocated(a_result("gpu", GPU), on="n1"))
@@ -256,8 +256,8 @@ def test_a_claim_from_a_template_ties_its_pod_once_the_status_names_it() -> None
         raw = manifest("p", **spec)
         raw["status"]["resourceClaimStatuses"] = [{"name": "e", "resourceClaimName": "made"}] if named else []
         new = read_pod(raw)
-        scene.brain.parts.intake.pods([Delta(scene.brain.seen.get("p"), new)])
-        scene.brain.seen["p"] = new
+        scene.sched.parts.intake.pods([Delta(scene.sched.seen.get("p"), new)])
+        scene.sched.seen["p"] = new
         assert scene.nominated() == node_name
 
 
@@ -266,9 +266,9 @@ def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
     for step in (in_rack("c", "b"), bound("c"), device_in("b"), pod("c", devices=("d",))):
         step(scene)
     assert scene.nominated() == "n3"
-    scene.brain.gone("p")
+    scene.sched.gone("p")
     scene.nominated()
-    derived, places = scene.brain.parts.derived, scene.brain.parts.queue._places
+    derived, places = scene.sched.parts.derived, scene.sched.parts.queue._places
     left = [derived._entries, derived._uids, derived._dirty, derived._by_topic, derived._by_group, derived._checked]
     assert [each for each in (*left, places.first, places.followed) if each] == []
 
@@ -308,7 +308,7 @@ async def test_a_tied_pod_is_tried(parity: bool, rival: dict[str, Any], is_first
     shows = [lambda: scene.pod("rival", **rival, **APART), lambda: scene.pod("tied", "c", **APART)]
     for show in shows if is_first else reversed(shows):
         show()
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert scene.binds() == {bound: "n1"}
 
 
@@ -318,28 +318,28 @@ async def test_a_tied_pod_is_tried(parity: bool, rival: dict[str, Any], is_first
 async def waiting(*, is_leaving: bool) -> Scene:
     """Pod `tied` asks n1 for 3 of 4 CPUs, of which a pod that may be terminating has 2, and has been refused."""
     scene = Scene(nodes=("n1",))
-    scene.brain.pod("holder", cpu="2", on="n1", deleting=is_leaving)
+    scene.sched.pod("holder", cpu="2", on="n1", deleting=is_leaving)
     with_volume(scene, "n1")
     scene.pod("tied", "c", cpu="3")
-    await scene.brain.settle()
-    assert scene.brain.places()["tied"] == "unschedulable"
+    await scene.sched.settle()
+    assert scene.sched.places()["tied"] == "unschedulable"
     return scene
 
 
 async def test_a_refused_pod_holds_its_room_until_a_terminating_pod_has_left() -> None:
     scene = await waiting(is_leaving=True)
     scene.pod("other", cpu="2")
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
-    scene.brain.gone("holder")
-    await scene.brain.later(2)
+    scene.sched.gone("holder")
+    await scene.sched.later(2)
     assert scene.binds() == {"tied": "n1"}
 
 
 async def test_a_pod_of_higher_priority_does_not_respect_the_room() -> None:
     scene = await waiting(is_leaving=True)
     scene.pod("high", cpu="2", priority=1)
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert scene.binds() == {"high": "n1"}
     assert scene.nominated("tied") == ""
 
@@ -347,29 +347,29 @@ async def test_a_pod_of_higher_priority_does_not_respect_the_room() -> None:
 async def test_a_refused_pod_that_cannot_fit_holds_no_room() -> None:
     scene = await waiting(is_leaving=False)
     scene.pod("other", cpu="2")
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert (scene.binds(), scene.nominated("tied")) == ({"other": "n1"}, "")
 
 
 async def test_a_refused_pod_holds_room_again_when_a_pod_begins_to_terminate() -> None:
     scene = await waiting(is_leaving=False)
-    scene.brain.pod("holder", cpu="2", on="n1", deleting=True)
+    scene.sched.pod("holder", cpu="2", on="n1", deleting=True)
     scene.pod("other", cpu="2")
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
 
 
 async def test_room_that_is_held_no_more_wakes_who_waited_for_it() -> None:
     """The selected node is taken back, and with it the room that another pod was refused."""
     scene = Scene(nodes=("n1",))
-    scene.brain.pod("holder", cpu="2", on="n1", deleting=True)
+    scene.sched.pod("holder", cpu="2", on="n1", deleting=True)
     with_volume(scene, "n1")
     scene.pod("tied", "c", cpu="3")
     scene.pod("other", cpu="2")
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert scene.binds() == {}
-    scene.brain.gone("tied")
-    await scene.brain.later(2)
+    scene.sched.gone("tied")
+    await scene.sched.later(2)
     assert scene.binds() == {"other": "n1"}
 
 
@@ -389,10 +389,10 @@ async def test_two_pods_that_are_tied_to_one_place_do_not_keep_it_from_each_othe
     for name in ("a", "b"):
         scene.pod(name, "c", cpu="3")
     for _ in range(5):
-        await scene.brain.later(2)
+        await scene.sched.later(2)
     assert len(scene.binds()) == 1
     left = ({"a", "b"} - scene.binds().keys()).pop()
-    assert (scene.brain.places(), scene.nominated(left)) == ({left: "unschedulable"}, "")
+    assert (scene.sched.places(), scene.nominated(left)) == ({left: "unschedulable"}, "")
 
 
 async def test_devices_are_kept_for_a_pod_that_waits_for_others_to_be_given_back() -> None:
@@ -420,31 +420,31 @@ async def test_devices_are_kept_for_a_pod_that_waits_for_others_to_be_given_back
 async def test_a_foreign_nomination_and_a_derived_one_on_one_node_are_both_respected() -> None:
     """Of four CPUs the foreign pod is to have one and the tied pod two, of which a terminating pod has one yet."""
     scene = Scene(nodes=("n1",))
-    scene.brain.pod("holder", cpu="2", on="n1", deleting=True)
-    scene.brain.pod("foreign", cpu="1", scheduler="other", nominated="n1")
+    scene.sched.pod("holder", cpu="2", on="n1", deleting=True)
+    scene.sched.pod("foreign", cpu="1", scheduler="other", nominated="n1")
     with_volume(scene, "n1")
     scene.pod("tied", "c", cpu="2")
     scene.pod("small", cpu="1")
-    await scene.brain.settle()
+    await scene.sched.settle()
     assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
-    scene.brain.gone("holder")
-    await scene.brain.later(2)
+    scene.sched.gone("holder")
+    await scene.sched.later(2)
     assert scene.binds() == {"tied": "n1", "small": "n1"}
-    assert [p.key for p in scene.brain.parts.queue.nominator.for_node("n1")] == ["default/foreign"]
+    assert [p.key for p in scene.sched.parts.queue.nominator.for_node("n1")] == ["default/foreign"]
 
 
 async def test_a_tied_pod_yields_to_a_foreign_nomination_and_takes_the_room_when_that_ends() -> None:
     """Only one of the two fits: the tied pod holds nothing against others while the foreign one is nominated."""
     scene = Scene(nodes=("n1",))
-    scene.brain.pod("foreign", cpu="3", scheduler="other", nominated="n1")
+    scene.sched.pod("foreign", cpu="3", scheduler="other", nominated="n1")
     with_volume(scene, "n1")
     scene.pod("tied", "c", cpu="3")
     for _ in range(5):
-        await scene.brain.later(2)
-    attempts = {entry.key: entry.attempts for entry in scene.brain.parts.queue.entries()}
+        await scene.sched.later(2)
+    attempts = {entry.key: entry.attempts for entry in scene.sched.parts.queue.entries()}
     assert (scene.binds(), scene.nominated("tied"), attempts) == ({}, "", {"default/tied": 1})
-    scene.brain.pod("foreign", cpu="3", scheduler="other")
-    await scene.brain.later(2)
+    scene.sched.pod("foreign", cpu="3", scheduler="other")
+    await scene.sched.later(2)
     assert scene.binds() == {"tied": "n1"}
 
 
@@ -455,14 +455,14 @@ async def test_the_queue_shows_who_is_nominated_by_what() -> None:
     scene = await waiting(is_leaving=True)
     scene.pod("told", nominated="n1", gates=("wait",))
     scene.pod("none", cpu="4")
-    await scene.brain.settle()
+    await scene.sched.settle()
     shown = {
-        e.key.removeprefix("default/"): (e.nominated_to, e.nominated_by) for e in scene.brain.parts.queue.entries()
+        e.key.removeprefix("default/"): (e.nominated_to, e.nominated_by) for e in scene.sched.parts.queue.entries()
     }
     assert shown == {"tied": ("n1", "derived"), "told": ("n1", "status"), "none": ("", "")}
 
 
 async def test_no_status_is_written_for_a_derived_nomination() -> None:
     scene = await waiting(is_leaving=True)
-    assert {node for _, node in scene.brain.writer.nominations} <= {""}
-    assert "nominatedNodeName" not in str(scene.brain.writer.wire)
+    assert {node for _, node in scene.sched.writer.nominations} <= {""}
+    assert "nominatedNodeName" not in str(scene.sched.writer.wire)

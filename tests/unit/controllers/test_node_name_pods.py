@@ -34,7 +34,7 @@ from scheduler.profiles.build import build_profiles
 from simulator.builders.core import PodBuilder, node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv
-from tests.unit.brain import Brain, StepClock
+from tests.unit.harness import SchedulerHarness, StepClock
 
 CLAIM: Final = "default/c"
 WRITTEN: Final = (CLAIM, "n1")
@@ -415,8 +415,8 @@ async def test_claims_that_are_gone_are_forgotten() -> None:
 
 
 async def test_a_standby_writes_nothing_and_a_replica_that_begins_to_lead_does() -> None:
-    brain = Brain()
-    loop, leads = brain.parts.loop, [False]
+    sched = SchedulerHarness()
+    loop, leads = sched.parts.loop, [False]
     running = asyncio.ensure_future(loop.run(lambda: leads[0]))
     space = Namespace(metadata=Metadata(name="default", labels={OPT_IN_LABEL: "true"}))
     applied = {
@@ -427,16 +427,16 @@ async def test_a_standby_writes_nothing_and_a_replica_that_begins_to_lead_does()
         "Pod": on("n1").pvc("c").typed(),
     }
     for kind, shown in applied.items():
-        brain.parts.inbox.put(partial(brain.parts.intake.apply, kind, [Delta(None, shown)]))
-    brain.clock.move(5)
-    await brain.turns()
-    assert brain.writer.selections == []
+        sched.parts.inbox.put(partial(sched.parts.intake.apply, kind, [Delta(None, shown)]))
+    sched.clock.move(5)
+    await sched.turns()
+    assert sched.writer.selections == []
 
     leads[0] = True
-    brain.clock.move(5)
-    brain.parts.inbox.wake()
-    await brain.turns()
-    assert brain.writer.selections == [WRITTEN]
+    sched.clock.move(5)
+    sched.parts.inbox.wake()
+    await sched.turns()
+    assert sched.writer.selections == [WRITTEN]
 
     loop.stop()
     await running

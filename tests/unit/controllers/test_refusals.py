@@ -19,17 +19,17 @@ from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.controllers import kubelet_rejections as refusals
 from scheduler.metrics.metrics import Metrics
 from tests.examples import examples
-from tests.unit.brain import Brain, StepClock, manifest, typed
+from tests.unit.harness import SchedulerHarness, StepClock, manifest, typed
 
 COUNT = "kubestow_admission_rejections_total"
 
 
 class Kubelets:
-    """A brain, and what the watch of failed pods shows it."""
+    """A scheduler, and what the watch of failed pods shows it."""
 
-    def __init__(self, brain: Brain | None = None) -> None:
-        self.brain = brain or Brain()
-        self.refusals = self.brain.parts.refusals
+    def __init__(self, sched: SchedulerHarness | None = None) -> None:
+        self.sched = sched or SchedulerHarness()
+        self.refusals = self.sched.parts.refusals
 
     def shows(self, name: str, reason: str, *, node: str = "n1", **identity: str) -> None:
         """The pod has failed there for that reason."""
@@ -37,7 +37,7 @@ class Kubelets:
 
     def counted(self) -> dict[str, float]:
         """Reason → how many."""
-        lines = self.brain.parts.shared.metrics.render().decode().splitlines()
+        lines = self.sched.parts.shared.metrics.render().decode().splitlines()
         rows = [line.split() for line in lines if line.startswith(COUNT + "{")]
         return {labels.split('reason="')[1].split('"')[0]: float(value) for labels, value in rows}
 
@@ -56,14 +56,14 @@ def bound(name: str, node: str = "n1") -> PodInfo:
 async def with_one_bound(**parity: Any) -> Kubelets:
     """Ours is on n1, which everything prefers to n2."""
     kubelets = Kubelets(
-        Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME, args=parity),))) if parity else None
+        SchedulerHarness(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME, args=parity),))) if parity else None
     )
-    kubelets.brain.node("n1", cpu="64")
-    kubelets.brain.node("n2", cpu="1")
-    kubelets.brain.pod("p", cpu="100m")
-    await kubelets.brain.settle()
-    assert kubelets.brain.writer.binds == [("default/p", "n1")]
-    kubelets.brain.pod("p", on="n1", cpu="100m")
+    kubelets.sched.node("n1", cpu="64")
+    kubelets.sched.node("n2", cpu="1")
+    kubelets.sched.pod("p", cpu="100m")
+    await kubelets.sched.settle()
+    assert kubelets.sched.writer.binds == [("default/p", "n1")]
+    kubelets.sched.pod("p", on="n1", cpu="100m")
     return kubelets
 
 
@@ -86,7 +86,7 @@ async def with_one_bound(**parity: Any) -> Kubelets:
 async def test_a_refusal_is_counted_by_its_reason(reason: str, counted: dict[str, float]) -> None:
     """And a pod that failed of something else is none."""
     kubelets = await with_one_bound()
-    kubelets.brain.clock.move(2)
+    kubelets.sched.clock.move(2)
 
     kubelets.shows("p", reason)
 
@@ -99,7 +99,7 @@ async def test_a_refusal_is_counted_once_and_said_once(monkeypatch: pytest.Monke
     logger = CapturingLogger()
     monkeypatch.setattr(refusals, "_log", logger)
     kubelets = await with_one_bound()
-    kubelets.brain.clock.move(2)
+    kubelets.sched.clock.move(2)
     for _ in range(3):
         kubelets.shows("p", "OutOfcpu")
 
@@ -107,7 +107,7 @@ async def test_a_refusal_is_counted_once_and_said_once(monkeypatch: pytest.Monke
     (call,) = logger.calls
     assert call.args == ("pod refused by its kubelet",)
     assert call.kwargs == {"pod": "default/p", "node": "n1", "reason": "OutOfcpu", "after_s": 2.0}
-    assert kubelets.brain.recorder.events[1:] == [], "nothing is emitted but the line"
+    assert kubelets.sched.recorder.events[1:] == [], "nothing is emitted but the line"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_a_long_list_of_old_failures_counts_for_nothing() -> None:
 async def test_a_pod_that_fails_long_after_its_binding_was_admitted() -> None:
     """A kubelet that restarts admits again: that is no race of schedulers."""
     kubelets = await with_one_bound()
-    kubelets.brain.clock.move(refusals.REMEMBERED_S + 1)
+    kubelets.sched.clock.move(refusals.REMEMBERED_S + 1)
 
     kubelets.shows("p", "NodeAffinity")
 
@@ -161,10 +161,10 @@ async def test_the_node_comes_last_for_a_while(parity: dict[str, Any], expected:
     kubelets = await with_one_bound(**parity)
     kubelets.shows("p", "OutOfcpu")
 
-    kubelets.brain.pod("successor", cpu="100m")
-    await kubelets.brain.settle()
+    kubelets.sched.pod("successor", cpu="100m")
+    await kubelets.sched.settle()
 
-    assert kubelets.brain.writer.binds[1:] == [("default/successor", expected)]
+    assert kubelets.sched.writer.binds[1:] == [("default/successor", expected)]
 
 
 async def test_the_node_is_taken_when_no_other_takes_the_pod() -> None:
@@ -172,10 +172,10 @@ async def test_the_node_is_taken_when_no_other_takes_the_pod() -> None:
     kubelets = await with_one_bound()
     kubelets.shows("p", "OutOfcpu")
 
-    kubelets.brain.pod("large", cpu="2")
-    await kubelets.brain.settle()
+    kubelets.sched.pod("large", cpu="2")
+    await kubelets.sched.settle()
 
-    assert kubelets.brain.writer.binds[1:] == [("default/large", "n1")]
+    assert kubelets.sched.writer.binds[1:] == [("default/large", "n1")]
 
 
 async def test_the_node_is_as_good_as_any_after_half_a_minute() -> None:
@@ -183,16 +183,16 @@ async def test_the_node_is_as_good_as_any_after_half_a_minute() -> None:
     kubelets = await with_one_bound()
     kubelets.refusals.sent(bound("q"))
     kubelets.shows("p", "OutOfcpu")
-    kubelets.brain.clock.move(20)
+    kubelets.sched.clock.move(20)
     kubelets.shows("q", "OutOfcpu")
-    kubelets.brain.clock.move(refusals.HELD_BACK_S - 0.1)
+    kubelets.sched.clock.move(refusals.HELD_BACK_S - 0.1)
     assert kubelets.refusals.held_back()
 
-    kubelets.brain.clock.move(0.1)
-    kubelets.brain.pod("successor", cpu="100m")
-    await kubelets.brain.settle()
+    kubelets.sched.clock.move(0.1)
+    kubelets.sched.pod("successor", cpu="100m")
+    await kubelets.sched.settle()
 
-    assert kubelets.brain.writer.binds[1:] == [("default/successor", "n1")]
+    assert kubelets.sched.writer.binds[1:] == [("default/successor", "n1")]
 
 
 async def test_a_node_that_is_gone_is_not_held_back() -> None:
@@ -200,12 +200,12 @@ async def test_a_node_that_is_gone_is_not_held_back() -> None:
     kubelets = await with_one_bound()
     kubelets.shows("p", "OutOfcpu")
     before = kubelets.refusals.held_back()
-    kubelets.brain.gone("p")
-    kubelets.brain.node_gone("n1")
+    kubelets.sched.gone("p")
+    kubelets.sched.node_gone("n1")
     assert (before, kubelets.refusals.held_back()) == (1, 0)
 
-    kubelets.brain.node("n3", cpu="64")
-    kubelets.brain.node("n1", cpu="64")
+    kubelets.sched.node("n3", cpu="64")
+    kubelets.sched.node("n1", cpu="64")
     assert kubelets.refusals.held_back().bit_count() == 1
 
 

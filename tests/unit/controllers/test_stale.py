@@ -24,7 +24,7 @@ from simulator.builders.claims import a_claim as a_device_claim, a_result
 from simulator.builders.core import node, pod
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv
-from tests.unit.brain import StepClock
+from tests.unit.harness import StepClock
 
 CLAIM = "default/c"
 

@@ -1,4 +1,4 @@
-"""One attempt, with toy plugins that answer from tables: how answers are combined (docs/spec/core.md §3.1–§3.6, §9.4, §9.5)."""
+"""One attempt, with fake plugins that answer from tables: how answers are combined (docs/spec/core.md §3.1–§3.6, §9.4, §9.5)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from scheduler.core.nodeset import NodeSet, each
 from scheduler.cycle import Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Narrow, Nominate, Rejection, Wait
-from tests.unit.toys import (
+from tests.unit.fake_plugins import (
     AfterFilter,
     Answers,
+    CycleHarness,
+    FakePlugin,
     Holds,
     Refuses,
     RefusesOne,
     Scaled,
     Scored,
     TakesLong,
-    Toy,
     Verifies,
-    World,
     a_pod,
 )
 
@@ -33,7 +33,7 @@ from tests.unit.toys import (
 
 def test_103_no_nodes_at_all() -> None:
     """The plain text, and nobody to blame, so that the error back-off retries it."""
-    outcome = World("").unfit()
+    outcome = CycleHarness("").unfit()
 
     assert (outcome.message, outcome.diagnosis.unschedulable_plugins, outcome.nominate) == (
         "no nodes available to schedule pods",
@@ -47,29 +47,29 @@ def test_the_first_plugin_that_refuses_a_node_gives_its_reason() -> None:
     a = Refuses("A", reasons={"n1": "a"})
     b = Refuses("B", reasons={"n1": "b", "n2": "b|c"}, code=Code.UNRESOLVABLE)
 
-    outcome = World("n1 n2", a, b).unfit()
+    outcome = CycleHarness("n1 n2", a, b).unfit()
 
     assert outcome.message == "0/2 nodes are available: 1 a, 1 b, 1 c."
     assert outcome.diagnosis.unschedulable_plugins == {"A", "B"}
 
 
 def test_the_one_node_form_is_mapped_over_the_candidates() -> None:
-    assert World("n1 n2", RefusesOne("A", names=("n1",))).placed() == "n2"
+    assert CycleHarness("n1 n2", RefusesOne("A", names=("n1",))).placed() == "n2"
 
 
 def test_113_a_filter_that_fails_ends_the_attempt() -> None:
-    world = World("n1 n2", Refuses("A", reasons={"n1": "boom"}, code=Code.ERROR))
+    harness = CycleHarness("n1 n2", Refuses("A", reasons={"n1": "boom"}, code=Code.ERROR))
 
-    assert world.broke().message == 'running "A" filter plugin: boom'
+    assert harness.broke().message == 'running "A" filter plugin: boom'
 
 
 def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
-    world = World("n1", Answers("A", answer=SKIP))
-    world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
+    harness = CycleHarness("n1", Answers("A", answer=SKIP))
+    harness.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
-    world.placed()
+    harness.placed()
 
-    assert world.calls == ["A.pre_filter"]
+    assert harness.calls == ["A.pre_filter"]
 
 
 @pytest.mark.parametrize(
@@ -112,26 +112,26 @@ def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
 )
 def test_prefilter_refusals(answers: list[Answers], message: str, blamed: set[str]) -> None:
     """PreFilter's table of §3.2."""
-    outcome = World("n1 n2", *answers).unfit()
+    outcome = CycleHarness("n1 n2", *answers).unfit()
 
     assert (outcome.message, outcome.diagnosis.unschedulable_plugins) == (message, blamed)
 
 
 def test_an_error_in_prefilter_names_the_plugin() -> None:
-    world = World("n1", Answers("A", answer=Rejection("A", Code.ERROR, ("bad",))))
+    harness = CycleHarness("n1", Answers("A", answer=Rejection("A", Code.ERROR, ("bad",))))
 
-    assert world.broke().message == 'running PreFilter plugin "A": bad'
+    assert harness.broke().message == 'running PreFilter plugin "A": bad'
 
 
 def test_a_plugin_that_raises_attempt_error_costs_the_attempt() -> None:
     """The exception is a value of the attempt, not a crash."""
 
     @dataclass
-    class Raises(Toy):
+    class Raises(FakePlugin):
         def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
             raise AttemptError("lost my state")
 
-    assert World("n1", Raises("A")).broke().message == "lost my state"
+    assert CycleHarness("n1", Raises("A")).broke().message == "lost my state"
 
 
 def test_postfilter_gets_every_node_and_its_words_are_appended() -> None:
@@ -139,7 +139,7 @@ def test_postfilter_gets_every_node_and_its_words_are_appended() -> None:
     after = AfterFilter()
     narrow = Answers("N", answer=Narrow(frozenset({"n1"})))
 
-    outcome = World("n1 n2", narrow, Refuses("A", reasons={"n1": "a"}), after).unfit()
+    outcome = CycleHarness("n1 n2", narrow, Refuses("A", reasons={"n1": "a"}), after).unfit()
 
     assert outcome.message.endswith(". no way out")
     assert sorted(nodes.bit_count() for nodes in after.seen.values()) == [1, 1]
@@ -150,7 +150,7 @@ def test_a_postfilter_that_fails_is_not_the_pods_error() -> None:
     """§3.9: its words are appended, the pod stays unschedulable, and its nomination is left alone."""
     failed = AfterFilter("P", answer=Rejection("P", Code.ERROR, ("lister is away",)))
 
-    outcome = World("n1", Refuses("A", reasons={"n1": "a"}), failed).unfit()
+    outcome = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), failed).unfit()
 
     assert outcome.message == "0/1 nodes are available: 1 a. lister is away"
     assert (outcome.nominate, outcome.diagnosis.unschedulable_plugins) == (None, {"A"})
@@ -162,25 +162,25 @@ def test_a_postfilter_that_stops_the_round_counts_alone(code: Code) -> None:
     no = Rejection("P", Code.UNSCHEDULABLE, ("first",))
     first = AfterFilter("P", answer=Nominate("", rejection=no))
     stops = AfterFilter("Q", answer=Rejection("Q", code, ("stop",)))
-    world = World("n1", Refuses("A", reasons={"n1": "a"}), first, stops, AfterFilter("R"))
+    harness = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), first, stops, AfterFilter("R"))
 
-    outcome = world.unfit()
+    outcome = harness.unfit()
 
     assert (outcome.message, outcome.nominate) == ("0/1 nodes are available: 1 a. stop", None)
-    assert world.calls == ["A.filter", "P.post_filter", "Q.post_filter"]
+    assert harness.calls == ["A.filter", "P.post_filter", "Q.post_filter"]
 
 
 # -- nominated pods (§3.5) ---------------------------------------------------------------------------------------------
 
 
 @dataclass
-class OnePodPerNode(Toy):
+class OnePodPerNode(FakePlugin):
     """Refuses nodes that hold a pod already."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         full = 0
         for slot in each(nodes):
-            full |= bool(self.world.cluster.nodes.pod_count[slot]) << slot
+            full |= bool(self.harness.cluster.nodes.pod_count[slot]) << slot
         return {Rejection(self.name, Code.UNSCHEDULABLE, ("full",)): full} if full else {}
 
 
@@ -194,31 +194,31 @@ class OnePodPerNode(Toy):
 )
 def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
     """Nodes are filtered with nominated pods of equal or higher priority counted, and the columns are left as before."""
-    world = World("n1", OnePodPerNode())
-    world.nominated.by_node["n1"] = (a_pod("other", priority=theirs),)
+    harness = CycleHarness("n1", OnePodPerNode())
+    harness.nominated.by_node["n1"] = (a_pod("other", priority=theirs),)
 
-    outcome = world.attempt(a_pod(priority=ours))
+    outcome = harness.attempt(a_pod(priority=ours))
 
     assert isinstance(outcome, Scheduled if fits else Unschedulable)
-    assert int(world.cluster.nodes.pod_count.sum()) == int(fits)
+    assert int(harness.cluster.nodes.pod_count.sum()) == int(fits)
 
 
 def test_126_a_pod_is_not_counted_against_itself() -> None:
-    world = World("n1", OnePodPerNode())
-    world.nominated.by_node["n1"] = (a_pod(),)
+    harness = CycleHarness("n1", OnePodPerNode())
+    harness.nominated.by_node["n1"] = (a_pod(),)
 
-    assert world.placed(a_pod()) == "n1"
+    assert harness.placed(a_pod()) == "n1"
 
 
 def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
     """An infeasible one means the full search, and so does one that is gone."""
     score = Scored("S", table={"n2": 100})
-    world = World("n1 n2 n3", Refuses("A", reasons={"n3": "a"}), score)
+    harness = CycleHarness("n1 n2 n3", Refuses("A", reasons={"n3": "a"}), score)
 
-    assert world.placed(a_pod("a", nominated="n1")) == "n1"
-    assert not any("score" in call for call in world.calls)
-    assert world.placed(a_pod("b", nominated="n3")) == "n2"
-    assert world.placed(a_pod("c", nominated="gone")) == "n2"
+    assert harness.placed(a_pod("a", nominated="n1")) == "n1"
+    assert not any("score" in call for call in harness.calls)
+    assert harness.placed(a_pod("b", nominated="n3")) == "n2"
+    assert harness.placed(a_pod("c", nominated="gone")) == "n2"
 
 
 # -- answers that take long ----------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
 @pytest.mark.parametrize("rests", [0, 3], ids=["at once", "with work"])
 def test_a_plugin_may_answer_with_work(exact: bool, nominated: str, asked: list[str], rests: int) -> None:
     """Of the nodes that those before it have let through, and no others."""
-    world = World(
+    harness = CycleHarness(
         "n1 n2 n3",
         Refuses("A", reasons={"n3": "a"}),
         TakesLong("P", names=("n1",), rests=rests),
@@ -245,9 +245,9 @@ def test_a_plugin_may_answer_with_work(exact: bool, nominated: str, asked: list[
         exact=exact,
     )
 
-    world.placed(a_pod(nominated=nominated))
+    harness.placed(a_pod(nominated=nominated))
 
-    assert [call.removeprefix("P.") for call in world.calls if call.startswith("P.")] == asked
+    assert [call.removeprefix("P.") for call in harness.calls if call.startswith("P.")] == asked
 
 
 @dataclass
@@ -263,48 +263,48 @@ class Watches(TakesLong):
             self._look()
 
     def _look(self) -> None:
-        self.seen.append(int(self.world.cluster.nodes.pod_count.sum()))
+        self.seen.append(int(self.harness.cluster.nodes.pod_count.sum()))
 
 
 def test_others_never_see_a_pod_that_is_tried_in_the_cache() -> None:
     """Where a plugin rests that works in a trial, everybody is back in place; wherever it goes on, nobody is."""
-    world = World("n1", watches := Watches("P", rests=3), OnePodPerNode(), exact=True)
-    world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
+    harness = CycleHarness("n1", watches := Watches("P", rests=3), OnePodPerNode(), exact=True)
+    harness.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
-    seen_by_others = [int(world.cluster.nodes.pod_count.sum()) for _ in world.cycle.attempt(a_pod(), 1)]
+    seen_by_others = [int(harness.cluster.nodes.pod_count.sum()) for _ in harness.cycle.attempt(a_pod(), 1)]
 
     assert seen_by_others == [0] * 6
     assert watches.seen == [1] * 12
-    assert world.calls == ["P.filter n1", "P.verify n1"]
+    assert harness.calls == ["P.filter n1", "P.verify n1"]
 
 
 def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
-    world = World("n1", TakesLong("P", rests=3), OnePodPerNode(), exact=True)
-    world.nominated.by_node["n1"] = (a_pod("other", priority=9),)
-    attempt = world.cycle.attempt(a_pod(), 1)
+    harness = CycleHarness("n1", TakesLong("P", rests=3), OnePodPerNode(), exact=True)
+    harness.nominated.by_node["n1"] = (a_pod("other", priority=9),)
+    attempt = harness.cycle.attempt(a_pod(), 1)
     next(attempt)
 
     attempt.close()
 
-    assert world.cluster.nodes.pod_count.sum() == 0
-    world.nominated.by_node.clear()
-    assert world.placed() == "n1"
+    assert harness.cluster.nodes.pod_count.sum() == 0
+    harness.nominated.by_node.clear()
+    assert harness.placed() == "n1"
 
 
 # -- scoring and Verify (§9.5) -----------------------------------------------------------------------------------------
 
 
 def test_the_highest_total_wins() -> None:
-    world = World("n1 n2 n3", Scored("S", table={"n1": 10, "n2": 60}), Scored("T", table={"n3": 50, "n2": 1}))
+    harness = CycleHarness("n1 n2 n3", Scored("S", table={"n1": 10, "n2": 60}), Scored("T", table={"n3": 50, "n2": 1}))
 
-    assert world.placed() == "n2"
+    assert harness.placed() == "n2"
 
 
 def test_111_one_feasible_node_is_not_scored() -> None:
-    world = World("n1 n2", Refuses("A", reasons={"n1": "a"}), Scored("S"))
+    harness = CycleHarness("n1 n2", Refuses("A", reasons={"n1": "a"}), Scored("S"))
 
-    assert world.placed() == "n2"
-    assert not any("score" in call for call in world.calls)
+    assert harness.placed() == "n2"
+    assert not any("score" in call for call in harness.calls)
 
 
 def test_131_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
@@ -313,13 +313,13 @@ def test_131_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
         'plugin "S" returns an invalid score 101, it should in the range of [0, 100] after normalizing'
     )
 
-    assert World("n1 n2", Scored("S", table={"n1": 101})).broke().message == message
+    assert CycleHarness("n1 n2", Scored("S", table={"n1": 101})).broke().message == message
 
 
 def test_132_ties_are_broken_evenly() -> None:
-    world = World("n1 n2 n3")
+    harness = CycleHarness("n1 n2 n3")
 
-    chosen = Counter(world.placed(a_pod(f"p{i}")) for i in range(900))
+    chosen = Counter(harness.placed(a_pod(f"p{i}")) for i in range(900))
 
     assert set(chosen) == {"n1", "n2", "n3"}
     assert min(chosen.values()) > 200
@@ -328,42 +328,42 @@ def test_132_ties_are_broken_evenly() -> None:
 def test_verify_goes_down_the_scores_until_a_node_holds() -> None:
     """The exact check is asked for the best nodes only (ADR 0003)."""
     hard = Verifies("V", names=("n3",))
-    world = World("n1 n2 n3", hard, Scored("S", table={"n1": 1, "n2": 2, "n3": 3}))
+    harness = CycleHarness("n1 n2 n3", hard, Scored("S", table={"n1": 1, "n2": 2, "n3": 3}))
 
-    assert world.placed() == "n2"
-    assert [call for call in world.calls if "verify" in call] == ["V.verify n3", "V.verify n2"]
+    assert harness.placed() == "n2"
+    assert [call for call in harness.calls if "verify" in call] == ["V.verify n3", "V.verify n2"]
 
 
 def test_scores_are_normalised_again_when_an_extreme_falls_out() -> None:
     """With n3 gone, n1 scales from 50 to 100 and beats n2's other score."""
     hard = Verifies("V", names=("n3",))
     scaled = Scaled("S", table={"n1": 5, "n2": 1, "n3": 10})
-    world = World("n1 n2 n3", hard, scaled, Scored("T", table={"n2": 60, "n3": 90}))
+    harness = CycleHarness("n1 n2 n3", hard, scaled, Scored("T", table={"n2": 60, "n3": 90}))
 
-    assert world.placed() == "n1"
+    assert harness.placed() == "n1"
 
 
 def test_when_verify_refuses_all_reasons_come_in_plugin_order() -> None:
     """A node that a later filter refused is blamed on the earlier plugin's Verify, as upstream would have met it."""
-    outcome = World("n1 n2", Verifies("V", names=("n1", "n2")), Refuses("A", reasons={"n1": "a"})).unfit()
+    outcome = CycleHarness("n1 n2", Verifies("V", names=("n1", "n2")), Refuses("A", reasons={"n1": "a"})).unfit()
 
     assert outcome.message == "0/2 nodes are available: 2 too hard."
 
 
 def test_exact_verifies_every_node_before_scoring() -> None:
-    world = World("n1 n2", Verifies("V", names=("n1",)), exact=True)
+    harness = CycleHarness("n1 n2", Verifies("V", names=("n1",)), exact=True)
 
-    assert world.placed() == "n2"
-    assert [call for call in world.calls if "verify" in call] == ["V.verify n1", "V.verify n2"]
+    assert harness.placed() == "n2"
+    assert [call for call in harness.calls if "verify" in call] == ["V.verify n1", "V.verify n2"]
 
 
 def test_106_110_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> None:
     """10 % of 1000 is 100 nodes; the next pod starts where the first stopped."""
     score = Scored("S")
-    world = World(" ".join(f"n{i}" for i in range(1000)), score, percentage=10)
+    harness = CycleHarness(" ".join(f"n{i}" for i in range(1000)), score, percentage=10)
 
-    first = world.cluster.nodes.slot(world.placed(a_pod("a")))
-    second = world.cluster.nodes.slot(world.placed(a_pod("b")))
+    first = harness.cluster.nodes.slot(harness.placed(a_pod("a")))
+    second = harness.cluster.nodes.slot(harness.placed(a_pod("b")))
 
     assert first is not None
     assert second is not None
@@ -373,9 +373,9 @@ def test_106_110_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> N
 def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_asked() -> None:
     """A percentage limits the work; it must not make a pod unschedulable that has a node."""
     bad = [f"n{i}" for i in range(250)]
-    world = World(" ".join([*bad, "good"]), Verifies("V", names=tuple(bad)), percentage=5)
+    harness = CycleHarness(" ".join([*bad, "good"]), Verifies("V", names=tuple(bad)), percentage=5)
 
-    assert world.placed() == "good"
+    assert harness.placed() == "good"
 
 
 # -- holding what was found --------------------------------------------------------------------------------------------
@@ -383,19 +383,19 @@ def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_asked() -> Non
 
 def test_209_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
     no = Rejection("B", Code.UNSCHEDULABLE, ("taken",))
-    world = World("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
+    harness = CycleHarness("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
 
-    outcome = world.unfit()
+    outcome = harness.unfit()
 
     assert outcome.message == "0/1 nodes are available: 1 taken."
     assert (outcome.diagnosis.unschedulable_plugins, outcome.nominate) == ({"B"}, "")
-    assert world.calls == ["A.reserve", "B.reserve", "C.unreserve", "B.unreserve", "A.unreserve"]
+    assert harness.calls == ["A.reserve", "B.reserve", "C.unreserve", "B.unreserve", "A.unreserve"]
 
 
 def test_permit_may_refuse_or_hold() -> None:
     """A Wait is handed on with the placement; a refusal undoes everything."""
-    held = World("n1", Holds("A", permits=Wait(5))).attempt()
-    refused = World("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unfit()
+    held = CycleHarness("n1", Holds("A", permits=Wait(5))).attempt()
+    refused = CycleHarness("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unfit()
 
     assert isinstance(held, Scheduled)
     assert held.waits == {"A": Wait(5)}
@@ -406,18 +406,18 @@ DISK = Rejection("A", Code.ERROR, ("disk",))
 
 
 @pytest.mark.parametrize(
-    ("toy", "point"),
+    ("plugin", "point"),
     [
         pytest.param(Holds("A", reserves=DISK), "Reserve", id="Reserve"),
         pytest.param(Holds("A", permits=DISK), "Permit", id="Permit"),
     ],
 )
-def test_an_error_while_holding_is_an_error_of_the_attempt(toy: Holds, point: str) -> None:
+def test_an_error_while_holding_is_an_error_of_the_attempt(plugin: Holds, point: str) -> None:
     """Not a rejection: error back-off. What was reserved is given back."""
-    world = World("n1", toy)
+    harness = CycleHarness("n1", plugin)
 
-    assert world.broke().message == f'running {point} plugin "A": disk'
-    assert world.calls[-1] == "A.unreserve"
+    assert harness.broke().message == f'running {point} plugin "A": disk'
+    assert harness.calls[-1] == "A.unreserve"
 
 
 def test_an_exception_while_holding_leaves_nothing_held() -> None:
@@ -428,28 +428,28 @@ def test_an_exception_while_holding_leaves_nothing_held() -> None:
         def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
             raise ZeroDivisionError
 
-    world = World("n1", Holds("A"), Breaks("B"))
+    harness = CycleHarness("n1", Holds("A"), Breaks("B"))
 
     with pytest.raises(ZeroDivisionError):
-        world.attempt()
+        harness.attempt()
 
-    assert world.cluster.sizes()["assumed_pods"] == 0
-    assert world.calls[-2:] == ["B.unreserve", "A.unreserve"]
+    assert harness.cluster.sizes()["assumed_pods"] == 0
+    assert harness.calls[-2:] == ["B.unreserve", "A.unreserve"]
 
 
 def test_72_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
-    world = World("n1")
-    world.placed()
+    harness = CycleHarness("n1")
+    harness.placed()
 
-    assert isinstance(outcome := world.attempt(), SchedulingFailed)
+    assert isinstance(outcome := harness.attempt(), SchedulingFailed)
     assert "can't be assumed" in outcome.message
 
 
 def test_the_record_tells_the_whole_attempt() -> None:
     """What /debug prints: who refused which nodes, the score of the chosen one."""
-    world = World("n1 n2 n3", Refuses("A", reasons={"n1": "a"}), Scored("S", table={"n2": 7}))
-    outcome = world.attempt()
-    unfit = World("n1", Refuses("A", reasons={"n1": "a"})).unfit()
+    harness = CycleHarness("n1 n2 n3", Refuses("A", reasons={"n1": "a"}), Scored("S", table={"n2": 7}))
+    outcome = harness.attempt()
+    unfit = CycleHarness("n1", Refuses("A", reasons={"n1": "a"})).unfit()
 
     assert (outcome.record.node, outcome.record.feasible_count) == ("n2", 2)
     assert outcome.record.scores[0].parts == {"S": 7}

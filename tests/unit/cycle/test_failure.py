@@ -14,8 +14,8 @@ from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.core import errors as unforeseen
 from scheduler.core.errors import ApiError, Fenced, NotFound, Unavailable
 from scheduler.failure import PodStatusUpdater
-from tests.unit.brain import Brain, WireWriter, manifest, typed
-from tests.unit.toys import Holds
+from tests.unit.fake_plugins import Holds
+from tests.unit.harness import SchedulerHarness, WireWriter, manifest, typed
 
 
 def condition(message: str) -> PodCondition:
@@ -323,59 +323,59 @@ async def test_many_submits_cost_as_much_as_one_each() -> None:
 
 async def test_a_patch_in_flight_is_waited_for_before_the_binding() -> None:
     """A verdict that lands after the Binding would call a bound pod unschedulable."""
-    brain = Brain()
-    brain.writer.patch_hold = asyncio.Event()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.writer.patch_hold = asyncio.Event()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2")
+    await sched.settle()
 
-    brain.node("n2", cpu="4")
-    await brain.later(5)
-    assert brain.writer.wire == []
-    brain.writer.patch_hold.set()
-    await brain.settle()
+    sched.node("n2", cpu="4")
+    await sched.later(5)
+    assert sched.writer.wire == []
+    sched.writer.patch_hold.set()
+    await sched.settle()
 
-    assert brain.writer.wire == ["patch p", "bind p"]
+    assert sched.writer.wire == ["patch p", "bind p"]
 
 
 async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
     """The pod is bound without waiting for other pods' patches, and its old verdict is never written."""
-    brain = Brain()
-    brain.writer.patch_hold = asyncio.Event()
-    brain.node("n1", cpu="1")
+    sched = SchedulerHarness()
+    sched.writer.patch_hold = asyncio.Event()
+    sched.node("n1", cpu="1")
     for i in range(16):
-        brain.pod(f"big{i}", cpu="64")
-    await brain.settle()
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    assert len(brain.parts.patches) == 17
+        sched.pod(f"big{i}", cpu="64")
+    await sched.settle()
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    assert len(sched.parts.patches) == 17
 
-    brain.node("n2", cpu="4")
-    await brain.later(5)
-    assert brain.writer.wire == ["bind p"]
-    brain.writer.patch_hold.set()
-    await brain.settle()
+    sched.node("n2", cpu="4")
+    await sched.later(5)
+    assert sched.writer.wire == ["bind p"]
+    sched.writer.patch_hold.set()
+    await sched.settle()
 
-    assert "patch p" not in brain.writer.wire
+    assert "patch p" not in sched.writer.wire
 
 
 async def test_a_patch_that_waits_is_withdrawn_when_somebody_else_binds_the_pod() -> None:
-    brain = Brain()
-    brain.writer.patch_hold = asyncio.Event()
-    brain.node("n1", cpu="1")
+    sched = SchedulerHarness()
+    sched.writer.patch_hold = asyncio.Event()
+    sched.node("n1", cpu="1")
     for i in range(16):
-        brain.pod(f"big{i}", cpu="64")
-    await brain.settle()
-    brain.pod("p", cpu="2")
-    brain.pod("q", cpu="2")
-    await brain.settle()
+        sched.pod(f"big{i}", cpu="64")
+    await sched.settle()
+    sched.pod("p", cpu="2")
+    sched.pod("q", cpu="2")
+    await sched.settle()
 
-    brain.pod("p", cpu="2", on="n1")
-    brain.gone("q")
-    brain.writer.patch_hold.set()
-    await brain.settle()
+    sched.pod("p", cpu="2", on="n1")
+    sched.gone("q")
+    sched.writer.patch_hold.set()
+    await sched.settle()
 
-    assert sorted(brain.writer.wire) == sorted(f"patch big{i}" for i in range(16))
+    assert sorted(sched.writer.wire) == sorted(f"patch big{i}" for i in range(16))
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -397,15 +397,15 @@ async def test_a_traceback_is_logged_once_per_place(lines: CapturingLogger) -> N
                 raise KeyError("x")
             raise KeyError("y")
 
-    brain = Brain()
-    toy = Breaks("first")
-    brain.plug(reserve=(toy,))
-    brain.node("n1")
-    brain.pod("p")
-    brain.pod("q")
-    await brain.settle()
-    toy.name = "second"
-    await brain.later(2.5)
+    sched = SchedulerHarness()
+    plugin = Breaks("first")
+    sched.plug(reserve=(plugin,))
+    sched.node("n1")
+    sched.pod("p")
+    sched.pod("q")
+    await sched.settle()
+    plugin.name = "second"
+    await sched.later(2.5)
 
     errors = [call.kwargs for call in lines.calls if call.method_name == "error"]
     assert [(line["pod"], line["exc_info"] is not None) for line in errors] == [

@@ -11,7 +11,7 @@ import pytest
 from scheduler.cache.cluster import RECENT_S, ForeignBindings
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 
 NODES = ("n0", "n1", "n2", "n3")
 BUSY = ("n0", "n2")
@@ -19,34 +19,34 @@ POD = {"cpu": "100m", "scheduler": "other"}
 TRIES = 40
 
 
-def crowd(*, busy: tuple[str, ...] = BUSY, **switches: Any) -> Brain:
+def crowd(*, busy: tuple[str, ...] = BUSY, **switches: Any) -> SchedulerHarness:
     """Nodes with one foreign pod each, so that all are equal; it came a while ago, but for the busy ones."""
     config = Configuration()
     own = replace(config.profiles[0], args={**config.profiles[0].args, "Kubestow": KubestowArgs(**switches)})
-    brain = Brain(replace(config, profiles=(own,)))
+    sched = SchedulerHarness(replace(config, profiles=(own,)))
     for name in NODES:
-        brain.node(name, pods="1000", cpu="400")
+        sched.node(name, pods="1000", cpu="400")
         if name not in busy:
-            brain.pod(f"old-{name}", on=name, **POD)
-    brain.clock.move(60)
+            sched.pod(f"old-{name}", on=name, **POD)
+    sched.clock.move(60)
     for name in busy:
-        brain.pod(f"new-{name}", on=name, **POD)
-    return brain
+        sched.pod(f"new-{name}", on=name, **POD)
+    return sched
 
 
-async def chosen(brain: Brain) -> set[str]:
+async def chosen(sched: SchedulerHarness) -> set[str]:
     """The nodes that one pod after the other goes to, each gone before the next one comes."""
     for index in range(TRIES):
         name = f"p{index}"
-        brain.pod(name, cpu="1")
-        await brain.settle()
-        brain.pod(name, cpu="1", on=brain.writer.binds[-1][1])
-        brain.gone(name)
-    return {node for _, node in brain.writer.binds}
+        sched.pod(name, cpu="1")
+        await sched.settle()
+        sched.pod(name, cpu="1", on=sched.writer.binds[-1][1])
+        sched.gone(name)
+    return {node for _, node in sched.writer.binds}
 
 
 @pytest.mark.parametrize(
-    ("brain", "wait_s", "wanted"),
+    ("sched", "wait_s", "wanted"),
     [
         pytest.param(crowd, 0.0, {"n1", "n3"}, id="busy nodes are left to the other scheduler"),
         pytest.param(crowd, 0.9, {"n1", "n3"}, id="for a second"),
@@ -57,10 +57,10 @@ async def chosen(brain: Brain) -> set[str]:
     ],
 )
 async def test_a_pod_of_another_scheduler_makes_its_node_the_last_of_equals(
-    brain: Any, wait_s: float, wanted: set[str]
+    sched: Any, wait_s: float, wanted: set[str]
 ) -> None:
     """Forty tries of an even choice leave out no node by chance."""
-    made = brain()
+    made = sched()
     made.parts.chance.seed(7)
     made.clock.move(wait_s)
 
@@ -68,25 +68,25 @@ async def test_a_pod_of_another_scheduler_makes_its_node_the_last_of_equals(
 
 
 async def test_a_better_node_is_taken_though_it_is_busy() -> None:
-    brain = crowd(busy=("n0",))
+    sched = crowd(busy=("n0",))
     for name in NODES[1:]:
-        brain.pod(f"more-{name}", on=name, cpu="100", scheduler="other")
-    brain.clock.move(60)
-    brain.gone("new-n0")
-    brain.pod("new-n0", on="n0", **POD)
+        sched.pod(f"more-{name}", on=name, cpu="100", scheduler="other")
+    sched.clock.move(60)
+    sched.gone("new-n0")
+    sched.pod("new-n0", on="n0", **POD)
 
-    assert await chosen(brain) == {"n0"}
+    assert await chosen(sched) == {"n0"}
 
 
 async def test_pods_that_this_scheduler_bound_make_no_node_busy() -> None:
     """Their place was counted when they were assumed."""
-    brain = crowd(busy=())
-    brain.pod("p", cpu="1")
-    await brain.settle()
-    brain.pod("p", cpu="1", on=brain.writer.binds[-1][1])
+    sched = crowd(busy=())
+    sched.pod("p", cpu="1")
+    await sched.settle()
+    sched.pod("p", cpu="1", on=sched.writer.binds[-1][1])
 
     slots = np.arange(len(NODES))
-    assert len(brain.cluster.foreign_bindings.spared(slots, brain.clock.now())) == len(NODES)
+    assert len(sched.cluster.foreign_bindings.spared(slots, sched.clock.now())) == len(NODES)
 
 
 @pytest.mark.parametrize(

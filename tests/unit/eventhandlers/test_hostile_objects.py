@@ -12,7 +12,7 @@ from scheduler.core.errors import LIMIT_BYTES
 from scheduler.kube.resources import KINDS, POD, KindSpec
 from scheduler.kube.store import Store
 from tests.hostile import SMALL, fields, plain
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 
 READ = [spec for spec in KINDS.values() if spec.typ is not None]
 PODS = {
@@ -29,10 +29,10 @@ def _rows() -> Iterator[Any]:
 
 
 class Watched:
-    """A brain that is shown one object of a kind after the other, as a reflector does."""
+    """A scheduler that is shown one object of a kind after the other, as a reflector does."""
 
     def __init__(self, spec: KindSpec) -> None:
-        self.brain = Brain()
+        self.sched = SchedulerHarness()
         self._spec = spec
         self._decoder = spec.decoder()
         self._store: Store[Any] = Store()
@@ -53,17 +53,17 @@ class Watched:
         await self._apply(deltas)
 
     async def _apply(self, deltas: list[Delta[Any]]) -> None:
-        self.brain.parts.inbox.put(lambda: self.brain.parts.intake.apply(self._spec.name, deltas))
-        await self.brain.settle()
+        self.sched.parts.inbox.put(lambda: self.sched.parts.intake.apply(self._spec.name, deltas))
+        await self.sched.settle()
 
 
 @pytest.mark.parametrize(("spec", "fixed"), [*_rows()])
 async def test_no_value_of_any_field_costs_more_than_its_object(spec: KindSpec, fixed: dict[str, str]) -> None:
     """It is read or named with its field; nothing fails unexpectedly; a pod is placed as if it was not there."""
     watched = Watched(spec)
-    brain = watched.brain
-    brain.node("n1")
-    brain.node("n2")
+    sched = watched.sched
+    sched.node("n1")
+    sched.node("n2")
     await watched.show(plain(spec, name="h", **fixed))
     shown = 0
     for field in fields(spec, name="h", **fixed):
@@ -74,11 +74,11 @@ async def test_no_value_of_any_field_costs_more_than_its_object(spec: KindSpec, 
             if isinstance(read, Broken):
                 assert read.why, (field.path, what)
                 assert LIMIT_BYTES >= len(read.why.encode()), (field.path, what)
-        assert not any(brain.parts.errors.counts.values()), (field.path, brain.parts.errors.recent())
+        assert not any(sched.parts.errors.counts.values()), (field.path, sched.parts.errors.recent())
     await watched.remove(read)
-    brain.pod("fine", cpu="1")
-    await brain.settle()
+    sched.pod("fine", cpu="1")
+    await sched.settle()
 
-    assert not any(brain.parts.errors.counts.values()), brain.parts.errors.recent()
-    assert "default/fine" in dict(brain.writer.binds)
+    assert not any(sched.parts.errors.counts.values()), sched.parts.errors.recent()
+    assert "default/fine" in dict(sched.writer.binds)
     assert shown > len(SMALL)

@@ -15,7 +15,7 @@ from scheduler.core.errors import UnforeseenErrors
 from scheduler.eventhandlers import pods_and_nodes as intake, workloads as seen
 from scheduler.eventhandlers.pods_and_nodes import node_changes
 from scheduler.server.cache_dump import cache_page
-from tests.unit.brain import Brain, manifest, read_node, read_pod
+from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
 from tests.unit.hints.hint_rows import asks
 
 
@@ -26,54 +26,54 @@ def counted(errors: UnforeseenErrors) -> dict[str, int]:
 
 async def test_84_pods_of_other_schedulers_take_room() -> None:
     """And when they go, ours are woken."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
-    brain.pod("p", cpu="1")
-    await brain.settle()
-    assert brain.places() == {"p": "unschedulable"}
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
+    sched.pod("p", cpu="1")
+    await sched.settle()
+    assert sched.places() == {"p": "unschedulable"}
 
-    brain.gone("theirs")
-    await brain.later(2.5)
+    sched.gone("theirs")
+    await sched.later(2.5)
 
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 async def test_86_a_finished_pod_frees_its_place() -> None:
     """Also when the server sends it in spite of the field selector."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("done", cpu="1", on="n1")
-    brain.pod("done", cpu="1", on="n1", phase="Succeeded")
-    brain.pod("p", cpu="1")
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("done", cpu="1", on="n1")
+    sched.pod("done", cpu="1", on="n1", phase="Succeeded")
+    sched.pod("p", cpu="1")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 async def test_76_a_pod_may_come_before_its_node() -> None:
-    brain = Brain()
-    brain.pod("early", cpu="1", on="n1")
-    assert len(brain.parts.cluster.nodes) == 0
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="1")
+    sched = SchedulerHarness()
+    sched.pod("early", cpu="1", on="n1")
+    assert len(sched.parts.cluster.nodes) == 0
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="1")
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.refusal("p") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert sched.refusal("p") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
     """It is not tried, and not queued again."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p", deleting=True)
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p", deleting=True)
 
-    await brain.settle()
+    await sched.settle()
 
-    assert [e.note for e in brain.recorder.events] == ["skip schedule deleting pod: default/p"]
-    assert (brain.writer.binds, brain.places()) == ([], {})
+    assert [e.note for e in sched.recorder.events] == ["skip schedule deleting pod: default/p"]
+    assert (sched.writer.binds, sched.places()) == ([], {})
 
 
 def node(**more: object) -> Node:
@@ -121,33 +121,33 @@ def test_node_changes(old: Node, new: Node, labels: list[str]) -> None:
 
 async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
     """A bad quantity names the object and the field in the log; the node returns when it is mended."""
-    brain = Brain()
-    brain.node("good", cpu="1")
-    brain.node("bad", cpu="4 cores")
-    assert len(brain.parts.cluster.nodes) == 1
-    assert list(brain.cluster.volumes.broken) == [("Node", "bad")]
-    brain.pod("p", cpu="1")
-    brain.pod("q", cpu="1")
-    await brain.settle()
-    assert sorted(brain.places().values()) == ["unschedulable"]
+    sched = SchedulerHarness()
+    sched.node("good", cpu="1")
+    sched.node("bad", cpu="4 cores")
+    assert len(sched.parts.cluster.nodes) == 1
+    assert list(sched.cluster.volumes.broken) == [("Node", "bad")]
+    sched.pod("p", cpu="1")
+    sched.pod("q", cpu="1")
+    await sched.settle()
+    assert sorted(sched.places().values()) == ["unschedulable"]
 
-    brain.node("bad", cpu="4")
-    await brain.later(2.5)
+    sched.node("bad", cpu="4")
+    await sched.later(2.5)
 
-    assert sorted(node for _, node in brain.writer.binds) == ["bad", "good"]
-    assert brain.cluster.volumes.broken == {}
+    assert sorted(node for _, node in sched.writer.binds) == ["bad", "good"]
+    assert sched.cluster.volumes.broken == {}
 
 
 async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> None:
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("there", cpu="1", on="n1")
-    brain.node("n1", cpu="x")
-    assert len(brain.parts.cluster.nodes) == 0
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("there", cpu="1", on="n1")
+    sched.node("n1", cpu="x")
+    assert len(sched.parts.cluster.nodes) == 0
 
-    brain.node("n1", cpu="2")
+    sched.node("n1", cpu="2")
 
-    assert brain.parts.cluster.nodes.view(brain.parts.cluster.nodes.slot("n1") or 0).requested("cpu") == 1000
+    assert sched.parts.cluster.nodes.view(sched.parts.cluster.nodes.slot("n1") or 0).requested("cpu") == 1000
 
 
 @pytest.mark.parametrize(
@@ -174,50 +174,50 @@ async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> N
 )
 async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) -> None:
     """Any user can bind a pod; what cannot be read of it costs other users nothing."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("odd", on="n1", scheduler="theirs", **spec)
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("odd", on="n1", scheduler="theirs", **spec)
 
-    brain.pod("p", containers=asks(cpu="1", memory="1Gi"))
-    await brain.settle()
+    sched.pod("p", containers=asks(cpu="1", memory="1Gi"))
+    await sched.settle()
 
-    assert brain.writer.binds == [("default/p", "n1")]
-    assert "default/odd" in {info.key for info in brain.cluster.pods()}
+    assert sched.writer.binds == [("default/p", "n1")]
+    assert "default/odd" in {info.key for info in sched.cluster.pods()}
 
 
 async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> None:
     """To pods that request it, with upstream's reason; the pod that takes it is not evicted, and its end wakes them."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("odd", on="n1", priority=0, containers=asks(memory="bad!"))
-    brain.pod("p", containers=asks(memory="1Gi"), priority=100)
-    brain.pod("q", cpu="1")
-    await brain.settle()
-    assert brain.refusal("p").startswith("0/1 nodes are available: 1 Insufficient memory.")
-    assert brain.writer.binds == [("default/q", "n1")]
-    assert brain.places() == {"p": "unschedulable"}
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("odd", on="n1", priority=0, containers=asks(memory="bad!"))
+    sched.pod("p", containers=asks(memory="1Gi"), priority=100)
+    sched.pod("q", cpu="1")
+    await sched.settle()
+    assert sched.refusal("p").startswith("0/1 nodes are available: 1 Insufficient memory.")
+    assert sched.writer.binds == [("default/q", "n1")]
+    assert sched.places() == {"p": "unschedulable"}
 
-    brain.gone("odd")
-    await brain.later(2.5)
+    sched.gone("odd")
+    await sched.later(2.5)
 
-    assert brain.writer.binds[1:] == [("default/p", "n1")]
+    assert sched.writer.binds[1:] == [("default/p", "n1")]
 
 
 async def test_what_cannot_be_read_of_a_bound_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the log, once per reason, and in the picture of the cache; with object and field, in a kilobyte."""
     logger = CapturingLogger()
     monkeypatch.setattr(intake, "_log", logger)
-    brain = Brain()
-    brain.node("n1")
+    sched = SchedulerHarness()
+    sched.node("n1")
     for version in range(2):
-        brain.pod("odd", on="n1", containers=asks(memory="bad!" * 1000), labels={"app": 5}, version=str(version))
+        sched.pod("odd", on="n1", containers=asks(memory="bad!" * 1000), labels={"app": 5}, version=str(version))
 
     (said,) = logger.calls
     assert said.args == ("pod could not be read in full",)
     assert said.kwargs["pod"] == "default/odd"
     assert "$.metadata.labels[app]" in said.kwargs["error"]
     assert "$.spec.containers[0].resources.requests[memory]" in said.kwargs["error"]
-    unreadable: Any = cache_page(brain.cluster)["unreadable"]
+    unreadable: Any = cache_page(sched.cluster)["unreadable"]
     (shown,) = unreadable()
     assert shown == {"pod": "default/odd", "node": "n1", "why": said.kwargs["error"]}
     assert len(shown["why"]) < 1024
@@ -244,18 +244,18 @@ BAD_SELECTOR = {
 )
 async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any], what: str, field: str) -> None:
     """Condition and event name the field; mended, it is scheduled."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p", **spec)
-    await brain.settle()
-    assert what in brain.message("p")
-    assert field in brain.message("p")
-    assert [e.reason for e in brain.recorder.events] == ["FailedScheduling"]
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p", **spec)
+    await sched.settle()
+    assert what in sched.message("p")
+    assert field in sched.message("p")
+    assert [e.reason for e in sched.recorder.events] == ["FailedScheduling"]
 
-    brain.pod("p", cpu="1")
-    await brain.settle()
+    sched.pod("p", cpu="1")
+    await sched.settle()
 
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize(
@@ -267,22 +267,22 @@ async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any]
 )
 async def test_what_cannot_be_judged_yet_is_refused_visibly(spec: dict[str, object], word: str) -> None:
     """Never bound; condition and event say why."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p", **spec)
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p", **spec)
 
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.writer.binds == []
-    assert word in brain.message("p")
-    assert brain.places() == {"p": "unschedulable"}
+    assert sched.writer.binds == []
+    assert word in sched.message("p")
+    assert sched.places() == {"p": "unschedulable"}
 
 
 async def test_an_exception_in_one_attempt_costs_that_pod_one_attempt() -> None:
     """A bug in a plugin is logged with the pod and retried after the error back-off; the other pod is bound."""
-    brain = Brain()
-    brain.node("n1")
-    guard = brain.parts.profiles["kubestow"].pre_filter[0]
+    sched = SchedulerHarness()
+    sched.node("n1")
+    guard = sched.parts.profiles["kubestow"].pre_filter[0]
     asked = guard.pre_filter
 
     def breaks_once(state: Any, pod: Any, nodes: Any) -> Any:
@@ -292,16 +292,16 @@ async def test_an_exception_in_one_attempt_costs_that_pod_one_attempt() -> None:
         return asked(state, pod, nodes)
 
     guard.pre_filter = breaks_once  # type: ignore[method-assign]
-    brain.pod("p")
-    brain.pod("q")
+    sched.pod("p")
+    sched.pod("q")
 
-    await brain.settle()
-    assert brain.writer.binds == [("default/q", "n1")]
-    assert brain.places() == {"p": "error backoff"}
-    assert brain.writer.conditions[0][1].reason == "SchedulerError"
-    await brain.later(2.5)
+    await sched.settle()
+    assert sched.writer.binds == [("default/q", "n1")]
+    assert sched.places() == {"p": "error backoff"}
+    assert sched.writer.conditions[0][1].reason == "SchedulerError"
+    await sched.later(2.5)
 
-    assert brain.writer.binds[-1] == ("default/p", "n1")
+    assert sched.writer.binds[-1] == ("default/p", "n1")
 
 
 async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,14 +313,14 @@ async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: p
         return pod_info(pod)
 
     monkeypatch.setattr(intake, "pod_info", breaks_for_a)
-    brain = Brain()
-    brain.node("n1")
+    sched = SchedulerHarness()
+    sched.node("n1")
     batch = [Delta(None, read_pod(manifest(name))) for name in "cab"]
-    brain.parts.inbox.put(lambda: brain.parts.intake.pods(batch))
+    sched.parts.inbox.put(lambda: sched.parts.intake.pods(batch))
 
-    await brain.settle()
+    await sched.settle()
 
-    assert sorted(brain.writer.binds) == [("default/b", "n1"), ("default/c", "n1")]
+    assert sorted(sched.writer.binds) == [("default/b", "n1"), ("default/c", "n1")]
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
@@ -347,113 +347,113 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
 async def test_a_change_that_failed_is_applied_again(monkeypatch, times, after_s) -> None:
     """The store delivers it only once, so a pod would never be seen."""
     failing(monkeypatch, times)
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("a")
-    await brain.settle()
-    assert [] == brain.writer.binds
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("a")
+    await sched.settle()
+    assert [] == sched.writer.binds
 
     for _ in range(after_s):
-        await brain.later(1.0)
+        await sched.later(1.0)
 
-    assert [("default/a", "n1")] == brain.writer.binds
-    assert {"event-handler": times} == counted(brain.parts.errors)
+    assert [("default/a", "n1")] == sched.writer.binds
+    assert {"event-handler": times} == counted(sched.parts.errors)
 
 
 @pytest.mark.parametrize("cpu", [2, 0], ids=["the next change brings it", "the end of the object takes it along"])
 async def test_a_failed_change_of_a_bound_pod(monkeypatch, cpu) -> None:
     """The newest object is compared with the object that was applied last. Nothing is applied later."""
     failing(monkeypatch, 1)
-    brain = Brain()
-    brain.node("n1", cpu="4")
-    brain.pod("a", cpu="3", on="n1")
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="4")
+    sched.pod("a", cpu="3", on="n1")
     if cpu:
-        brain.pod("a", cpu=str(cpu), on="n1")
+        sched.pod("a", cpu=str(cpu), on="n1")
     else:
-        brain.gone("a")
-    brain.pod("p", cpu=str(4 - cpu))
-    await brain.settle()
-    await brain.later(70)
+        sched.gone("a")
+    sched.pod("p", cpu=str(4 - cpu))
+    await sched.settle()
+    await sched.later(70)
 
-    assert [("default/p", "n1")] == brain.writer.binds
-    assert {"event-handler": 1} == counted(brain.parts.errors)
+    assert [("default/p", "n1")] == sched.writer.binds
+    assert {"event-handler": 1} == counted(sched.parts.errors)
 
 
 @pytest.mark.parametrize(
     ("odd", "then", "opens"),
     [
-        pytest.param(["odd"], lambda brain: brain.gone("odd"), True, id="opens when that pod goes"),
-        pytest.param(["odd"], lambda brain: brain.pod("odd", cpu="1", on="large"), True, id="opens when it is mended"),
-        pytest.param(["odd", "queer"], lambda brain: brain.gone("odd"), False, id="stays full if another pod fills it"),
+        pytest.param(["odd"], lambda sched: sched.gone("odd"), True, id="opens when that pod goes"),
+        pytest.param(["odd"], lambda sched: sched.pod("odd", cpu="1", on="large"), True, id="opens when it is mended"),
+        pytest.param(["odd", "queer"], lambda sched: sched.gone("odd"), False, id="stays full if another pod fills it"),
     ],
 )
 async def test_a_node_that_an_unreadable_amount_fills(
-    odd: list[str], then: Callable[[Brain], object], opens: bool
+    odd: list[str], then: Callable[[SchedulerHarness], object], opens: bool
 ) -> None:
     """The small node's plugin is the one that is asked; nothing else would wake the pod before the flush."""
-    brain = Brain()
-    brain.node("small", cpu="1")
-    brain.node("large", cpu="4")
+    sched = SchedulerHarness()
+    sched.node("small", cpu="1")
+    sched.node("large", cpu="4")
     for name in odd:
-        brain.pod(name, cpu="bad!", on="large")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    await brain.later(20)
-    assert brain.places() == {"p": "unschedulable"}
+        sched.pod(name, cpu="bad!", on="large")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    await sched.later(20)
+    assert sched.places() == {"p": "unschedulable"}
 
-    then(brain)
-    await brain.settle()
+    then(sched)
+    await sched.settle()
 
-    assert brain.writer.binds == ([("default/p", "large")] if opens else [])
+    assert sched.writer.binds == ([("default/p", "large")] if opens else [])
 
 
 async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> None:
     """Bound where it was nominated to: the place is taken now."""
-    brain = Brain()
-    brain.node("n1", cpu="4")
-    brain.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1")
-    brain.pod("p", cpu="4")
-    await brain.settle()
-    await brain.later(20)
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="4")
+    sched.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1")
+    sched.pod("p", cpu="4")
+    await sched.settle()
+    await sched.later(20)
 
-    brain.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1", on="n1")
-    await brain.settle()
+    sched.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1", on="n1")
+    await sched.settle()
 
-    assert (brain.places(), len(brain.recorder.events)) == ({"p": "unschedulable"}, 1)
+    assert (sched.places(), len(sched.recorder.events)) == ({"p": "unschedulable"}, 1)
 
 
 async def test_a_bound_pod_that_has_no_node_any_more_is_scheduled_again() -> None:
     """The server's storage was set back: same uid, no node. Whoever waited for its room is woken too."""
-    brain = Brain()
-    brain.node("n1", cpu="4")
-    brain.pod("p", cpu="3", on="n1")
-    brain.pod("q", cpu="4", priority=10)
-    await brain.settle()
-    await brain.later(20)
-    assert brain.places() == {"q": "unschedulable"}
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="4")
+    sched.pod("p", cpu="3", on="n1")
+    sched.pod("q", cpu="4", priority=10)
+    await sched.settle()
+    await sched.later(20)
+    assert sched.places() == {"q": "unschedulable"}
 
-    brain.pod("p", cpu="3")
-    await brain.settle()
-    assert (brain.writer.binds, brain.places()) == ([("default/q", "n1")], {"p": "unschedulable"})
-    brain.node("n2", cpu="4")
-    await brain.later(2.5)
+    sched.pod("p", cpu="3")
+    await sched.settle()
+    assert (sched.writer.binds, sched.places()) == ([("default/q", "n1")], {"p": "unschedulable"})
+    sched.node("n2", cpu="4")
+    await sched.later(2.5)
 
-    assert brain.writer.binds[1:] == [("default/p", "n2")]
+    assert sched.writer.binds[1:] == [("default/p", "n2")]
 
 
 async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_queue() -> None:
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    assert brain.places() == {"p": "unschedulable"}
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    assert sched.places() == {"p": "unschedulable"}
 
-    brain.pod("p", cpu="bad!", on="n1")
-    assert brain.places() == {}
-    brain.node("n2", cpu="8")
-    await brain.later(20)
+    sched.pod("p", cpu="bad!", on="n1")
+    assert sched.places() == {}
+    sched.node("n2", cpu="8")
+    await sched.later(20)
 
-    assert brain.writer.binds == []
+    assert sched.writer.binds == []
 
 
 async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,31 +461,31 @@ async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pyt
     logger = CapturingLogger()
     for module in (intake, seen):
         monkeypatch.setattr(module, "_log", logger)
-    brain = Brain()
+    sched = SchedulerHarness()
     for cpu in ("bad!", "bad!", "bad!", "worse!"):
-        brain.pod("p", cpu=cpu)
-        brain.node("n1", cpu=cpu)
-        await brain.settle()
+        sched.pod("p", cpu=cpu)
+        sched.node("n1", cpu=cpu)
+        await sched.settle()
 
     assert [call.args[0] for call in logger.calls] == [
         "pod could not be read",
         "object could not be read and is left out",
     ] * 2
-    assert [event.reason for event in brain.recorder.events] == ["FailedScheduling"] * 2
-    assert ["bad!" in said.message for _, said in brain.writer.conditions] == [True, False]
+    assert [event.reason for event in sched.recorder.events] == ["FailedScheduling"] * 2
+    assert ["bad!" in said.message for _, said in sched.writer.conditions] == [True, False]
 
 
 async def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
-    brain = Brain()
+    sched = SchedulerHarness()
     for i in range(20):
-        brain.node(f"n{i}")
-        brain.pod(f"p{i}", on=f"n{i}")
-        brain.pod(f"odd{i}", on=f"n{i}", cpu="bad!")
+        sched.node(f"n{i}")
+        sched.pod(f"p{i}", on=f"n{i}")
+        sched.pod(f"odd{i}", on=f"n{i}", cpu="bad!")
         for name in (f"p{i}", f"odd{i}") if i % 2 else ():
-            brain.gone(name)
-        brain.node_gone(f"n{i}")
+            sched.gone(name)
+        sched.node_gone(f"n{i}")
         for name in () if i % 2 else (f"p{i}", f"odd{i}"):
-            brain.gone(name)
+            sched.gone(name)
 
-    assert brain.cluster.sizes() == {"nodes": 0, "pods": 0, "assumed_pods": 0}
-    assert (brain.cluster._versions, brain.cluster._broken) == ({}, {})
+    assert sched.cluster.sizes() == {"nodes": 0, "pods": 0, "assumed_pods": 0}
+    assert (sched.cluster._versions, sched.cluster._broken) == ({}, {})

@@ -11,7 +11,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Delta, ObjectDecoder, from_manifest
 from scheduler.api.selectors import LabelSelector
 from scheduler.kube.resources import BUDGET, KINDS
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 
 import msgspec  # isort: skip
 import itertools
@@ -49,8 +49,8 @@ def a_pod(kind: str = "", version: str = "apps/v1") -> Pod:
 )
 def test_what_selects_pods_comes_breaks_and_goes(kind: str, manifest: dict[str, Any], comes: Pod) -> None:
     """A broken one counts as absent, is logged once with its field, and stops nothing."""
-    brain = Brain()
-    intake, workloads = brain.parts.intake, brain.cluster.workloads
+    sched = SchedulerHarness()
+    intake, workloads = sched.parts.intake, sched.cluster.workloads
     whole = read(kind, manifest)
     broken = read(kind, {**manifest, "spec": {"selector": 7}})
 
@@ -67,8 +67,8 @@ def test_what_selects_pods_comes_breaks_and_goes(kind: str, manifest: dict[str, 
 
 
 def test_namespaces_are_known_by_their_labels() -> None:
-    brain = Brain()
-    intake, namespaces = brain.parts.intake, brain.cluster.namespaces
+    sched = SchedulerHarness()
+    intake, namespaces = sched.parts.intake, sched.cluster.namespaces
     plain = read("Namespace", {"metadata": {"name": "a"}})
     team = read("Namespace", {"metadata": {"name": "a", "labels": {"team": "t"}}})
     broken = read("Namespace", {"metadata": {"name": "a", "labels": 7}})
@@ -109,13 +109,13 @@ def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
 )
 def test_a_broken_budget_protects_whoever_it_may_mean(broken: dict[str, Any], field: str) -> None:
     """Logged once, with object and field; whole again, it protects whom it means; gone, nobody."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("web", on="n1", labels={"app": "web"})
-    brain.pod("else", on="n1", labels={"app": "else"})
-    brain.pod("bare", on="n1")
-    pods = list(brain.cluster.nodes.pods(0).values())
-    intake, disruptions = brain.parts.intake, brain.cluster.disruptions
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("web", on="n1", labels={"app": "web"})
+    sched.pod("else", on="n1", labels={"app": "else"})
+    sched.pod("bare", on="n1")
+    pods = list(sched.cluster.nodes.pods(0).values())
+    intake, disruptions = sched.parts.intake, sched.cluster.disruptions
     good, bad = read(BUDGET.name, a_budget()), read(BUDGET.name, broken)
 
     with capture_logs() as logs:
@@ -142,16 +142,16 @@ def test_a_broken_budget_protects_whoever_it_may_mean(broken: dict[str, Any], fi
 
 async def test_a_broken_budget_stops_nothing() -> None:
     """Its neighbours in the same batch are read, and preemption goes on."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("web", cpu="1", on="n1", labels={"app": "web"}, priority=0)
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("web", cpu="1", on="n1", labels={"app": "web"}, priority=0)
     other = {**a_budget(), "metadata": {"name": "other", "namespace": "default", "uid": "o"}}
     broken = read(BUDGET.name, a_budget(selector=7))
-    brain.parts.intake.apply(BUDGET.name, [Delta(None, broken), Delta(None, read(BUDGET.name, other))])
-    brain.pod("high", cpu="1", priority=9)
+    sched.parts.intake.apply(BUDGET.name, [Delta(None, broken), Delta(None, read(BUDGET.name, other))])
+    sched.pod("high", cpu="1", priority=9)
 
-    await brain.settle()
+    await sched.settle()
 
-    (web,) = brain.cluster.nodes.pods(0).values()
-    assert [budget.key for budget in brain.cluster.disruptions.protecting(web)] == ["default/other"]
-    assert brain.writer.deletions == ["default/web"]
+    (web,) = sched.cluster.nodes.pods(0).values()
+    assert [budget.key for budget in sched.cluster.disruptions.protecting(web)] == ["default/other"]
+    assert sched.writer.deletions == ["default/web"]

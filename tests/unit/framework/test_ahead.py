@@ -11,9 +11,9 @@ from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError, Code
+from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, away_from, pod
-from tests.unit.toys import Refuses
 
 HERE = node("n1", cpu="3", labels={"zone": "z1"})
 THERE = pod("there", on="n1", cpu="1")

@@ -14,9 +14,9 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
+from tests.unit.fake_plugins import FakePlugin
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, pod
-from tests.unit.toys import Toy
 
 FOR_GOOD = Rejection("Soft", Code.UNRESOLVABLE, ("too few",))
 FOR_NOW = Rejection("Soft", Code.UNSCHEDULABLE, ("too few",))
@@ -24,7 +24,7 @@ OTHER = Rejection("Other", Code.UNRESOLVABLE, ("too few",))
 
 
 @dataclass
-class Soft(Toy):
+class Soft(FakePlugin):
     """Has second thoughts about nodes with odd numbers."""
 
     name: str = "Soft"

@@ -14,16 +14,16 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Rejection
 from tests.unit.cache.picture import picture
+from tests.unit.fake_plugins import Answers, FakePlugin, Refuses, Verifies
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import House, away_from, near_to, pod, spread
-from tests.unit.toys import Answers, Refuses, Toy, Verifies
 
 BOUND = {"on": "n1"}
 ZONED = node(labels={"zone": "z1"}, cpu="2")
 
 
 @dataclass
-class Flat(Toy):
+class Flat(FakePlugin):
     """Refuses by the table `names`, whoever is there."""
 
     name: str = "Flat"
@@ -34,7 +34,7 @@ class Flat(Toy):
 
     def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
         self.asked.append(nodes)
-        out = nodes & self.world.cluster.nodes.by_name(self.names)
+        out = nodes & self.harness.cluster.nodes.by_name(self.names)
         return {Rejection(self.name, self.code, ("flat no",)): out} if out else {}
 
 
@@ -47,19 +47,19 @@ class FlatButExact(Flat):
 
 
 @dataclass
-class Counts(Toy):
+class Counts(FakePlugin):
     """Two pods on a node are too many."""
 
     name: str = "Counts"
     no = Rejection("Counts", Code.UNSCHEDULABLE, ("crowded",))
 
     def filter(self, state: CycleState, incoming: PodInfo, nodes: NodeSet) -> Groups:
-        known = self.world.cluster.nodes
+        known = self.harness.cluster.nodes
         out = sum(1 << slot for slot in range(known.capacity) if nodes >> slot & 1 and known.pod_count[slot] > 1)
         return {self.no: out} if out else {}
 
     def tally(self, state: CycleState, incoming: PodInfo, slot: int) -> Counted:
-        return Counted(int(self.world.cluster.nodes.pod_count[slot]))
+        return Counted(int(self.harness.cluster.nodes.pod_count[slot]))
 
     def tally_shape(self, incoming: PodInfo) -> Hashable:
         return None
@@ -88,7 +88,7 @@ class Counted:
 
 
 @dataclass
-class Minds(Toy):
+class Minds(FakePlugin):
     """Looks at pods called `noise`, and reads_node_pods them only if there are any."""
 
     name: str = "Minds"
@@ -97,7 +97,7 @@ class Minds(Toy):
         return {}
 
     def reads_node_pods(self, state: CycleState, incoming: PodInfo, others: Iterable[PodInfo]) -> bool:
-        return any(other.pod.metadata.name == "noise" for other in (*self.world.cluster.pods(), *others))
+        return any(other.pod.metadata.name == "noise" for other in (*self.harness.cluster.pods(), *others))
 
 
 @dataclass
@@ -117,8 +117,8 @@ class Follows(Answers):
         self.tell("remove", other, slot)
 
     def tell(self, what: str, other: PodInfo, slot: int) -> None:
-        there = sorted(self.world.cluster.nodes.pods(slot))
-        self.world.calls.append(f"{what} {other.uid} on {self.world.cluster.nodes.name(slot)}: {' '.join(there)}")
+        there = sorted(self.harness.cluster.nodes.pods(slot))
+        self.harness.calls.append(f"{what} {other.uid} on {self.harness.cluster.nodes.name(slot)}: {' '.join(there)}")
         if what == self.fails_on:
             raise AttemptError("lost count", plugin=self.name)
 

@@ -11,7 +11,7 @@ from scheduler.api.podinfo import pod_info
 from scheduler.eventhandlers.storage import CAPACITY_FREED
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
-from tests.unit.brain import manifest, typed
+from tests.unit.harness import manifest, typed
 from tests.unit.hints.hint_rows import POD_GONE
 from tests.unit.hints.hint_rows_limits import DETACHED, claims
 from tests.unit.hints.hint_rows_volumes import (

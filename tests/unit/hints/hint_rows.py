@@ -17,9 +17,9 @@ from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs, PodTop
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
 from scheduler.kube.resources import KINDS
-from tests.unit.brain import Brain, manifest, read_node, read_pod
+from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
 
-Thing: TypeAlias = Callable[[Brain], None]
+Thing: TypeAlias = Callable[[SchedulerHarness], None]
 """Something that the watch shows."""
 
 LABELLED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
@@ -112,9 +112,9 @@ def spreads_by_default(*constraints: Any) -> KubeSchedulerProfile:
     return profile(PodTopologySpread=PodTopologySpreadArgs(constraints, "List"))
 
 
-def brain_of(one: KubeSchedulerProfile) -> Brain:
+def harness_of(one: KubeSchedulerProfile) -> SchedulerHarness:
     """Everything that decides, with this profile only."""
-    return Brain(Configuration(profiles=(one,)))
+    return SchedulerHarness(Configuration(profiles=(one,)))
 
 
 # -- what the watch shows ----------------------------------------------------------------------------------------------
@@ -133,37 +133,37 @@ def node(name: str, *, zone: str = "", labels: Any = None, **more: Any) -> Thing
         "status": {"allocatable": allocatable, "declaredFeatures": features},
     }
 
-    def shown(brain: Brain) -> None:
+    def shown(sched: SchedulerHarness) -> None:
         new = read_node(raw)
-        brain.parts.intake.nodes([Delta(brain.nodes.get(name), new)])
-        brain.nodes[name] = new
+        sched.parts.intake.nodes([Delta(sched.nodes.get(name), new)])
+        sched.nodes[name] = new
 
     return shown
 
 
 def node_gone(name: str) -> Thing:
     """The node is deleted."""
-    return lambda brain: brain.node_gone(name)
+    return lambda sched: sched.node_gone(name)
 
 
 def pod(name: str, *, namespace: str = "default", status: dict[str, Any] | None = None, **spec: Any) -> Thing:
-    """It comes or changes; `spec` is that of `brain.manifest`, and `owners`."""
+    """It comes or changes; `spec` is that of `sched.manifest`, and `owners`."""
     owners = spec.pop("owners", [])
 
-    def shown(brain: Brain) -> None:
+    def shown(sched: SchedulerHarness) -> None:
         raw = manifest(name, **spec)
         raw["metadata"].update(namespace=namespace, ownerReferences=owners)
         raw["status"].update(status or {})
         new = read_pod(raw)
-        brain.parts.intake.pods([Delta(brain.seen.get(name), new)])
-        brain.seen[name] = new
+        sched.parts.intake.pods([Delta(sched.seen.get(name), new)])
+        sched.seen[name] = new
 
     return shown
 
 
 def gone(name: str) -> Thing:
     """The pod is deleted."""
-    return lambda brain: brain.gone(name)
+    return lambda sched: sched.gone(name)
 
 
 def shown(
@@ -185,10 +185,10 @@ def _delta(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
     typ = KINDS[kind].typ
     assert typ is not None
 
-    def happens(brain: Brain) -> None:
-        known: dict[tuple[str, str], Any] = brain.__dict__.setdefault("others", {})
+    def happens(sched: SchedulerHarness) -> None:
+        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("others", {})
         new = None if raw is None else ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
-        brain.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
+        sched.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
         if new is not None:
             known[kind, name] = new
 

@@ -8,7 +8,7 @@ from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, a_toleration
 from simulator.builders.devices import DeviceBuilder, a_device, a_device_class, a_slice
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import (
     CAME,
     GONE,
@@ -58,15 +58,15 @@ def held(name: str, device: str = "drv/n1/d0", version: int = 1, *, on: str = ""
 
 def plans(claim: ClaimBuilder) -> Thing:
     """Somebody of ours is about to write that the claim has its device."""
-    return lambda brain: brain.cluster.devices.claims.signal(claim.typed().uid, claim.typed())
+    return lambda sched: sched.cluster.devices.claims.signal(claim.typed().uid, claim.typed())
 
 
 def drops(claim: ClaimBuilder) -> Thing:
     """Nobody is any more."""
 
-    def happens(brain: Brain) -> None:
-        brain.cluster.devices.claims.drop_pending(claim.typed().uid)
-        brain.parts.intake.devices.tick()
+    def happens(sched: SchedulerHarness) -> None:
+        sched.cluster.devices.claims.drop_pending(claim.typed().uid)
+        sched.parts.intake.devices.tick()
 
     return happens
 
@@ -74,9 +74,9 @@ def drops(claim: ClaimBuilder) -> Thing:
 def overtaken(claim: ClaimBuilder) -> Thing:
     """Somebody else is faster and allocates it like this."""
 
-    def happens(brain: Brain) -> None:
-        stored(claim)[0](brain)
-        brain.parts.intake.devices.tick()
+    def happens(sched: SchedulerHarness) -> None:
+        stored(claim)[0](sched)
+        sched.parts.intake.devices.tick()
 
     return happens
 

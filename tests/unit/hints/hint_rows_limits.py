@@ -11,7 +11,7 @@ from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.kube.resources import KINDS
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes
 
 PLUGIN: Final = "NodeVolumeLimits"
@@ -39,10 +39,10 @@ def _delta(builder: Builder[Any], *, is_there: bool) -> Thing:
     typ = KINDS[kind].typ
     assert typ is not None
 
-    def happens(brain: Brain) -> None:
-        known: dict[tuple[str, str], Any] = brain.__dict__.setdefault("stored", {})
+    def happens(sched: SchedulerHarness) -> None:
+        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("stored", {})
         new = ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)) if is_there else None
-        brain.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
+        sched.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
         if new is not None:
             known[kind, name] = new
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import (
     CAME,
     OWN_GATES,
@@ -51,18 +51,18 @@ def foreigner(**more: Any) -> Thing:
     return pod("q", **{"cpu": "4", "scheduler": "theirs", "nominated": "n1", "priority": 5, **more})
 
 
-def in_memory(brain: Brain) -> None:
+def in_memory(sched: SchedulerHarness) -> None:
     """The pod `q` is nominated to n1, and the watch has not shown it yet."""
-    info = brain.parts.shared.pending.get("default/q")
+    info = sched.parts.shared.pending.get("default/q")
     assert info is not None
-    brain.parts.queue.nominator.add(info, "n1")
+    sched.parts.queue.nominator.add(info, "n1")
 
 
-def gives_way(brain: Brain) -> None:
+def gives_way(sched: SchedulerHarness) -> None:
     """Somebody more important is to have the place of `q`."""
-    info = brain.parts.shared.pending.get("default/q")
+    info = sched.parts.shared.pending.get("default/q")
     assert info is not None
-    brain.parts.failures.clear_nomination(info)
+    sched.parts.failures.clear_nomination(info)
 
 
 HELD = (node("n1"), node("n2", cordoned=True), nominee())
@@ -174,9 +174,9 @@ NODE_RESOURCES_FIT = [
 # -- pods go that were to go -------------------------------------------------------------------------------------------
 
 
-def unanswered(brain: Brain) -> None:
+def unanswered(sched: SchedulerHarness) -> None:
     """Deletions land, and their answers do not come."""
-    brain.writer.delete_hold = asyncio.Event()
+    sched.writer.delete_hold = asyncio.Event()
 
 
 VICTIM = pod("v", on="n1", cpu="4", scheduler="theirs")

@@ -14,7 +14,7 @@ import pytest
 from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints import (
     hint_rows_between,
     hint_rows_devices,
@@ -24,7 +24,7 @@ from tests.unit.hints import (
     hint_rows_volumes,
     hint_rows_zones,
 )
-from tests.unit.hints.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, Row, brain_of, pod, spreads_by_default
+from tests.unit.hints.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, Row, harness_of, pod, spreads_by_default
 from tests.unit.hints.hint_rows_between import DEFAULT_IN_ZONES
 
 ROWS: Final[list[Any]] = [
@@ -41,45 +41,45 @@ ROWS: Final[list[Any]] = [
 @pytest.mark.parametrize("row", ROWS)
 async def test_what_happens_to_a_waiting_pod(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """149, 153, 166: the pod waits for this plugin; the event comes, and the pod is tried again or left alone."""
-    brain = brain_of(row.profile)
-    await refused(brain, row)
-    waits_as = brain.places()[WAITS]
-    seen = spied(brain, monkeypatch)
+    sched = harness_of(row.profile)
+    await refused(sched, row)
+    waits_as = sched.places()[WAITS]
+    seen = spied(sched, monkeypatch)
 
     for thing in row.then:
-        thing(brain)
+        thing(sched)
 
     assert row.event in seen
-    place = brain.places()[WAITS]
+    place = sched.places()[WAITS]
     assert place in ({"backoff", "active"} if row.woken else {waits_as})
 
 
-async def refused(brain: Brain, row: Row) -> None:
+async def refused(sched: SchedulerHarness, row: Row) -> None:
     """The pod `p` is parked, and the row's plugin is why."""
     for thing in row.given:
-        thing(brain)
-    queue = brain.parts.queue
+        thing(sched)
+    queue = sched.parts.queue
     if row.by_hand:
-        pod(WAITS, **row.waits)(brain)
+        pod(WAITS, **row.waits)(sched)
         queued = queue.pop()
         assert queued is not None
         queued.unschedulable_plugins = {row.plugin}
         queue.requeue(queued)
     else:
-        await brain.settle()
-        pod(WAITS, **row.waits)(brain)
-        await brain.settle()
+        await sched.settle()
+        pod(WAITS, **row.waits)(sched)
+        await sched.settle()
     for thing in row.meanwhile:
-        thing(brain)
+        thing(sched)
     (entry,) = [entry for entry in queue.entries() if entry.key == f"default/{WAITS}"]
     assert set(entry.plugins) == {row.plugin} | row.beside
     assert entry.place in {"unschedulable", "gated"}
 
 
-def spied(brain: Brain, monkeypatch: pytest.MonkeyPatch) -> list[ClusterEvent]:
+def spied(sched: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> list[ClusterEvent]:
     """Every event that the queue asks the registrations about, from now on."""
     seen: list[ClusterEvent] = []
-    wakers = brain.parts.queue._wakers
+    wakers = sched.parts.queue._wakers
     of = wakers.of
 
     def spy(event: ClusterEvent) -> Any:
@@ -160,7 +160,7 @@ def events(registered: EventHint) -> Iterator[ClusterEvent]:
 
 def required(one: KubeSchedulerProfile) -> Iterator[tuple[str, frozenset[ClusterEvent], bool]]:
     """Plugin, events of which any will do, and the sense."""
-    for plugin, registrations in brain_of(one).parts.profiles[one.scheduler_name].hints.items():
+    for plugin, registrations in harness_of(one).parts.profiles[one.scheduler_name].hints.items():
         for registered in registrations:
             wanted = list(events(registered))
             assert wanted, f"{plugin} registered {registered.event.label}, which nothing emits"
@@ -196,7 +196,7 @@ def test_a_registration_without_rows_is_missed() -> None:
 
 def test_nobody_is_told_of_everything() -> None:
     """An event that no plugin can be helped by costs one look-up, and is not kept for the pods in flight."""
-    queue = brain_of(DEFAULT).parts.queue
+    queue = harness_of(DEFAULT).parts.queue
 
     for action in (Action.UPDATE_NODE_CONDITION, Action.UPDATE_NODE_ANNOTATION):
         assert queue._wakers.of(ClusterEvent(Resource.NODE, action)) == ()
@@ -206,7 +206,7 @@ def test_nobody_is_told_of_everything() -> None:
 def test_the_exceptions_are_of_events_that_are_registered() -> None:
     registered = {
         (plugin, event.label)
-        for plugin, registrations in brain_of(DEFAULT).parts.profiles["kubestow"].hints.items()
+        for plugin, registrations in harness_of(DEFAULT).parts.profiles["kubestow"].hints.items()
         for registration in registrations
         for event in events(registration)
     }

@@ -18,7 +18,7 @@ from scheduler.api.podinfo import PodInfo, Requests, allocatable, pod_info
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint
 from simulator.builders.core import Builder
-from tests.unit.brain import manifest, typed
+from tests.unit.harness import manifest, typed
 from tests.unit.hints import hint_counts_devices, hint_counts_volumes
 from tests.unit.hints.hint_rows import (
     CAME,
@@ -37,7 +37,7 @@ from tests.unit.hints.hint_rows import (
     TAINTED,
     apart,
     asks,
-    brain_of,
+    harness_of,
     listens,
     near,
     spread,
@@ -220,14 +220,14 @@ CASES: Final = [
 
 def questions(case: Case, others: int) -> tuple[int, int]:
     """How often hints were asked, and how many pods were woken."""
-    brain = brain_of(BY_DEFAULT if case.is_by_default else DEFAULT)
+    sched = harness_of(BY_DEFAULT if case.is_by_default else DEFAULT)
     if case.is_by_default:  # there are default constraints for pods that something selects
         for i in ("", *range(others)):
-            brain.cluster.workloads.set_service(service(f"s{i}", app=f"w{i}"))
+            sched.cluster.workloads.set_service(service(f"s{i}", app=f"w{i}"))
     for i in ("", *range(others)):
         for thing in stored(*case.given(i)):
-            thing(brain)
-    hints = brain.parts.profiles["kubestow"].hints
+            thing(sched)
+    hints = sched.parts.profiles["kubestow"].hints
     world = World(hints)
     world.rejected(info("concerned", **case.concerned), case.plugin)
     for i in range(others):
@@ -270,7 +270,7 @@ ONE_QUESTION: Final = [
 @pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
 @pytest.mark.parametrize("waiting", [FEW, MANY])
 def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
-    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+    world = World(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(waiting):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", labels=web(f"w{i}")), plugin)
     world.metrics.hints.clear()
@@ -281,7 +281,7 @@ def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, 
 
 
 def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
-    hints = brain_of(DEFAULT).parts.profiles["kubestow"].hints
+    hints = harness_of(DEFAULT).parts.profiles["kubestow"].hints
     world = World(hints)
     plugins = [plugin for plugin, registrations in hints.items() if any(map(wants_own, registrations))]
     for i in range(100):
@@ -310,7 +310,7 @@ def wants_own(registered: EventHint) -> bool:
 )
 def test_gated_pods_are_not_asked_for(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
     """A thousand pods behind a gate: a node that comes and a pod that goes are nothing to it, whoever refused them before."""
-    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
+    world = World(harness_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
     for i in range(100):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", **uses(f"c{i}")), "NodeResourcesFit")
     held.held.update(f"p{i}" for i in range(100))
@@ -334,7 +334,7 @@ def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> 
         return allocatable(resources)
 
     monkeypatch.setattr("scheduler.plugins.noderesourcesfit.hints.allocatable", counted)
-    world = World(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+    world = World(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(90):
         world.rejected(info(f"p{i}", cpu=f"{4001 + i}m"), "NodeResourcesFit")
     world.metrics.hints.clear()
@@ -350,7 +350,7 @@ def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def indexed(one: Any) -> Iterator[tuple[str, EventHint]]:
-    for plugin, registrations in brain_of(one).parts.profiles["kubestow"].hints.items():
+    for plugin, registrations in harness_of(one).parts.profiles["kubestow"].hints.items():
         for registered in registrations:
             if registered.topics is not None:
                 yield plugin, registered
@@ -368,7 +368,7 @@ def test_every_registration_with_topics_is_counted(one: Any) -> None:
     ]
     alone = [
         (plugin, registered.event.label)
-        for plugin, registrations in brain_of(one).parts.profiles["kubestow"].hints.items()
+        for plugin, registrations in harness_of(one).parts.profiles["kubestow"].hints.items()
         for registered in registrations
         if registered.hint is not None
         and registered.shape is None

@@ -17,14 +17,14 @@ from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.queueing_hints import QueueingStrategy
 from scheduler.queueing.types import Place
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.brain import Brain, manifest, typed
+from tests.unit.harness import SchedulerHarness, manifest, typed
 from tests.unit.hints.hint_rows import (
     DEFAULT,
     Thing,
     apart,
     asks,
-    brain_of,
     gone,
+    harness_of,
     listens,
     near,
     needs,
@@ -40,7 +40,7 @@ from tests.unit.hints.hint_rows import (
 from tests.unit.plugins.ask import is_concerned
 
 PROFILES = (DEFAULT, spreads_by_default(DefaultConstraint(1, "zone", "DoNotSchedule")))
-PLUGINS = sorted(brain_of(DEFAULT).parts.profiles["kubestow"].hints)
+PLUGINS = sorted(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
 GATES = ("SchedulingGates", "DefaultPreemption")
 TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
 GPU = "example.com/gpu"
@@ -124,24 +124,24 @@ others = st.one_of(
 )
 
 
-def if_there(brain: Brain, name: str) -> None:
-    if name in brain.seen:
-        gone(name)(brain)
-    elif name in brain.nodes:
-        node_gone(name)(brain)
+def if_there(sched: SchedulerHarness, name: str) -> None:
+    if name in sched.seen:
+        gone(name)(sched)
+    elif name in sched.nodes:
+        node_gone(name)(sched)
 
 
-leaving = st.builds(lambda name: lambda brain: if_there(brain, name), st.sampled_from(["b0", "b1", "b2", "n1", "n2"]))
+leaving = st.builds(lambda name: lambda sched: if_there(sched, name), st.sampled_from(["b0", "b1", "b2", "n1", "n2"]))
 things = st.one_of(nodes, nodes, bound, bound, others, leaving)
 
 
 class Watched:
     """Pods that wait. Checks every event that goes to the queue, instead of waking anybody."""
 
-    def __init__(self, brain: Brain) -> None:
-        self.pool = brain.parts.queue._pool
-        self.wakers = brain.parts.queue._wakers
-        brain.parts.queue.move_all = self.move_all  # type: ignore[method-assign, assignment]
+    def __init__(self, sched: SchedulerHarness) -> None:
+        self.pool = sched.parts.queue._pool
+        self.wakers = sched.parts.queue._wakers
+        sched.parts.queue.move_all = self.move_all  # type: ignore[method-assign, assignment]
 
     def wait(self, uid: str, spec: dict[str, Any], plugins: set[str], gate: str) -> None:
         """A pod begins to wait."""
@@ -193,14 +193,14 @@ START = (node("n1", zone="a"), node("n2", zone="b"), pod("b0", on="n1", labels={
 def test_as_if_every_pod_were_asked(
     profile: Any, before: list[Thing], pods: list[tuple[dict[str, Any], set[str], str]], then: list[Thing]
 ) -> None:
-    brain = brain_of(profile)
+    sched = harness_of(profile)
     for thing in (*START, *before):
-        thing(brain)
-    brain.parts.evictions._preempting.begin("w0", ["uid-b0"])
-    watched = Watched(brain)
+        thing(sched)
+    sched.parts.evictions._preempting.begin("w0", ["uid-b0"])
+    watched = Watched(sched)
     for i, (spec, plugins, gate) in enumerate(pods):
         watched.wait(f"w{i}", spec, plugins, gate)
 
     for thing in then:
-        thing(brain)
+        thing(sched)
         watched.try_all()

@@ -33,7 +33,7 @@ from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, Evalu
 from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
-from tests.unit.toys import Toy
+from tests.unit.fake_plugins import FakePlugin
 
 OTHERS = "default-scheduler"
 _HARD = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -171,7 +171,7 @@ class Ticking:
 
 
 @dataclass
-class Looks(Toy):
+class Looks(FakePlugin):
     """A filter that counts aside and notes which nodes it is asked about."""
 
     name: str = "Looks"
@@ -181,7 +181,7 @@ class Looks(Toy):
         return {}
 
     def tally(self, state: CycleState, comes: PodInfo, slot: int) -> Looks:
-        self.at.append(self.world.cluster.nodes.name(slot))
+        self.at.append(self.harness.cluster.nodes.name(slot))
         return self
 
     def tally_shape(self, comes: PodInfo) -> None:
@@ -228,7 +228,7 @@ class House:
             feature_gates=gates,
         )
         for plugin in plugins:
-            plugin.world = self
+            plugin.harness = self
         registry: dict[str, Factory] = {**BUILT_IN, **{plugin.name: partial(_given, plugin) for plugin in plugins}}
         config = ProfileConfig(
             "kubestow",
@@ -347,7 +347,7 @@ class House:
 
     def all_refused(self, code: Code = Code.UNSCHEDULABLE) -> Groups:
         """Groups in which some plugin has refused every node."""
-        return {Rejection("Toy", code, ("no",)): self.cluster.nodes.present or EMPTY}
+        return {Rejection("FakePlugin", code, ("no",)): self.cluster.nodes.present or EMPTY}
 
 
 def drive(running: Generator[None, None, PostFiltered]) -> tuple[PostFiltered, int]:

@@ -11,9 +11,9 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import AttemptError, Code, Nominate, Rejection
 from scheduler.plugins.defaultpreemption.dry_run import VictimRule
+from tests.unit.fake_plugins import Answers
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import NO_VICTIMS, OTHERS, House, Refusal, away_from, budget, near_to, pod, spread
-from tests.unit.toys import Answers
 
 GPU = "example.com/gpu"
 HERE: dict[str, Any] = {"labels": {"host": "n1", "zone": "z1"}, "cpu": "3", "pods": "5", GPU: "2"}
@@ -247,7 +247,7 @@ class Loses(Answers):
         self._fail(slot, fails=not self.on_add)
 
     def _fail(self, slot: int, *, fails: bool) -> None:
-        if fails and self.world.cluster.nodes.name(slot) == self.at:
+        if fails and self.harness.cluster.nodes.name(slot) == self.at:
             raise AttemptError(f"lost count on {self.at}", plugin=self.name)
 
 
@@ -269,7 +269,7 @@ class Fussy(Answers):
     """A filter that fails when one pod alone is on the node."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: int) -> dict[Rejection, int]:
-        known = self.world.cluster.nodes
+        known = self.harness.cluster.nodes
         out = sum(1 << slot for slot in range(known.capacity) if nodes >> slot & 1 and known.pod_count[slot] == 1)
         return {Rejection(self.name, Code.ERROR, ("alone",)): out} if out else {}
 

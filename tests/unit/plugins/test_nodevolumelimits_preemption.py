@@ -14,10 +14,10 @@ from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState
 from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
+from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node
 from tests.unit.plugins.ask import named
 from tests.unit.plugins.preempting import House, Looks, Refusal, pod
-from tests.unit.toys import Refuses
 from tests.unit.wakeups.attaching import EBS, FULL, World
 
 CLAIMS = ("c0", "c1", "c2", "c3")

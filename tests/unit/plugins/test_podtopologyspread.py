@@ -21,10 +21,10 @@ from scheduler.framework.status import SKIP
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.profiles.build import build_profiles
+from tests.unit.fake_plugins import Nominated
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.ask import Refusals, named, refused
 from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft
-from tests.unit.toys import Nominated
 
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
 GPU = (node("a1", "gpu"), node("a2", "gpu"), node("b1", "gpu"), node("b2"))

@@ -1,4 +1,4 @@
-"""A brain with one full node and a pod that may have its place, and a wire on which each write can be held or refused."""
+"""A scheduler with one full node and a pod that may have its place, and a wire on which each write can be held or refused."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.api.decode import Delta
 from scheduler.config.types import Configuration
 from scheduler.core.errors import ApiError
-from tests.unit.brain import Brain, manifest, read_pod
+from tests.unit.harness import SchedulerHarness, manifest, read_pod
 
 
 class Wire:
-    """Takes the place of the brain's status patches and deletions.
+    """Takes the place of the scheduler's status patches and deletions.
 
     Writes are named `nominate p n1`, `clear q`, `say p`, `tell v0` and `delete v0`. `sent` has them as they leave, `landed`
     as the server takes them. The watch shows nothing by itself, unless `shows` is on: then deletions begin at once.
     """
 
-    def __init__(self, brain: Brain, *, shows: bool = False) -> None:
-        self.brain = brain
+    def __init__(self, sched: SchedulerHarness, *, shows: bool = False) -> None:
+        self.sched = sched
         self.shows = shows
         self.sent: list[str] = []
         self.landed: list[str] = []
@@ -35,8 +35,8 @@ class Wire:
         """These land, and fail all the same."""
         self.on_landed: Callable[[str], None] | None = None
         self.on_the_wire = self.most_on_the_wire = 0
-        brain.writer.patch_pod_status = self._patch  # type: ignore[method-assign]
-        brain.writer.delete_pod = self._delete  # type: ignore[method-assign]
+        sched.writer.patch_pod_status = self._patch  # type: ignore[method-assign]
+        sched.writer.delete_pod = self._delete  # type: ignore[method-assign]
 
     def hold(self, *writes: str) -> None:
         """They are not answered before `answer` says so."""
@@ -77,23 +77,23 @@ class Wire:
             self.on_the_wire -= 1
         self.landed.append(what)
         if self.shows and what.startswith("delete"):
-            show(self.brain, what.partition(" ")[2], deleting=True)
+            show(self.sched, what.partition(" ")[2], deleting=True)
         if self.on_landed is not None:
             self.on_landed(what)
         if self.loses.get(what):
             raise self.loses[what].pop(0)
 
 
-def show(brain: Brain, name: str, *, deleting: bool = False, conditions: Any = (), uid: str = "") -> None:
+def show(sched: SchedulerHarness, name: str, *, deleting: bool = False, conditions: Any = (), uid: str = "") -> None:
     """The watch shows a victim again, changed."""
     raw = manifest(name, **VICTIM, deleting=deleting, uid=uid or f"uid-{name}")
     raw["status"]["conditions"] = list(conditions)
     new = read_pod(raw)
-    brain.parts.intake.pods([Delta(brain.seen.get(name), new)])
-    brain.seen[name] = new
+    sched.parts.intake.pods([Delta(sched.seen.get(name), new)])
+    sched.seen[name] = new
 
 
-def show_refused(brain: Brain, *, nominated: str) -> None:
+def show_refused(sched: SchedulerHarness, *, nominated: str) -> None:
     """The watch shows the preemptor of one victim with the words of its first attempt."""
     raw = manifest("p", cpu="1", priority=100, nominated=nominated)
     message = (
@@ -103,68 +103,68 @@ def show_refused(brain: Brain, *, nominated: str) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     raw["status"]["conditions"] = [condition]
     new = read_pod(raw)
-    brain.parts.intake.pods([Delta(brain.seen.get("p"), new)])
-    brain.seen["p"] = new
+    sched.parts.intake.pods([Delta(sched.seen.get("p"), new)])
+    sched.seen["p"] = new
 
 
 VICTIM: dict[str, Any] = {"cpu": "1", "on": "n1", "scheduler": "theirs"}
 
 
-def arena(victims: int = 2, config: Configuration | None = None, **preemptor: Any) -> tuple[Brain, Wire]:
+def arena(victims: int = 2, config: Configuration | None = None, **preemptor: Any) -> tuple[SchedulerHarness, Wire]:
     """Node n1 is full of v0, v1 …, as important as each other; p needs it all and is more important. Nothing has run."""
-    brain = Brain(config)
-    wire = Wire(brain)
-    brain.node("n1", cpu=str(victims))
+    sched = SchedulerHarness(config)
+    wire = Wire(sched)
+    sched.node("n1", cpu=str(victims))
     for i in range(victims):
-        brain.pod(f"v{i}", **VICTIM)
-    brain.pod("p", **{"cpu": str(victims), "priority": 100, **preemptor})
-    return brain, wire
+        sched.pod(f"v{i}", **VICTIM)
+    sched.pod("p", **{"cpu": str(victims), "priority": 100, **preemptor})
+    return sched, wire
 
 
-def leaves(brain: Brain, name: str) -> None:
+def leaves(sched: SchedulerHarness, name: str) -> None:
     """The watch shows that the victim's deletion has begun."""
-    show(brain, name, deleting=True)
+    show(sched, name, deleting=True)
 
 
-def goes(brain: Brain, name: str) -> None:
+def goes(sched: SchedulerHarness, name: str) -> None:
     """The watch shows that it is gone."""
-    brain.gone(name)
+    sched.gone(name)
 
 
-async def rest(brain: Brain) -> None:
+async def rest(sched: SchedulerHarness) -> None:
     """Work until no task moves any more, whatever is held."""
     for _ in range(5):
-        await brain.settle()
-        await brain.turns()
-    await brain.settle()
+        await sched.settle()
+        await sched.turns()
+    await sched.settle()
 
 
-def events(brain: Brain, reason: str) -> list[tuple[str, str]]:
+def events(sched: SchedulerHarness, reason: str) -> list[tuple[str, str]]:
     """Whom they are about, and what they say."""
-    return [(event.pod.partition("/")[2], event.note) for event in brain.recorder.events if event.reason == reason]
+    return [(event.pod.partition("/")[2], event.note) for event in sched.recorder.events if event.reason == reason]
 
 
-def metric(brain: Brain, name: str) -> float:
+def metric(sched: SchedulerHarness, name: str) -> float:
     """A sample by its full name with labels; 0 where there is none yet."""
-    for line in brain.parts.shared.metrics.render().decode().splitlines():
+    for line in sched.parts.shared.metrics.render().decode().splitlines():
         if line.startswith(name + " "):
             return float(line.rpartition(" ")[2])
     return 0.0
 
 
-def ended(brain: Brain) -> tuple[float, float]:
+def ended(sched: SchedulerHarness) -> tuple[float, float]:
     """How many preemptions were carried out, and how many were not."""
     name = 'scheduler_preemption_goroutines_execution_total{{result="{}"}}'
-    return metric(brain, name.format("success")), metric(brain, name.format("error"))
+    return metric(sched, name.format("success")), metric(sched, name.format("error"))
 
 
-def holds_back(brain: Brain, uid: str = "uid-p") -> bool:
+def holds_back(sched: SchedulerHarness, uid: str = "uid-p") -> bool:
     """What PreEnqueue would say."""
-    return brain.parts.evictions._preempting.holds_back(uid, brain.cluster)
+    return sched.parts.evictions._preempting.holds_back(uid, sched.cluster)
 
 
-def is_clean(brain: Brain) -> bool:
+def is_clean(sched: SchedulerHarness) -> bool:
     """No preemption is under way, and nothing is remembered of any."""
-    preempting, evictions = brain.parts.evictions._preempting, brain.parts.evictions
+    preempting, evictions = sched.parts.evictions._preempting, sched.parts.evictions
     kept = preempting._last_victim, preempting._preemptor_of, preempting._rounds, preempting._doomed, evictions._plans
     return not any(kept) and len(evictions) == 0

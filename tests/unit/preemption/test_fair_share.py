@@ -14,7 +14,7 @@ import pytest
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration
-from tests.unit.brain import Brain, StepClock
+from tests.unit.harness import SchedulerHarness, StepClock
 
 NODES = 60
 REPLICAS = 6
@@ -38,72 +38,72 @@ class Reading(StepClock):
         return self.time
 
 
-def crowded(monkeypatch: pytest.MonkeyPatch, **switches: Any) -> tuple[Brain, list[str]]:
+def crowded(monkeypatch: pytest.MonkeyPatch, **switches: Any) -> tuple[SchedulerHarness, list[str]]:
     """Nodes with a pod that none may evict and one that is evicted in vain; replicas want a whole node each.
 
     Answers with the names of the pods that are tried from now on, too.
     """
     config = Configuration()
     own = replace(config.profiles[0], args={**config.profiles[0].args, "Kubestow": KubestowArgs(**switches)})
-    monkeypatch.setattr("tests.unit.brain.StepClock", Reading)
-    brain = Brain(replace(config, profiles=(own,)))
+    monkeypatch.setattr("tests.unit.harness.StepClock", Reading)
+    sched = SchedulerHarness(replace(config, profiles=(own,)))
     for index in range(NODES):
-        brain.node(f"n{index}", cpu="10", labels={"zone": f"z{index % 3}"})
-        brain.pod(f"guard{index}", on=f"n{index}", cpu="1", priority=2000, scheduler="other")
-        brain.pod(f"low{index}", on=f"n{index}", cpu="1", priority=-1, scheduler="other")
+        sched.node(f"n{index}", cpu="10", labels={"zone": f"z{index % 3}"})
+        sched.pod(f"guard{index}", on=f"n{index}", cpu="1", priority=2000, scheduler="other")
+        sched.pod(f"low{index}", on=f"n{index}", cpu="1", priority=-1, scheduler="other")
     tried: list[str] = []
-    attempt = brain.parts.loop._cycle.attempt
+    attempt = sched.parts.loop._cycle.attempt
 
     def noted(pod: PodInfo, attempts: int) -> Any:
         tried.append(pod.pod.metadata.name)
         return attempt(pod, attempts)
 
-    monkeypatch.setattr(brain.parts.loop._cycle, "attempt", noted)
-    return brain, tried
+    monkeypatch.setattr(sched.parts.loop._cycle, "attempt", noted)
+    return sched, tried
 
 
-def replicas(brain: Brain, *names: str, priority: int = 1000, cpu: str = "10") -> None:
+def replicas(sched: SchedulerHarness, *names: str, priority: int = 1000, cpu: str = "10") -> None:
     for name in names or [f"db{index}" for index in range(REPLICAS)]:
-        brain.pod(name, cpu=cpu, priority=priority, labels={"app": "db"}, topologySpreadConstraints=[SPREAD])
+        sched.pod(name, cpu=cpu, priority=priority, labels={"app": "db"}, topologySpreadConstraints=[SPREAD])
 
 
-def news(brain: Brain) -> None:
+def news(sched: SchedulerHarness) -> None:
     """A pod ends somewhere: all that wait for room are ready again."""
-    brain.gone("low0")
-    brain.pod("low0", on="n0", cpu="1", priority=-1, scheduler="other", uid=f"uid-low0-{brain.clock.time}")
+    sched.gone("low0")
+    sched.pod("low0", on="n0", cpu="1", priority=-1, scheduler="other", uid=f"uid-low0-{sched.clock.time}")
 
 
-async def busy(brain: Brain, tried: list[str], *, is_over: Callable[[], bool]) -> list[str]:
+async def busy(sched: SchedulerHarness, tried: list[str], *, is_over: Callable[[], bool]) -> list[str]:
     """The order of attempts until it is over, with the clock running, and news before each step."""
     tried.clear()
-    brain.clock.runs = True  # type: ignore[attr-defined]
+    sched.clock.runs = True  # type: ignore[attr-defined]
     for _ in range(2000):
         if is_over():
             break
-        news(brain)
-        await brain.parts.loop.step()
-        await brain.turns()
-    brain.clock.runs = False  # type: ignore[attr-defined]
+        news(sched)
+        await sched.parts.loop.step()
+        await sched.turns()
+    sched.clock.runs = False  # type: ignore[attr-defined]
     assert is_over()
     return tried
 
 
-async def failed_once(brain: Brain, tried: list[str]) -> None:
+async def failed_once(sched: SchedulerHarness, tried: list[str]) -> None:
     """All replicas have been tried in vain, and their back-off is over."""
-    replicas(brain)
-    brain.clock.runs = True  # type: ignore[attr-defined]
+    replicas(sched)
+    sched.clock.runs = True  # type: ignore[attr-defined]
     for _ in range(REPLICAS):
-        await brain.parts.loop.step()
-    brain.clock.runs = False  # type: ignore[attr-defined]
+        await sched.parts.loop.step()
+    sched.clock.runs = False  # type: ignore[attr-defined]
     assert sorted(tried) == [f"db{index}" for index in range(REPLICAS)]
-    brain.clock.move(20)
-    news(brain)
-    brain.parts.queue.tick()
-    assert brain.parts.queue.counts()["active"] == REPLICAS
+    sched.clock.move(20)
+    news(sched)
+    sched.parts.queue.tick()
+    assert sched.parts.queue.counts()["active"] == REPLICAS
 
 
-def bound(brain: Brain, names: list[str]) -> Callable[[], bool]:
-    return lambda: {f"default/{name}" for name in names} <= {key for key, _ in brain.writer.binds}
+def bound(sched: SchedulerHarness, names: list[str]) -> Callable[[], bool]:
+    return lambda: {f"default/{name}" for name in names} <= {key for key, _ in sched.writer.binds}
 
 
 SMALL = [f"small{index}" for index in range(20)]
@@ -113,12 +113,12 @@ async def test_pods_never_tried_go_first_once_the_replicas_have_used_up_their_sh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One of the replicas is tried by its priority; for nine times as long as that took, the small ones are."""
-    brain, tried = crowded(monkeypatch)
-    await failed_once(brain, tried)
+    sched, tried = crowded(monkeypatch)
+    await failed_once(sched, tried)
     for name in SMALL:
-        brain.pod(name, cpu="100m", priority=0)
+        sched.pod(name, cpu="100m", priority=0)
 
-    order = await busy(brain, tried, is_over=bound(brain, SMALL))
+    order = await busy(sched, tried, is_over=bound(sched, SMALL))
 
     assert [name for name in order if name.startswith("small")] == SMALL
     assert order[0].startswith("db")
@@ -131,51 +131,51 @@ async def test_pods_never_tried_go_first_once_the_replicas_have_used_up_their_sh
 )
 async def test_priority_alone_decides_without_the_share(monkeypatch: pytest.MonkeyPatch, switches: Any) -> None:
     """As kube-scheduler: every replica is tried before any small pod is, and that again after each back-off."""
-    brain, tried = crowded(monkeypatch, **switches)
-    await failed_once(brain, tried)
+    sched, tried = crowded(monkeypatch, **switches)
+    await failed_once(sched, tried)
     for name in SMALL:
-        brain.pod(name, cpu="100m", priority=0)
+        sched.pod(name, cpu="100m", priority=0)
 
-    order = await busy(brain, tried, is_over=bound(brain, SMALL))
+    order = await busy(sched, tried, is_over=bound(sched, SMALL))
 
     assert order.index("small0") >= REPLICAS
 
 
 async def test_replicas_keep_their_share_while_pods_that_fit_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between 5 % and 15 % of the time, and each of them in turn."""
-    brain, tried = crowded(monkeypatch)
-    await failed_once(brain, tried)
+    sched, tried = crowded(monkeypatch)
+    await failed_once(sched, tried)
     spent: list[float] = []
-    charge = brain.parts.queue.fair_share.charge
+    charge = sched.parts.queue.fair_share.charge
 
     def charged(info: PodInfo, spent_s: float) -> None:
         spent.append(spent_s)
         charge(info, spent_s)
 
-    monkeypatch.setattr(brain.parts.queue.fair_share, "charge", charged)
-    began, index = brain.clock.time, 0
+    monkeypatch.setattr(sched.parts.queue.fair_share, "charge", charged)
+    began, index = sched.clock.time, 0
 
     def is_over() -> bool:
         nonlocal index
-        while brain.parts.queue.counts()["active"] < REPLICAS + 3:
-            brain.pod(f"stream{index}", cpu="1m", priority=0)
+        while sched.parts.queue.counts()["active"] < REPLICAS + 3:
+            sched.pod(f"stream{index}", cpu="1m", priority=0)
             index += 1
         return len(spent) >= 2 * REPLICAS
 
-    order = await busy(brain, tried, is_over=is_over)
+    order = await busy(sched, tried, is_over=is_over)
 
-    assert 0.05 <= sum(spent) / (brain.clock.time - began) <= 0.15
+    assert 0.05 <= sum(spent) / (sched.clock.time - began) <= 0.15
     assert {name for name in order if name.startswith("db")} == {f"db{index}" for index in range(REPLICAS)}
 
 
 async def test_replicas_that_appear_later_count_as_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that makes a new pod of the same requests each time gets no first attempt for each of them."""
-    brain, tried = crowded(monkeypatch)
-    await failed_once(brain, tried)
+    sched, tried = crowded(monkeypatch)
+    await failed_once(sched, tried)
     for name in SMALL:
-        brain.pod(name, cpu="100m", priority=0)
-    replicas(brain, *(f"more{index}" for index in range(10)))
+        sched.pod(name, cpu="100m", priority=0)
+    replicas(sched, *(f"more{index}" for index in range(10)))
 
-    order = await busy(brain, tried, is_over=bound(brain, SMALL))
+    order = await busy(sched, tried, is_over=bound(sched, SMALL))
 
     assert sum(not name.startswith("small") for name in order) <= 2

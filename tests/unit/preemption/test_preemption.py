@@ -21,7 +21,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.preemption import EVICTIONS_IN_FLIGHT
-from tests.unit.brain import Brain, manifest, typed
+from tests.unit.harness import SchedulerHarness, manifest, typed
 from tests.unit.preemption.evicting import Wire, arena, ended, events, is_clean, metric, rest, show, show_refused
 
 TOLD = {
@@ -32,9 +32,9 @@ TOLD = {
 }
 
 
-def bound_at_last(brain: Brain) -> None:
+def bound_at_last(sched: SchedulerHarness) -> None:
     """The watch shows that the preemptor has its place."""
-    brain.pod("p", cpu="1", priority=100, on="n1")
+    sched.pod("p", cpu="1", priority=100, on="n1")
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
@@ -42,80 +42,80 @@ def bound_at_last(brain: Brain) -> None:
 
 async def test_180_a_victim_is_told_and_deleted_and_the_preemptor_comes_when_it_has_gone() -> None:
     """Nomination, condition, DELETE, event; then nothing, until the watch shows the end of the victim."""
-    brain, wire = arena(1)
-    await rest(brain)
+    sched, wire = arena(1)
+    await rest(sched)
 
     assert wire.landed == ["nominate p n1", "tell v0", "delete v0"]
     told = wire.told["v0"]
     assert (told.type, told.status, told.reason, told.message) == tuple(TOLD.values())
-    assert events(brain, "Preempted") == [("v0", "Preempted by pod uid-p on node n1")]
-    assert brain.places() == {"p": "unschedulable"}
-    assert ended(brain) == (1, 0)
+    assert events(sched, "Preempted") == [("v0", "Preempted by pod uid-p on node n1")]
+    assert sched.places() == {"p": "unschedulable"}
+    assert ended(sched) == (1, 0)
 
-    show(brain, "v0", deleting=True)
-    await brain.later(20)
-    assert (brain.writer.binds, len(wire.landed)) == ([], 3)
+    show(sched, "v0", deleting=True)
+    await sched.later(20)
+    assert (sched.writer.binds, len(wire.landed)) == ([], 3)
 
-    brain.gone("v0")
-    await rest(brain)
-    assert brain.writer.binds == [("default/p", "n1")]
-    bound_at_last(brain)
-    assert is_clean(brain)
+    sched.gone("v0")
+    await rest(sched)
+    assert sched.writer.binds == [("default/p", "n1")]
+    bound_at_last(sched)
+    assert is_clean(sched)
 
 
 async def test_no_victim_is_touched_before_the_nomination_is_on_the_server() -> None:
     """A restart in between must find out whose place that is."""
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     wire.hold("nominate p n1")
-    await brain.later(60)
+    await sched.later(60)
     assert wire.sent == ["nominate p n1"]
 
     wire.answer("nominate p n1")
-    await rest(brain)
+    await rest(sched)
     assert sorted(wire.victims()) == ["v0", "v1"]
 
 
 async def test_victims_are_told_before_they_are_deleted_and_the_last_one_is_evicted_alone() -> None:
-    brain, wire = arena(4)
+    sched, wire = arena(4)
     wire.hold("tell v0", "delete v1")
-    await rest(brain)
+    await rest(sched)
     assert sorted(wire.sent) == ["delete v1", "delete v2", "nominate p n1", "tell v0", "tell v1", "tell v2"]
 
     wire.answer("tell v0")
-    await rest(brain)
+    await rest(sched)
     assert wire.sent[-1] == "delete v0"
     wire.answer("delete v1")
-    await rest(brain)
+    await rest(sched)
     assert wire.landed[-2:] == ["tell v3", "delete v3"]
 
 
 async def test_so_many_are_evicted_at_once_and_no_more() -> None:
-    brain, wire = arena(EVICTIONS_IN_FLIGHT + 4)
+    sched, wire = arena(EVICTIONS_IN_FLIGHT + 4)
     names = [f"v{i}" for i in range(EVICTIONS_IN_FLIGHT + 4)]
     wire.hold(*(f"tell {name}" for name in names))
-    await rest(brain)
+    await rest(sched)
     assert (wire.on_the_wire, len(wire.sent)) == (EVICTIONS_IN_FLIGHT, EVICTIONS_IN_FLIGHT + 1)
 
     wire.answer(*(f"tell {name}" for name in names))
-    await rest(brain)
+    await rest(sched)
     assert wire.most_on_the_wire == EVICTIONS_IN_FLIGHT
     assert sorted(wire.victims()) == sorted(names)
 
 
 async def test_what_a_victim_says_already_is_not_written_again() -> None:
     """After a restart the condition of an earlier attempt may be there."""
-    brain, wire = arena(1)
-    show(brain, "v0", conditions=[TOLD])
-    await rest(brain)
+    sched, wire = arena(1)
+    show(sched, "v0", conditions=[TOLD])
+    await rest(sched)
 
     assert wire.landed == ["nominate p n1", "delete v0"]
 
 
 async def test_a_nomination_that_is_there_already_is_not_waited_for() -> None:
     """The status shows node and words of an earlier attempt: nothing is to be written before the victim."""
-    brain, wire = arena(1, schedulingGates=[{"name": "wait"}])
-    show_refused(brain, nominated="n1")
-    await rest(brain)
+    sched, wire = arena(1, schedulingGates=[{"name": "wait"}])
+    show_refused(sched, nominated="n1")
+    await rest(sched)
 
     assert wire.landed == ["tell v0", "delete v0"]
 
@@ -123,54 +123,54 @@ async def test_a_nomination_that_is_there_already_is_not_waited_for() -> None:
 @pytest.mark.parametrize(("leaving", "deleted", "counted"), [("v0 v1", [], 0), ("v1", ["v0"], 2)], ids=["all", "one"])
 async def test_187_victims_that_are_leaving_are_left_alone(leaving: str, deleted: list[str], counted: int) -> None:
     """They get no condition and no DELETE. The histogram counts all victims of a preemption, as upstream."""
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     for name in leaving.split():
-        show(brain, name, deleting=True)
-    await rest(brain)
+        show(sched, name, deleting=True)
+    await rest(sched)
 
     assert wire.landed == ["nominate p n1", *(f"{write} {name}" for name in deleted for write in ("tell", "delete"))]
-    assert brain.places() == {"p": "unschedulable"}
-    assert metric(brain, "scheduler_preemption_victims_sum") == counted
-    assert ended(brain) == (len(deleted), 0)
-    assert is_clean(brain) is not bool(deleted)
+    assert sched.places() == {"p": "unschedulable"}
+    assert metric(sched, "scheduler_preemption_victims_sum") == counted
+    assert ended(sched) == (len(deleted), 0)
+    assert is_clean(sched) is not bool(deleted)
 
 
 @pytest.mark.parametrize(("scheduler", "others"), [("theirs", 2), ("kubestow", 0)])
 async def test_victims_of_other_schedulers_are_counted(scheduler: str, others: int) -> None:
     """#57315: who preempts whom can be seen."""
-    brain = Brain()
-    Wire(brain)
-    brain.node("n1", cpu="2")
+    sched = SchedulerHarness()
+    Wire(sched)
+    sched.node("n1", cpu="2")
     for name in ("v0", "v1"):
-        brain.pod(name, cpu="1", on="n1", scheduler=scheduler)
-    brain.pod("p", cpu="2", priority=100)
-    await rest(brain)
+        sched.pod(name, cpu="1", on="n1", scheduler=scheduler)
+    sched.pod("p", cpu="2", priority=100)
+    await rest(sched)
 
-    assert metric(brain, "kubestow_preemption_other_victims_total") == others
-    assert metric(brain, "scheduler_preemption_attempts_total") == 1
+    assert metric(sched, "kubestow_preemption_other_victims_total") == others
+    assert metric(sched, "scheduler_preemption_attempts_total") == 1
 
 
 # -- a write that does not succeed -------------------------------------------------------------------------------------
 
 
-async def failed(brain: Brain, wire: Wire) -> None:
+async def failed(sched: SchedulerHarness, wire: Wire) -> None:
     """The preemption was given up; the pod tries again by itself, and with a willing server it gets its place.
 
     Not before those that died for it have left: they may be enough by then.
     """
-    assert ended(brain) == (0, 1)
-    assert not brain.parts.evictions._plans
+    assert ended(sched) == (0, 1)
+    assert not sched.parts.evictions._plans
     wire.refuses.clear()
     dead = wire.victims()
     if dead:
-        await brain.later(30)
+        await sched.later(30)
         assert wire.victims() == dead
     for name in dead:
-        brain.gone(name)
-    await brain.later(30)
-    await rest(brain)
+        sched.gone(name)
+    await sched.later(30)
+    await rest(sched)
     assert set(wire.victims()) == {"v0", "v1", "v2"}
-    assert ended(brain)[0] == 1
+    assert ended(sched)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ async def failed(brain: Brain, wire: Wire) -> None:
     ],
 )
 async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -> None:
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.refuses["nominate p n1"] = [error]
-    await rest(brain)
+    await rest(sched)
 
     assert wire.landed == []
-    await failed(brain, wire)
+    await failed(sched, wire)
 
 
 @pytest.mark.parametrize(
@@ -195,14 +195,14 @@ async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -
 )
 async def test_a_nomination_that_cannot_be_written_any_more_evicts_nobody(error: ApiError) -> None:
     """The preemption is not tried again."""
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.refuses["nominate p n1"] = [error]
-    await rest(brain)
-    brain.gone("p")
-    await brain.later(60)
+    await rest(sched)
+    sched.gone("p")
+    await sched.later(60)
 
     assert (wire.landed, wire.sent) == ([], ["nominate p n1"])
-    assert is_clean(brain)
+    assert is_clean(sched)
 
 
 GONE = pytest.param([NotFound("gone")], None, True, id="it has gone")
@@ -227,20 +227,20 @@ async def test_a_victim_that_could_not_be_told(
     victim: str, errors: list[ApiError], server: dict[str, str] | None, goes_on: bool
 ) -> None:
     """Gone is as good as evicted, without an event; else it lives, and so do those that were not yet told."""
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.refuses[f"tell {victim}"] = [*errors]
     if server is not None:
-        brain.writer.server[f"default/{victim}"] = typed(manifest(victim, **server))
-    await rest(brain)
+        sched.writer.server[f"default/{victim}"] = typed(manifest(victim, **server))
+    await rest(sched)
 
     assert f"delete {victim}" not in wire.sent
-    assert victim not in dict(events(brain, "Preempted"))
+    assert victim not in dict(events(sched, "Preempted"))
     if goes_on:
-        assert ended(brain) == (1, 0)
+        assert ended(sched) == (1, 0)
         assert set(wire.victims()) == {"v0", "v1", "v2"} - {victim}
     else:
         assert "v2" not in wire.victims()
-        await failed(brain, wire)
+        await failed(sched, wire)
 
 
 @pytest.mark.parametrize(
@@ -263,22 +263,22 @@ async def test_a_victim_that_could_not_be_deleted(
     victim: str, errors: list[ApiError], server: dict[str, str] | None, goes_on: bool
 ) -> None:
     """The remaining ones are skipped, and the preemptor is not stuck."""
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.refuses[f"delete {victim}"] = [*errors]
     if server is not None:
-        brain.writer.server[f"default/{victim}"] = typed(manifest(victim, **server))
-    await rest(brain)
+        sched.writer.server[f"default/{victim}"] = typed(manifest(victim, **server))
+    await rest(sched)
     for seconds in (0.02, 0.06, 0.3):
-        brain.clock.move(seconds)
-        await rest(brain)
+        sched.clock.move(seconds)
+        await rest(sched)
 
-    assert victim not in dict(events(brain, "Preempted"))
+    assert victim not in dict(events(sched, "Preempted"))
     if goes_on:
-        assert ended(brain) == (1, 0)
+        assert ended(sched) == (1, 0)
         assert set(wire.victims()) == {"v0", "v1", "v2"} - {victim}
     else:
         assert "v2" not in wire.victims()
-        await failed(brain, wire)
+        await failed(sched, wire)
 
 
 @pytest.mark.parametrize(
@@ -291,64 +291,64 @@ async def test_a_victim_that_could_not_be_deleted(
     ],
 )
 async def test_a_deletion_is_repeated(refuses: list[ApiError], loses: list[ApiError], waits_s: tuple[float]) -> None:
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.refuses["delete v0"], wire.loses["delete v0"] = [*refuses], [*loses]
     tries = len(refuses) + len(loses)
-    await rest(brain)
+    await rest(sched)
     for at, wait_s in enumerate(waits_s, 1):
-        brain.clock.move(wait_s - 0.001)
-        await rest(brain)
+        sched.clock.move(wait_s - 0.001)
+        await rest(sched)
         assert wire.sent.count("delete v0") == at
-        brain.clock.move(0.002)
-        await rest(brain)
+        sched.clock.move(0.002)
+        await rest(sched)
 
     assert wire.sent.count("delete v0") == tries + 1
-    assert ended(brain) == (1, 0)
-    assert len(events(brain, "Preempted")) == 1
+    assert ended(sched) == (1, 0)
+    assert len(events(sched, "Preempted")) == 1
 
 
 async def test_after_nine_waits_a_busy_server_is_given_up() -> None:
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.refuses["delete v0"] = [TooManyRequests("busy", retry_after_s=1)] * 10
     for _ in range(10):
-        await rest(brain)
-        brain.clock.move(1.001)
-    await rest(brain)
+        await rest(sched)
+        sched.clock.move(1.001)
+    await rest(sched)
 
-    assert (wire.refuses["delete v0"], ended(brain)[1]) == ([], 1)
+    assert (wire.refuses["delete v0"], ended(sched)[1]) == ([], 1)
 
 
 @pytest.mark.parametrize(
     "then",
     [
-        pytest.param(lambda brain, wire: show(brain, "v0", deleting=True), id="the watch shows that it is leaving"),
-        pytest.param(lambda brain, wire: brain.gone("v0"), id="the watch shows that it has gone"),
+        pytest.param(lambda sched, wire: show(sched, "v0", deleting=True), id="the watch shows that it is leaving"),
+        pytest.param(lambda sched, wire: sched.gone("v0"), id="the watch shows that it has gone"),
         pytest.param(
-            lambda brain, wire: wire.refuses.update({"delete v0": [NotFound("gone")]}), id="the server has it no more"
+            lambda sched, wire: wire.refuses.update({"delete v0": [NotFound("gone")]}), id="the server has it no more"
         ),
     ],
 )
-async def test_a_deletion_whose_answer_was_lost_is_told_of(then: Callable[[Brain, Wire], None]) -> None:
+async def test_a_deletion_whose_answer_was_lost_is_told_of(then: Callable[[SchedulerHarness, Wire], None]) -> None:
     """Users look for the event to learn why their pod has died."""
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.loses["delete v0"] = [Ambiguous("reset")]
-    await rest(brain)
-    then(brain, wire)
-    brain.clock.move(0.02)
-    await rest(brain)
+    await rest(sched)
+    then(sched, wire)
+    sched.clock.move(0.02)
+    await rest(sched)
 
-    assert [name for name, _ in events(brain, "Preempted")] == ["v0"]
-    assert ended(brain) == (1, 0)
+    assert [name for name, _ in events(sched, "Preempted")] == ["v0"]
+    assert ended(sched) == (1, 0)
 
 
 async def test_a_mistake_of_ours_costs_one_preemption() -> None:
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     wire.refuses["delete v0"] = [ValueError("a mistake")]  # type: ignore[list-item]
-    await rest(brain)
-    assert (ended(brain), wire.victims()) == ((0, 1), [])
+    await rest(sched)
+    assert (ended(sched), wire.victims()) == ((0, 1), [])
 
-    await brain.later(5)
-    await rest(brain)
+    await sched.later(5)
+    await rest(sched)
     assert sorted(wire.victims()) == ["v0", "v1"]
 
 
@@ -356,11 +356,11 @@ async def test_a_mistake_of_ours_costs_one_preemption() -> None:
 
 
 async def test_a_server_that_always_refuses_is_not_asked_faster_than_the_back_off_allows() -> None:
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.refuses["delete v0"] = [Forbidden("no")] * 1000
     for _ in range(240):
-        await brain.later(0.25)
-        await brain.turns()
+        await sched.later(0.25)
+        await sched.turns()
 
     tries = wire.sent.count("delete v0")
     assert 5 <= tries <= 9  # one minute with waits of 1, 2, 4, 8, 10, 10 … seconds
@@ -382,8 +382,8 @@ async def test_what_the_log_says(
 ) -> None:
     lines = CapturingLogger()
     monkeypatch.setattr(preemption, "_log", lines)
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.refuses[write] = [error]
-    await rest(brain)
+    await rest(sched)
 
     assert [call.method_name for call in lines.calls] == levels

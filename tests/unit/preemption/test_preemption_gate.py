@@ -12,7 +12,8 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Rejection, Wait
 from scheduler.framework.wait import settle
-from tests.unit.brain import Brain
+from tests.unit.fake_plugins import BeforeBind, Holds
+from tests.unit.harness import SchedulerHarness
 from tests.unit.preemption.evicting import (
     VICTIM,
     Wire,
@@ -27,127 +28,130 @@ from tests.unit.preemption.evicting import (
     rest,
     show,
 )
-from tests.unit.toys import BeforeBind, Holds
 
 # -- the gate (PreEnqueue) ---------------------------------------------------------------------------------------------
 
 
 async def test_the_gate_is_closed_when_the_preemptor_comes_back_to_the_queue() -> None:
     """An event that came during the attempt would have it tried again while its victims die."""
-    brain, _wire = arena(1)
-    requeue, seen = brain.parts.queue.requeue, []
+    sched, _wire = arena(1)
+    requeue, seen = sched.parts.queue.requeue, []
 
     def watched(queued: Any) -> None:
-        seen.append(holds_back(brain))
+        seen.append(holds_back(sched))
         requeue(queued)
 
-    brain.parts.queue.requeue = watched  # type: ignore[method-assign]
-    await rest(brain)
+    sched.parts.queue.requeue = watched  # type: ignore[method-assign]
+    await rest(sched)
 
     assert seen == [True]
 
 
 async def test_the_preemptor_is_not_tried_while_its_victims_are_evicted() -> None:
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold("delete v0")
-    await rest(brain)
-    brain.gone("v1")
-    brain.node("n1", cpu="3", labels={"a": "b"})
-    brain.parts.queue.activate([brain.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
-    await brain.later(30)
+    await rest(sched)
+    sched.gone("v1")
+    sched.node("n1", cpu="3", labels={"a": "b"})
+    sched.parts.queue.activate([sched.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
+    await sched.later(30)
 
-    assert brain.places() == {"p": "gated"}
-    assert metric(brain, "scheduler_preemption_attempts_total") == 1
+    assert sched.places() == {"p": "gated"}
+    assert metric(sched, "scheduler_preemption_attempts_total") == 1
 
 
 @pytest.mark.parametrize("ends", [leaves, goes])
-async def test_191_the_gate_opens_with_the_end_of_the_last_victim(ends: Callable[[Brain, str], None]) -> None:
+async def test_191_the_gate_opens_with_the_end_of_the_last_victim(
+    ends: Callable[[SchedulerHarness, str], None],
+) -> None:
     """The watch may be faster than the answer to the DELETE: the event that is to wake the preemptor must not be lost."""
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     wire.hold("delete v1")
-    await rest(brain)
+    await rest(sched)
     assert wire.sent[-1] == "delete v1"
-    assert holds_back(brain)
+    assert holds_back(sched)
 
-    ends(brain, "v1")
-    assert not holds_back(brain)
+    ends(sched, "v1")
+    assert not holds_back(sched)
     if ends is leaves:
-        brain.gone("v1")
-    brain.gone("v0")
-    await rest(brain)
-    assert brain.writer.binds == [("default/p", "n1")]
+        sched.gone("v1")
+    sched.gone("v0")
+    await rest(sched)
+    assert sched.writer.binds == [("default/p", "n1")]
 
-    brain.pod("p", cpu="2", priority=100, on="n1")
+    sched.pod("p", cpu="2", priority=100, on="n1")
     wire.answer("delete v1")
-    await rest(brain)
-    assert is_clean(brain)
+    await rest(sched)
+    assert is_clean(sched)
 
 
 @pytest.mark.parametrize("ends", [leaves, goes])
-async def test_the_gate_stays_closed_while_others_than_the_last_are_evicted(ends: Callable[[Brain, str], None]) -> None:
-    brain, wire = arena(2)
+async def test_the_gate_stays_closed_while_others_than_the_last_are_evicted(
+    ends: Callable[[SchedulerHarness, str], None],
+) -> None:
+    sched, wire = arena(2)
     wire.hold("delete v0")
-    await rest(brain)
-    ends(brain, "v1")
+    await rest(sched)
+    ends(sched, "v1")
 
-    assert holds_back(brain)
+    assert holds_back(sched)
 
 
 async def test_an_older_preemption_that_ends_does_not_open_the_gate_of_a_newer_one() -> None:
     """The last victim left, somebody else came: the preemptor was tried again before the answer was there."""
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     wire.hold("delete v1", "tell late")
-    await rest(brain)
-    brain.gone("v0")
-    brain.pod("late", **VICTIM)
-    show(brain, "v1", deleting=True)
-    brain.parts.queue.activate([brain.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
-    await rest(brain)
+    await rest(sched)
+    sched.gone("v0")
+    sched.pod("late", **VICTIM)
+    show(sched, "v1", deleting=True)
+    sched.parts.queue.activate([sched.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
+    await rest(sched)
     assert "tell late" in wire.sent
-    assert holds_back(brain)
+    assert holds_back(sched)
 
     wire.answer("delete v1")
-    await rest(brain)
-    assert holds_back(brain)
-    assert len(brain.parts.evictions) == 1
+    await rest(sched)
+    assert holds_back(sched)
+    assert len(sched.parts.evictions) == 1
     wire.answer("tell late")
-    await rest(brain)
+    await rest(sched)
     assert wire.victims() == ["v0", "v1", "late"]
-    assert not holds_back(brain)
-    assert not brain.parts.evictions._preempting._preemptor_of
+    assert not holds_back(sched)
+    assert not sched.parts.evictions._preempting._preemptor_of
 
 
 async def test_an_older_preemption_evicts_nobody_once_there_is_a_newer_one() -> None:
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold("delete v0")
-    await rest(brain)
-    preemptor = brain.parts.shared.pending.get("default/p")
+    await rest(sched)
+    preemptor = sched.parts.shared.pending.get("default/p")
     assert preemptor is not None
-    brain.parts.evictions.start(preemptor, "n1", [brain.cluster.get("uid-v0")])  # type: ignore[list-item]
+    sched.parts.evictions.start(preemptor, "n1", [sched.cluster.get("uid-v0")])  # type: ignore[list-item]
     wire.answer("delete v0")
-    await rest(brain)
+    await rest(sched)
 
     assert "v2" not in wire.victims()
-    assert not holds_back(brain)
+    assert not holds_back(sched)
 
 
 # -- victims that are not on their node yet ----------------------------------------------------------------------------
 
 
-async def low_on_its_way(*, permit: Any = None, pre_bind: Any = None) -> tuple[Brain, Wire]:
+async def low_on_its_way(*, permit: Any = None, pre_bind: Any = None) -> tuple[SchedulerHarness, Wire]:
     """A pod of ours has the place in memory; a more important one has come for it."""
-    brain = Brain()
-    wire = Wire(brain)
+    sched = SchedulerHarness()
+    wire = Wire(sched)
     if permit is not None:
-        brain.plug(permit=(permit,))
+        sched.plug(permit=(permit,))
     if pre_bind is not None:
-        brain.plug(pre_bind=(pre_bind,))
-    brain.node("n1", cpu="1")
-    brain.pod("low", cpu="1")
-    await rest(brain)
-    assert brain.cluster.is_assumed("uid-low")
-    brain.pod("p", cpu="1", priority=100)
-    return brain, wire
+        sched.plug(pre_bind=(pre_bind,))
+    sched.node("n1", cpu="1")
+    sched.pod("low", cpu="1")
+    await rest(sched)
+    assert sched.cluster.is_assumed("uid-low")
+    sched.pod("p", cpu="1", priority=100)
+    return sched, wire
 
 
 IN_MEMORY = "Preempted by pod uid-p on node n1 (in kube-scheduler memory)."
@@ -155,56 +159,56 @@ IN_MEMORY = "Preempted by pod uid-p on node n1 (in kube-scheduler memory)."
 
 async def test_194_a_victim_that_permit_holds_is_taken_back_in_memory() -> None:
     """As v1.36.3: its attempt ends with an error, not as unschedulable, so it waits for its back-off and for no event."""
-    brain, wire = await low_on_its_way(permit=Holds(permits=Wait(900)))
-    await rest(brain)
+    sched, wire = await low_on_its_way(permit=Holds(permits=Wait(900)))
+    await rest(sched)
 
     assert [write for write in wire.sent if write.split()[0] in {"tell", "delete"}] == []
-    assert events(brain, "Preempted") == [("low", IN_MEMORY)]
-    assert ("low", "waiting on permit for pod: preempted") in events(brain, "FailedScheduling")
-    assert brain.places()["low"] == "error backoff"
-    assert brain.cluster.get("uid-low") is None
-    assert brain.cluster.get("uid-p") is not None
-    assert ended(brain) == (1, 0)
+    assert events(sched, "Preempted") == [("low", IN_MEMORY)]
+    assert ("low", "waiting on permit for pod: preempted") in events(sched, "FailedScheduling")
+    assert sched.places()["low"] == "error backoff"
+    assert sched.cluster.get("uid-low") is None
+    assert sched.cluster.get("uid-p") is not None
+    assert ended(sched) == (1, 0)
 
 
 async def test_a_victim_that_found_another_node_meanwhile_is_left_alone() -> None:
-    brain, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
+    sched, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     wire.hold("nominate p n1")
-    await rest(brain)
-    brain.node("n2", cpu="1")
-    brain.parts.binder.permits.reject("uid-low", "Gate", "no")
-    await rest(brain)
-    brain.node("n2", cpu="1", labels={"wake": "up"})
-    await brain.later(10)
-    low = brain.cluster.get("uid-low")
+    await rest(sched)
+    sched.node("n2", cpu="1")
+    sched.parts.binder.permits.reject("uid-low", "Gate", "no")
+    await rest(sched)
+    sched.node("n2", cpu="1", labels={"wake": "up"})
+    await sched.later(10)
+    low = sched.cluster.get("uid-low")
     assert low is not None
     assert low.node_name == "n2"
 
     wire.answer("nominate p n1")
-    await brain.turns()
-    assert events(brain, "Preempted") == []
-    assert brain.cluster.is_assumed("uid-low")
+    await sched.turns()
+    assert events(sched, "Preempted") == []
+    assert sched.cluster.is_assumed("uid-low")
 
 
 async def test_a_victim_that_permit_has_just_let_go_is_deleted() -> None:
     """It does not wait any more, though it has not moved: what was granted stands."""
-    brain, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
+    sched, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     wire.hold("nominate p n1")
-    await rest(brain)
-    brain.writer.hold = asyncio.Event()
-    brain.parts.binder.permits.allow("uid-low", "Gate")
-    assert not brain.parts.binder.preempt("uid-low", "DefaultPreemption")
+    await rest(sched)
+    sched.writer.hold = asyncio.Event()
+    sched.parts.binder.permits.allow("uid-low", "Gate")
+    assert not sched.parts.binder.preempt("uid-low", "DefaultPreemption")
     wire.answer("nominate p n1")
-    await rest(brain)
+    await rest(sched)
 
     assert wire.victims() == ["low"]
 
 
 async def test_a_victim_that_permit_has_just_refused_is_taken_back_already() -> None:
-    brain, _wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
-    brain.parts.binder.permits.reject("uid-low", "Gate", "no")
+    sched, _wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
+    sched.parts.binder.permits.reject("uid-low", "Gate", "no")
 
-    assert brain.parts.binder.preempt("uid-low", "DefaultPreemption")
+    assert sched.parts.binder.preempt("uid-low", "DefaultPreemption")
 
 
 class Slow(BeforeBind):
@@ -238,40 +242,40 @@ class Slow(BeforeBind):
 async def test_a_victim_in_prebind_is_cancelled_between_its_writes(answered: list[int], said: str) -> None:
     """What was sent is awaited to its answer; nothing more is sent, no Binding either, though PreBind came to its end."""
     slow = Slow()
-    brain, wire = await low_on_its_way(pre_bind=slow)
+    sched, wire = await low_on_its_way(pre_bind=slow)
     for number in answered:
         slow.answers[number].set()
-    await rest(brain)
-    assert events(brain, "Preempted") == [("low", IN_MEMORY)]
-    assert brain.cluster.is_assumed("uid-low")
+    await rest(sched)
+    assert events(sched, "Preempted") == [("low", IN_MEMORY)]
+    assert sched.cluster.is_assumed("uid-low")
 
     under_way = len(answered)
     slow.answers[under_way].set()
-    await rest(brain)
+    await rest(sched)
 
     assert slow.written == [*answered, under_way]
-    assert brain.writer.binds == [("default/p", "n1")]
-    assert ("low", said) in events(brain, "FailedScheduling")
-    assert brain.places()["low"] == "error backoff"
+    assert sched.writer.binds == [("default/p", "n1")]
+    assert ("low", said) in events(sched, "FailedScheduling")
+    assert sched.places()["low"] == "error backoff"
     assert [write for write in wire.sent if write.split()[0] in {"tell", "delete"}] == []
 
 
 async def test_a_victim_in_prebind_is_cancelled_once() -> None:
     """A second cancellation would tear it from the answer that it must have."""
     slow = Slow()
-    brain, _wire = await low_on_its_way(pre_bind=slow)
-    await rest(brain)
+    sched, _wire = await low_on_its_way(pre_bind=slow)
+    await rest(sched)
     for _ in range(3):
-        assert brain.parts.binder.preempt("uid-low", "DefaultPreemption")
-        await brain.turns()
-    draining = asyncio.ensure_future(brain.parts.binder.drain(1))
-    await brain.turns()
-    brain.clock.move(1.1)
-    await brain.turns()
-    assert brain.parts.binder.has("uid-low")
+        assert sched.parts.binder.preempt("uid-low", "DefaultPreemption")
+        await sched.turns()
+    draining = asyncio.ensure_future(sched.parts.binder.drain(1))
+    await sched.turns()
+    sched.clock.move(1.1)
+    await sched.turns()
+    assert sched.parts.binder.has("uid-low")
 
     slow.answers[0].set()
-    await rest(brain)
+    await rest(sched)
     await draining
     assert slow.written == [0]
 
@@ -279,54 +283,54 @@ async def test_a_victim_in_prebind_is_cancelled_once() -> None:
 async def test_a_victim_that_is_giving_way_is_not_taken_twice() -> None:
     """Its write is not answered yet; the preemptor is tried again meanwhile."""
     slow = Slow()
-    brain, _wire = await low_on_its_way(pre_bind=slow)
-    await rest(brain)
-    brain.parts.queue.activate([brain.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
-    await rest(brain)
-    assert metric(brain, "scheduler_preemption_attempts_total") == 2
-    assert len(events(brain, "Preempted")) == 1
-    assert ended(brain) == (1, 0)
+    sched, _wire = await low_on_its_way(pre_bind=slow)
+    await rest(sched)
+    sched.parts.queue.activate([sched.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
+    await rest(sched)
+    assert metric(sched, "scheduler_preemption_attempts_total") == 2
+    assert len(events(sched, "Preempted")) == 1
+    assert ended(sched) == (1, 0)
 
     slow.answers[0].set()
-    await rest(brain)
-    assert brain.writer.binds == [("default/p", "n1")]
+    await rest(sched)
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 async def test_a_victim_in_prebind_beside_another_plugin_is_cancelled() -> None:
     first, second = Slow(), Slow()
     first.pre_bind_parallel = second.pre_bind_parallel = True
-    brain = Brain()
-    Wire(brain)
-    brain.plug(pre_bind=(first, second))
-    brain.node("n1", cpu="1")
-    brain.pod("low", cpu="1")
-    await rest(brain)
-    brain.pod("p", cpu="1", priority=100)
-    await rest(brain)
+    sched = SchedulerHarness()
+    Wire(sched)
+    sched.plug(pre_bind=(first, second))
+    sched.node("n1", cpu="1")
+    sched.pod("low", cpu="1")
+    await rest(sched)
+    sched.pod("p", cpu="1", priority=100)
+    await rest(sched)
     for slow in (first, second):
         slow.answers[0].set()
-    await rest(brain)
+    await rest(sched)
 
     assert (first.written, second.written) == ([0], [0])
-    assert ("low", 'running PreBind plugin "Slow": preempted by DefaultPreemption') in events(brain, "FailedScheduling")
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert ("low", 'running PreBind plugin "Slow": preempted by DefaultPreemption') in events(sched, "FailedScheduling")
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize("has_prebind", [False, True], ids=["without PreBind", "behind PreBind"])
 async def test_a_victim_whose_binding_is_on_the_wire_is_deleted(has_prebind: bool) -> None:
-    brain = Brain()
-    wire = Wire(brain)
+    sched = SchedulerHarness()
+    wire = Wire(sched)
     if has_prebind:
-        brain.plug(pre_bind=(BeforeBind("Quick"),))
-    brain.writer.hold = asyncio.Event()
-    brain.node("n1", cpu="1")
-    brain.pod("low", cpu="1")
-    await rest(brain)
-    brain.pod("p", cpu="1", priority=100)
-    await rest(brain)
+        sched.plug(pre_bind=(BeforeBind("Quick"),))
+    sched.writer.hold = asyncio.Event()
+    sched.node("n1", cpu="1")
+    sched.pod("low", cpu="1")
+    await rest(sched)
+    sched.pod("p", cpu="1", priority=100)
+    await rest(sched)
 
     assert wire.landed[-3:] == ["nominate p n1", "tell low", "delete low"]
-    assert events(brain, "Preempted") == [("low", "Preempted by pod uid-p on node n1")]
-    brain.writer.hold.set()
-    await rest(brain)
-    assert brain.writer.binds[0] == ("default/low", "n1")
+    assert events(sched, "Preempted") == [("low", "Preempted by pod uid-p on node n1")]
+    sched.writer.hold.set()
+    await rest(sched)
+    assert sched.writer.binds[0] == ("default/low", "n1")

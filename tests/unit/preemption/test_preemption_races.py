@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.api.decode import Delta
 from scheduler.core.errors import ApiError, Fenced, Forbidden
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.preemption.evicting import (
     VICTIM,
     Wire,
@@ -27,29 +27,29 @@ from tests.unit.preemption.evicting import (
     show_refused,
 )
 
-Meanwhile = Callable[[Brain], object]
+Meanwhile = Callable[[SchedulerHarness], object]
 
 
 # -- the plan does not hold any more -----------------------------------------------------------------------------------
 
 
-def gets_a_namesake(brain: Brain) -> None:
-    brain.gone("p")
-    brain.pod("p", cpu="64", priority=100, uid="uid-other", preemptionPolicy="Never")
+def gets_a_namesake(sched: SchedulerHarness) -> None:
+    sched.gone("p")
+    sched.pod("p", cpu="64", priority=100, uid="uid-other", preemptionPolicy="Never")
 
 
-def another_scheduler_nominates_it(brain: Brain) -> None:
-    brain.node("n2", cpu="1")
-    brain.pod("p", cpu="3", priority=100, nominated="n2")
+def another_scheduler_nominates_it(sched: SchedulerHarness) -> None:
+    sched.node("n2", cpu="1")
+    sched.pod("p", cpu="3", priority=100, nominated="n2")
 
 
 OVER = [
-    pytest.param(lambda brain: brain.gone("p"), id="the preemptor has gone"),
-    pytest.param(lambda brain: brain.pod("p", cpu="3", priority=100, deleting=True), id="it is being deleted"),
-    pytest.param(lambda brain: brain.pod("p", cpu="3", priority=100, on="n7"), id="somebody else has bound it"),
+    pytest.param(lambda sched: sched.gone("p"), id="the preemptor has gone"),
+    pytest.param(lambda sched: sched.pod("p", cpu="3", priority=100, deleting=True), id="it is being deleted"),
+    pytest.param(lambda sched: sched.pod("p", cpu="3", priority=100, on="n7"), id="somebody else has bound it"),
     pytest.param(gets_a_namesake, id="another pod has its name"),
     pytest.param(another_scheduler_nominates_it, id="it is nominated elsewhere"),
-    pytest.param(lambda brain: brain.node_gone("n1"), id="the node has gone"),
+    pytest.param(lambda sched: sched.node_gone("n1"), id="the node has gone"),
 ]
 
 
@@ -66,22 +66,22 @@ OVER = [
 async def test_nobody_else_dies_for_a_plan_that_is_over(
     meanwhile: Meanwhile, held: list[str], dead: int, is_behind: bool
 ) -> None:
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold(*held)
-    await rest(brain)
+    await rest(sched)
     if is_behind:
-        brain.parts.inbox.put(partial(meanwhile, brain))  # type: ignore[arg-type]
+        sched.parts.inbox.put(partial(meanwhile, sched))  # type: ignore[arg-type]
     else:
-        meanwhile(brain)
+        meanwhile(sched)
     wire.answer(*held)
-    await brain.turns()
-    brain.parts.inbox.apply()
+    await sched.turns()
+    sched.parts.inbox.apply()
 
     assert len(wire.victims()) == dead
     assert "tell v2" not in wire.sent
-    assert ended(brain) == (0, 1)
-    assert not brain.parts.evictions._plans
-    assert not holds_back(brain)
+    assert ended(sched) == (0, 1)
+    assert not sched.parts.evictions._plans
+    assert not holds_back(sched)
 
 
 @pytest.mark.parametrize("meanwhile", OVER)
@@ -90,166 +90,168 @@ async def test_nobody_dies_while_what_the_watch_shows_waits_for_an_attempt(
     meanwhile: Meanwhile, held: list[str]
 ) -> None:
     """Of another pod, which rests for the moment: it may search for half a minute, and a plan be over long before."""
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold(*held)
-    await rest(brain)
-    brain.parts.inbox.put(partial(meanwhile, brain))  # type: ignore[arg-type]
-    with brain.parts.inbox.closed():
+    await rest(sched)
+    sched.parts.inbox.put(partial(meanwhile, sched))  # type: ignore[arg-type]
+    with sched.parts.inbox.closed():
         wire.answer(*held)
-        await brain.turns()
+        await sched.turns()
     for _ in range(2):  # what has arrived, then what came of it
-        brain.parts.inbox.apply()
-        await brain.turns()
+        sched.parts.inbox.apply()
+        await sched.turns()
 
     assert wire.victims() == []
-    assert not brain.parts.evictions._plans
+    assert not sched.parts.evictions._plans
 
 
 @pytest.mark.parametrize("meanwhile", OVER)
 async def test_a_plan_that_is_over_is_noticed_after_every_wait_for_a_turn(meanwhile: Meanwhile) -> None:
     """A line of writes may be long, and the pod at its end must still have to go."""
-    brain, wire = arena(3)
-    brain.writer.turn_hold = asyncio.Event()
-    await rest(brain)
-    meanwhile(brain)
-    brain.writer.turn_hold.set()
-    await brain.turns()
+    sched, wire = arena(3)
+    sched.writer.turn_hold = asyncio.Event()
+    await rest(sched)
+    meanwhile(sched)
+    sched.writer.turn_hold.set()
+    await sched.turns()
 
     assert wire.victims() == []
 
 
 async def test_a_preemptor_that_lost_its_node_looks_for_another_at_once() -> None:
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     wire.hold("delete v0")
-    await rest(brain)
-    brain.node("n2", cpu="1")
-    brain.node_gone("n1")
-    brain.node("n2", cpu="4")
+    await rest(sched)
+    sched.node("n2", cpu="1")
+    sched.node_gone("n1")
+    sched.node("n2", cpu="4")
     wire.answer("delete v0")
-    await rest(brain)
+    await rest(sched)
 
-    assert brain.writer.binds == [("default/p", "n2")]
+    assert sched.writer.binds == [("default/p", "n2")]
 
 
 # -- victims that go by themselves -------------------------------------------------------------------------------------
 
 
-def finishes(brain: Brain, name: str) -> None:
-    brain.pod(name, **VICTIM, phase="Succeeded")
+def finishes(sched: SchedulerHarness, name: str) -> None:
+    sched.pod(name, **VICTIM, phase="Succeeded")
 
 
-def is_recreated(brain: Brain, name: str) -> None:
-    brain.gone(name)
-    brain.pod(name, **VICTIM, uid="uid-new")
+def is_recreated(sched: SchedulerHarness, name: str) -> None:
+    sched.gone(name)
+    sched.pod(name, **VICTIM, uid="uid-new")
 
 
 @pytest.mark.parametrize("ends", [leaves, goes, finishes, is_recreated])
 @pytest.mark.parametrize("victim", ["v1", "v2"], ids=["one of many", "the last"])
-async def test_a_victim_that_ends_by_itself_is_left_alone(ends: Callable[[Brain, str], None], victim: str) -> None:
+async def test_a_victim_that_ends_by_itself_is_left_alone(
+    ends: Callable[[SchedulerHarness, str], None], victim: str
+) -> None:
     """Above all a new pod of its name. The others are evicted, and the preemption is a success."""
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold("nominate p n1")
-    await rest(brain)
-    ends(brain, victim)
+    await rest(sched)
+    ends(sched, victim)
     wire.answer("nominate p n1")
-    await rest(brain)
+    await rest(sched)
 
     assert sorted(wire.victims()) == sorted({"v0", "v1", "v2"} - {victim})
     assert f"tell {victim}" not in wire.sent
-    assert ended(brain) == (1, 0)
+    assert ended(sched) == (1, 0)
 
 
 async def test_a_victim_that_ends_between_its_two_writes_is_not_deleted() -> None:
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.hold("tell v0")
-    await rest(brain)
-    is_recreated(brain, "v0")
+    await rest(sched)
+    is_recreated(sched, "v0")
     wire.answer("tell v0")
-    await brain.turns()
+    await sched.turns()
 
     assert wire.victims() == []
-    assert events(brain, "Preempted") == []
+    assert events(sched, "Preempted") == []
 
 
 async def test_all_victims_gone_before_the_preemption_has_ended_do_not_leave_the_preemptor_waiting() -> None:
     """Their delete events came while it was held back, and no other will come."""
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold("delete v0")
-    await rest(brain)
+    await rest(sched)
     for name in ("v2", "v1", "v0"):
-        brain.gone(name)
-    await rest(brain)
-    assert brain.places() == {"p": "gated"}
+        sched.gone(name)
+    await rest(sched)
+    assert sched.places() == {"p": "gated"}
 
     wire.answer("delete v0")
-    await rest(brain)
-    assert brain.writer.binds == [("default/p", "n1")]
+    await rest(sched)
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 async def test_room_that_came_from_elsewhere_while_it_was_held_back_is_found_afterwards() -> None:
     """A node that appears wakes it; the gate keeps it out; the end of the preemption asks again."""
-    brain, wire = arena(2)
+    sched, wire = arena(2)
     wire.hold("delete v0")
-    await rest(brain)
-    brain.node("n2", cpu="4")
-    await brain.later(3)
-    assert (brain.writer.binds, brain.places()) == ([], {"p": "gated"})
+    await rest(sched)
+    sched.node("n2", cpu="4")
+    await sched.later(3)
+    assert (sched.writer.binds, sched.places()) == ([], {"p": "gated"})
 
     wire.answer("delete v0")
-    await brain.later(3)
-    await rest(brain)
-    assert brain.writer.binds == [("default/p", "n2")]
+    await sched.later(3)
+    await rest(sched)
+    assert sched.writer.binds == [("default/p", "n2")]
 
 
 # -- other nominations -------------------------------------------------------------------------------------------------
 
 
-async def nominated_low() -> tuple[Brain, Wire]:
+async def nominated_low() -> tuple[SchedulerHarness, Wire]:
     """`mid` is nominated to n1, and the DELETE of v0 is under way for it."""
-    brain = Brain()
-    wire = Wire(brain)
+    sched = SchedulerHarness()
+    wire = Wire(sched)
     wire.hold("delete v0")
-    brain.node("n1", cpu="1")
-    brain.pod("v0", **VICTIM)
-    brain.pod("mid", cpu="1", priority=50)
-    await rest(brain)
-    assert brain.parts.queue.nominator.node_of("uid-mid") == "n1"
-    return brain, wire
+    sched.node("n1", cpu="1")
+    sched.pod("v0", **VICTIM)
+    sched.pod("mid", cpu="1", priority=50)
+    await rest(sched)
+    assert sched.parts.queue.nominator.node_of("uid-mid") == "n1"
+    return sched, wire
 
 
 async def test_190_less_important_nominations_of_ours_give_way_and_look_elsewhere() -> None:
     """On the server too, before the first victim dies; the pod is tried at once."""
-    brain, wire = await nominated_low()
-    attempts = metric(brain, "scheduler_preemption_attempts_total")
-    brain.pod("p", cpu="1", priority=100)
-    await rest(brain)
+    sched, wire = await nominated_low()
+    attempts = metric(sched, "scheduler_preemption_attempts_total")
+    sched.pod("p", cpu="1", priority=100)
+    await rest(sched)
     wire.answer("delete v0")
-    await rest(brain)
+    await rest(sched)
 
     assert wire.landed.index("nominate p n1") < wire.sent.index("clear mid")
-    assert brain.parts.queue.nominator.node_of("uid-mid") is None
-    assert metric(brain, "scheduler_preemption_attempts_total") - attempts == 2
+    assert sched.parts.queue.nominator.node_of("uid-mid") is None
+    assert metric(sched, "scheduler_preemption_attempts_total") - attempts == 2
 
 
 async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it() -> None:
-    brain, _wire = arena(1, schedulingGates=[{"name": "wait"}])
-    brain.pod("mid", cpu="1", priority=50, nominated="n1", nodeSelector={"not": "there"}, preemptionPolicy="Never")
-    await rest(brain)
-    attempts = metric(brain, "scheduler_preemption_attempts_total")
-    brain.pod("p", cpu="1", priority=100)
-    await rest(brain)
+    sched, _wire = arena(1, schedulingGates=[{"name": "wait"}])
+    sched.pod("mid", cpu="1", priority=50, nominated="n1", nodeSelector={"not": "there"}, preemptionPolicy="Never")
+    await rest(sched)
+    attempts = metric(sched, "scheduler_preemption_attempts_total")
+    sched.pod("p", cpu="1", priority=100)
+    await rest(sched)
 
-    assert metric(brain, "scheduler_preemption_attempts_total") - attempts == 2
+    assert metric(sched, "scheduler_preemption_attempts_total") - attempts == 2
 
 
 async def test_less_important_nominations_stay_until_ours_is_written() -> None:
-    brain, wire = await nominated_low()
+    sched, wire = await nominated_low()
     wire.refuses["nominate p n1"] = [Forbidden("no")]
-    brain.pod("p", cpu="1", priority=100)
-    await rest(brain)
+    sched.pod("p", cpu="1", priority=100)
+    await rest(sched)
 
     assert "clear mid" not in wire.sent
-    assert brain.parts.queue.nominator.node_of("uid-mid") == "n1"
+    assert sched.parts.queue.nominator.node_of("uid-mid") == "n1"
 
 
 @pytest.mark.parametrize(
@@ -262,37 +264,37 @@ async def test_less_important_nominations_stay_until_ours_is_written() -> None:
 )
 async def test_other_nominations_are_left_alone(name: str, spec: dict[str, Any]) -> None:
     """§2.6: those of other schedulers above all."""
-    brain, wire = arena(2, schedulingGates=[{"name": "wait"}])
-    brain.pod(name, cpu="1", nominated="n1", preemptionPolicy="Never", **spec)
-    await rest(brain)
-    brain.pod("p", cpu="1", priority=100)
-    await rest(brain)
+    sched, wire = arena(2, schedulingGates=[{"name": "wait"}])
+    sched.pod(name, cpu="1", nominated="n1", preemptionPolicy="Never", **spec)
+    await rest(sched)
+    sched.pod("p", cpu="1", priority=100)
+    await rest(sched)
 
     assert "v1" in wire.victims()
     assert f"clear {name}" not in wire.sent
-    assert brain.parts.queue.nominator.node_of(f"uid-{name}") == "n1"
+    assert sched.parts.queue.nominator.node_of(f"uid-{name}") == "n1"
 
 
 async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> None:
-    brain, wire = arena(3)
+    sched, wire = arena(3)
     wire.hold("delete v0")
-    await rest(brain)
-    brain.pod("high", cpu="3", priority=1000)
-    await rest(brain)
-    assert brain.parts.queue.nominator.node_of("uid-p") is None
+    await rest(sched)
+    sched.pod("high", cpu="3", priority=1000)
+    await rest(sched)
+    assert sched.parts.queue.nominator.node_of("uid-p") is None
 
     wire.answer("delete v0")
-    await rest(brain)
+    await rest(sched)
     assert wire.sent.count("tell v2") == 1
-    assert ended(brain) == (1, 1)
-    assert brain.parts.queue.nominator.node_of("uid-high") == "n1"
+    assert ended(sched) == (1, 1)
+    assert sched.parts.queue.nominator.node_of("uid-high") == "n1"
 
 
 async def test_two_preemptors_of_one_rank_do_not_make_the_same_room_twice() -> None:
     """The second counts the first as being there."""
-    brain, wire = arena(2)
-    brain.pod("q", cpu="2", priority=100)
-    await rest(brain)
+    sched, wire = arena(2)
+    sched.pod("q", cpu="2", priority=100)
+    await rest(sched)
 
     assert sorted(wire.victims()) == ["v0", "v1"]
     assert len(wire.sent) == 5 + 1  # and what is said of the other
@@ -301,59 +303,59 @@ async def test_two_preemptors_of_one_rank_do_not_make_the_same_room_twice() -> N
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 
-async def lost_again(brain: Brain, round_: int) -> None:
+async def lost_again(sched: SchedulerHarness, round_: int) -> None:
     """The victim goes, and before the preemptor can come somebody else binds a pod there."""
-    victims = [name for name in brain.seen if name.startswith("v")]
+    victims = [name for name in sched.seen if name.startswith("v")]
     for name in victims:
-        brain.gone(name)
-    brain.pod(f"v-{round_}", **VICTIM)
-    await brain.later(30)
-    await rest(brain)
+        sched.gone(name)
+    sched.pod(f"v-{round_}", **VICTIM)
+    await sched.later(30)
+    await rest(sched)
 
 
 async def test_198_room_that_is_lost_again_and_again_is_not_made_for_ever() -> None:
     """#130429: two losses are accepted, then the node is excluded for a minute, and an event says so."""
-    brain, wire = arena(1)
-    await rest(brain)
+    sched, wire = arena(1)
+    await rest(sched)
     for round_ in range(1, 3):
-        await lost_again(brain, round_)
+        await lost_again(sched, round_)
         assert len(wire.victims()) == round_ + 1
-    assert [name for name, _ in events(brain, "PreemptionLost")] == ["p"]
-    assert "excluded for 1m0s" in events(brain, "PreemptionLost")[0][1]
-    assert metric(brain, "kubestow_preemptions_lost_total") == 1
+    assert [name for name, _ in events(sched, "PreemptionLost")] == ["p"]
+    assert "excluded for 1m0s" in events(sched, "PreemptionLost")[0][1]
+    assert metric(sched, "kubestow_preemptions_lost_total") == 1
 
-    await lost_again(brain, 3)
+    await lost_again(sched, 3)
     assert len(wire.victims()) == 3
-    brain.clock.move(31)
-    brain.node("n1", cpu="1", labels={"wake": "up"})
-    await rest(brain)
-    brain.parts.queue.activate([brain.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
-    await rest(brain)
+    sched.clock.move(31)
+    sched.node("n1", cpu="1", labels={"wake": "up"})
+    await rest(sched)
+    sched.parts.queue.activate([sched.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
+    await rest(sched)
     assert len(wire.victims()) == 4
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        pytest.param(lambda brain: brain.gone("p"), id="it is deleted"),
-        pytest.param(lambda brain: brain.pod("p", cpu="1", priority=100, on="n1"), id="it is bound"),
+        pytest.param(lambda sched: sched.gone("p"), id="it is deleted"),
+        pytest.param(lambda sched: sched.pod("p", cpu="1", priority=100, on="n1"), id="it is bound"),
         pytest.param(gets_a_namesake, id="another pod has its name"),
     ],
 )
 @pytest.mark.parametrize("is_early", [False, True], ids=["seen after the last answer", "seen before it"])
 async def test_nothing_is_remembered_of_those_that_have_gone(end: Meanwhile, is_early: bool) -> None:
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     if is_early:
         wire.hold("delete v0")
-    await rest(brain)
-    brain.gone("v0")
-    end(brain)
+    await rest(sched)
+    sched.gone("v0")
+    end(sched)
     if is_early:
         wire.answer("delete v0")
-    await rest(brain)
+    await rest(sched)
 
-    assert is_clean(brain)
-    patches = brain.parts.patches
+    assert is_clean(sched)
+    patches = sched.parts.patches
     kept = patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent
     assert "uid-p" not in {uid for uids in kept for uid in uids}
 
@@ -364,16 +366,16 @@ async def test_nothing_is_remembered_of_those_that_have_gone(end: Meanwhile, is_
 @pytest.mark.parametrize("error", [Fenced("not leading"), Forbidden("no")], ids=["the lead is lost", "refused"])
 async def test_a_refusal_stops_the_victims_between_their_two_writes(error: ApiError) -> None:
     """The answers to sent writes are awaited. A victim that has only its condition lives."""
-    brain, wire = arena(4)
+    sched, wire = arena(4)
     wire.hold("delete v0", "tell v1")
     wire.refuses["delete v2"] = [error]
-    await rest(brain)
+    await rest(sched)
     wire.answer("delete v0", "tell v1")
-    await rest(brain)
+    await rest(sched)
 
     assert wire.victims() == ["v0"]
     assert "delete v1" not in wire.sent
-    assert ended(brain) == (0, 1)
+    assert ended(sched) == (0, 1)
 
 
 # -- the watch is behind -----------------------------------------------------------------------------------------------
@@ -381,67 +383,67 @@ async def test_a_refusal_stops_the_victims_between_their_two_writes(error: ApiEr
 
 async def test_a_change_that_was_seen_counts_although_nobody_has_taken_it_in() -> None:
     """D7: what waits in the inbox for the next attempt is looked at before a victim is told."""
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.hold("nominate p n1")
-    await rest(brain)
-    gone = Delta(brain.seen["v0"], None)
-    brain.parts.inbox.put(partial(brain.parts.intake.pods, [gone]))
+    await rest(sched)
+    gone = Delta(sched.seen["v0"], None)
+    sched.parts.inbox.put(partial(sched.parts.intake.pods, [gone]))
     wire.answer("nominate p n1")
-    await brain.turns()
+    await sched.turns()
 
     assert wire.sent == ["nominate p n1"]
 
 
 async def test_our_nomination_outlives_an_update_that_does_not_show_it_yet() -> None:
     """A label changes while our patch is on its way; what comes is older than what we know."""
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.hold("nominate p n1")
-    await rest(brain)
-    brain.pod("p", cpu="1", priority=100, labels={"new": "label"})
+    await rest(sched)
+    sched.pod("p", cpu="1", priority=100, labels={"new": "label"})
     wire.answer("nominate p n1")
-    await rest(brain)
+    await rest(sched)
 
     assert wire.victims() == ["v0"]
 
 
 async def test_a_nomination_that_somebody_took_away_is_written_again() -> None:
     """Though it is the same as before: whoever looks must know before somebody dies."""
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.refuses["delete v0"] = [Forbidden("no")]
-    await rest(brain)
-    show_refused(brain, nominated="n1")
-    show_refused(brain, nominated="")
-    await brain.later(30)
-    await rest(brain)
+    await rest(sched)
+    show_refused(sched, nominated="n1")
+    show_refused(sched, nominated="")
+    await sched.later(30)
+    await rest(sched)
 
     assert wire.landed == ["nominate p n1", "tell v0", "nominate p n1", "tell v0", "delete v0"]
 
 
 async def test_a_nomination_that_a_later_patch_carries_counts() -> None:
     """The first try is refused while the pod's next patch waits: that one says both."""
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.hold("nominate p n1")
     wire.refuses["nominate p n1"] = [Forbidden("no")]
-    await rest(brain)
-    info = brain.parts.shared.pending.get("default/p")
+    await rest(sched)
+    info = sched.parts.shared.pending.get("default/p")
     assert info is not None
-    brain.parts.failures.report(info.pod, "Unschedulable", "something newer", None)
+    sched.parts.failures.report(info.pod, "Unschedulable", "something newer", None)
     wire.answer("nominate p n1")
-    await rest(brain)
+    await rest(sched)
 
     assert wire.landed == ["nominate p n1", "tell v0", "delete v0"]
 
 
 async def test_a_nomination_that_a_later_patch_takes_back_does_not_count() -> None:
     """Somebody more important came while the first was on its way."""
-    brain, wire = arena(1)
+    sched, wire = arena(1)
     wire.hold("nominate p n1")
-    await rest(brain)
-    info = brain.parts.shared.pending.get("default/p")
+    await rest(sched)
+    info = sched.parts.shared.pending.get("default/p")
     assert info is not None
-    brain.parts.failures.clear_nomination(info)
+    sched.parts.failures.clear_nomination(info)
     wire.answer("nominate p n1")
-    await brain.turns()
+    await sched.turns()
 
     assert wire.landed[:2] == ["nominate p n1", "clear p"]
     assert wire.victims() == []

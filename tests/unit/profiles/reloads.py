@@ -1,4 +1,4 @@
-"""A brain whose profiles are wished otherwise, and a plugin that knows which of its instances was asked."""
+"""A scheduler whose profiles are wished otherwise, and a plugin that knows which of its instances was asked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduler.framework.status import Code, Groups, Rejection, Wait
 from scheduler.plugins import registry
 from scheduler.profiles import build as building
 from scheduler.profiles.reconciler import ProfileVerdict, RequestedProfile
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 
 OURS = "kubestow"
 SEEN: StateKey[object] = StateKey("Witness")
@@ -112,7 +112,7 @@ class Odd(LastIn):
         return (float(pod.pod.metadata.name),)
 
 
-class Reloaded(Brain):
+class Reloaded(SchedulerHarness):
     """With profiles that have a Witness; more names are more profiles."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from scheduler.api.core_v1 import Pod
 from scheduler.config.args import KubestowArgs, default_args
 from scheduler.config.types import Configuration, KubeSchedulerProfile
-from tests.unit.brain import POST_FILTER, Brain
+from tests.unit.harness import POST_FILTER, SchedulerHarness
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 NO_VICTIMS = f"{NO_ROOM}{POST_FILTER}0/1 nodes are available: 1 No preemption victims found for incoming pod."
@@ -30,27 +30,27 @@ def ours(**args: Any) -> Configuration:
     )
 
 
-def full_nodes(brain: Brain, *names: str, **low: Any) -> None:
+def full_nodes(sched: SchedulerHarness, *names: str, **low: Any) -> None:
     """Nodes that one pod each (`low-<node>`, of another scheduler) takes whole."""
     for name in names:
-        brain.node(name, cpu="2")
-        brain.pod(f"low-{name}", on=name, **{"cpu": "2", **OTHERS, **low})
+        sched.node(name, cpu="2")
+        sched.pod(f"low-{name}", on=name, **{"cpu": "2", **OTHERS, **low})
 
 
-def at_once(brain: Brain) -> Callable[[Pod], None]:
+def at_once(sched: SchedulerHarness) -> Callable[[Pod], None]:
     """For `writer.on_delete`: the pod stops in no time, and the watch says so."""
 
     def gone(pod: Pod) -> None:
-        brain.parts.inbox.put(partial(brain.gone, pod.metadata.name))
+        sched.parts.inbox.put(partial(sched.gone, pod.metadata.name))
 
     return gone
 
 
-def evicted(brain: Brain) -> list[str]:
+def evicted(sched: SchedulerHarness) -> list[str]:
     """Names of the pods that were deleted, in order."""
-    return [key.partition("/")[2] for key in brain.writer.deletions]
+    return [key.partition("/")[2] for key in sched.writer.deletions]
 
 
-def nominations(brain: Brain, name: str = "p") -> list[str]:
+def nominations(sched: SchedulerHarness, name: str = "p") -> list[str]:
     """What was written into the pod's nominatedNodeName, in order."""
-    return [node for key, node in brain.writer.nominations if key == f"default/{name}"]
+    return [node for key, node in sched.writer.nominations if key == f"default/{name}"]

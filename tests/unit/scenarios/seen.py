@@ -1,4 +1,4 @@
-"""What the scenario tests read off a brain, and the short ways they have to set one up."""
+"""What the scenario tests read off a scheduler, and the short ways they have to set one up."""
 
 from __future__ import annotations
 
@@ -12,48 +12,50 @@ from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRe
 from scheduler.framework.handle import Handle
 from scheduler.plugins import registry
 from scheduler.profiles import build as building
-from tests.unit.brain import Brain
-from tests.unit.toys import Toy
+from tests.unit.fake_plugins import FakePlugin
+from tests.unit.harness import SchedulerHarness
 
 HOST = "kubernetes.io/hostname"
 
 
-def metric(brain: Brain, name: str, **labels: str) -> float:
+def metric(sched: SchedulerHarness, name: str, **labels: str) -> float:
     """What a scrape shows for this name and exactly these labels; 0.0 if it shows nothing."""
-    families = text_string_to_metric_families(brain.parts.shared.metrics.render().decode())
+    families = text_string_to_metric_families(sched.parts.shared.metrics.render().decode())
     return next((s.value for family in families for s in family.samples if (s.name, s.labels) == (name, labels)), 0.0)
 
 
-def attempts(brain: Brain, name: str) -> int:
+def attempts(sched: SchedulerHarness, name: str) -> int:
     """How often the pod was tried so far (eight at most are remembered)."""
-    return len(brain.parts.records.of(f"default/{name}"))
+    return len(sched.parts.records.of(f"default/{name}"))
 
 
-def candidates(brain: Brain, name: str) -> int:
+def candidates(sched: SchedulerHarness, name: str) -> int:
     """How many nodes were compared in the last attempt."""
-    record = brain.parts.records.latest(f"default/{name}")
+    record = sched.parts.records.latest(f"default/{name}")
     assert record is not None
     return record.feasible_count
 
 
-def in_flight(brain: Brain) -> dict[str, int]:
+def in_flight(sched: SchedulerHarness) -> dict[str, int]:
     """Pods being tried and the events kept for them."""
-    return brain.parts.queue.in_flight_events()
+    return sched.parts.queue.in_flight_events()
 
 
-def with_plugins(monkeypatch: pytest.MonkeyPatch, *toys: Toy) -> Brain:
-    """A brain whose configuration enables these toys beside the built-in plugins: they are known from the start."""
-    made = {toy.name: partial(_given, toy) for toy in toys}
+def with_plugins(monkeypatch: pytest.MonkeyPatch, *plugins: FakePlugin) -> SchedulerHarness:
+    """A scheduler whose configuration enables these plugins beside the built-in plugins: they are known from the start."""
+    made = {plugin.name: partial(_given, plugin) for plugin in plugins}
     monkeypatch.setattr(building, "registry", lambda: {**registry(), **made})
-    enabled = PluginSet(enabled=tuple(PluginRef(toy.name) for toy in toys))
-    brain = Brain(Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),)))
-    for toy in toys:
-        toy.world = brain
-    return brain
+    enabled = PluginSet(enabled=tuple(PluginRef(plugin.name) for plugin in plugins))
+    sched = SchedulerHarness(
+        Configuration(profiles=(KubeSchedulerProfile("kubestow", plugins={"multiPoint": enabled}),))
+    )
+    for plugin in plugins:
+        plugin.harness = sched
+    return sched
 
 
-def _given(toy: Toy, args: object, handle: Handle) -> Any:
-    return toy
+def _given(plugin: FakePlugin, args: object, handle: Handle) -> Any:
+    return plugin
 
 
 def beside(app: str, *, key: str = HOST, away: bool = False) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.scenarios.seen import HOST, beside
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
@@ -16,38 +16,38 @@ NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 
 async def test_75_an_assumption_does_not_expire() -> None:
     """An hour without a word from the watch: the pod still holds its place."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    assert brain.writer.binds == [("default/p", "n1")]
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    assert sched.writer.binds == [("default/p", "n1")]
 
-    await brain.later(3600)
-    brain.pod("q", cpu="1")
-    await brain.settle()
+    await sched.later(3600)
+    sched.pod("q", cpu="1")
+    await sched.settle()
 
-    assert brain.cluster.sizes()["assumed_pods"] == 1
-    assert (brain.refusal("q"), brain.places()) == (NO_ROOM, {"q": "unschedulable"})
+    assert sched.cluster.sizes()["assumed_pods"] == 1
+    assert (sched.refusal("q"), sched.places()) == (NO_ROOM, {"q": "unschedulable"})
 
 
 async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as_it_is_there() -> None:
     """By its own rule, though the pod that comes has none."""
-    brain = Brain()
-    brain.node("n1", labels={HOST: "n1"})
-    brain.pod("p", labels={"app": "web"}, cpu="1")
-    await brain.settle()
-    assert brain.writer.binds == [("default/p", "n1")]
-    brain.pod("alone", on="n1", scheduler="default-scheduler", **beside("web", away=True))
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOST: "n1"})
+    sched.pod("p", labels={"app": "web"}, cpu="1")
+    await sched.settle()
+    assert sched.writer.binds == [("default/p", "n1")]
+    sched.pod("alone", on="n1", scheduler="default-scheduler", **beside("web", away=True))
 
-    brain.pod("q", labels={"app": "web"})
-    await brain.later(20)
-    assert brain.refusal("q") == (
+    sched.pod("q", labels={"app": "web"})
+    await sched.later(20)
+    assert sched.refusal("q") == (
         "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
     )
-    brain.gone("alone")
-    await brain.settle()
+    sched.gone("alone")
+    await sched.settle()
 
-    assert brain.writer.binds[1:] == [("default/q", "n1")]
+    assert sched.writer.binds[1:] == [("default/q", "n1")]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as
 )
 async def test_nominations_of_others(priority: int, bound: list[tuple[str, str]]) -> None:
     """The place that another scheduler makes free for its pod is not ours to take; and its pod is left as it is."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("theirs", cpu="2", priority=5, nominated="n1", scheduler="default-scheduler")
-    brain.pod("p", cpu="1", priority=priority)
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("theirs", cpu="2", priority=5, nominated="n1", scheduler="default-scheduler")
+    sched.pod("p", cpu="1", priority=priority)
+    await sched.settle()
 
-    assert brain.writer.binds == bound
-    assert brain.writer.conditions == [] if bound else brain.refusal("p") == NO_ROOM
-    assert all(key == "default/p" for key, _ in brain.writer.nominations)
+    assert sched.writer.binds == bound
+    assert sched.writer.conditions == [] if bound else sched.refusal("p") == NO_ROOM
+    assert all(key == "default/p" for key, _ in sched.writer.nominations)

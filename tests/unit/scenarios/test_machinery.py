@@ -16,9 +16,9 @@ from scheduler.cache.nodes.nodes import NodeView
 from scheduler.config.types import Configuration, KubeSchedulerProfile
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Narrow
-from tests.unit.brain import POST_FILTER, Brain
+from tests.unit.fake_plugins import Answers, CycleHarness, Scored
+from tests.unit.harness import POST_FILTER, SchedulerHarness
 from tests.unit.scenarios.seen import HOST, attempts, beside, candidates, pinned
-from tests.unit.toys import Answers, Scored, World
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -46,7 +46,7 @@ def test_104_fifty_nodes_are_all_scored() -> None:
     """Each once."""
     notes = Notes("S")
     names = [f"n{i}" for i in range(50)]
-    World(" ".join(names), notes).placed()
+    CycleHarness(" ".join(names), notes).placed()
 
     assert sorted(notes.seen) == sorted(names)
 
@@ -63,13 +63,13 @@ def test_104_fifty_nodes_are_all_scored() -> None:
 async def test_percentages(everywhere: int | None, own: int | None, compared: int) -> None:
     """Of 200 nodes that all take the pod."""
     profile = KubeSchedulerProfile("kubestow", percentage_of_nodes_to_score=own)
-    brain = Brain(Configuration(percentage_of_nodes_to_score=everywhere, profiles=(profile,)))
+    sched = SchedulerHarness(Configuration(percentage_of_nodes_to_score=everywhere, profiles=(profile,)))
     for i in range(200):
-        brain.node(f"n{i}")
-    brain.pod("p")
-    await brain.settle()
+        sched.node(f"n{i}")
+    sched.pod("p")
+    await sched.settle()
 
-    assert compared == candidates(brain, "p")
+    assert compared == candidates(sched, "p")
 
 
 def test_109_the_budget_is_of_what_prefilter_left() -> None:
@@ -77,7 +77,7 @@ def test_109_the_budget_is_of_what_prefilter_left() -> None:
     names = [f"n{i}" for i in range(2000)]
     narrow = Answers("N", answer=Narrow(frozenset(names[500:800])))
     notes = Notes("S")
-    World(" ".join(names), narrow, notes, percentage=48).placed()
+    CycleHarness(" ".join(names), narrow, notes, percentage=48).placed()
 
     assert len(notes.seen) == 144
     assert set(notes.seen) <= set(names[500:800])
@@ -88,30 +88,30 @@ def test_109_the_budget_is_of_what_prefilter_left() -> None:
 
 async def test_120_the_same_failure_again_is_an_event_and_no_patch() -> None:
     """The condition says it already; another failure is written."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="8")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="8")
+    await sched.settle()
     for _ in range(2):
-        brain.parts.queue.activate([info_of(brain, "p")])
-        await brain.settle()
+        sched.parts.queue.activate([info_of(sched, "p")])
+        await sched.settle()
 
     told = not_helpful(NO_ROOM, 1)
-    assert attempts(brain, "p") == 3
-    assert ([said.message for _, said in brain.writer.conditions], brain.writer.wire) == ([told], ["patch p"])
-    assert [event.note for event in brain.recorder.events] == [told] * 3
-    brain.node("n1", unschedulable=True)
-    brain.parts.queue.activate([info_of(brain, "p")])
-    await brain.settle()
-    assert [said.message for _, said in brain.writer.conditions] == [
+    assert attempts(sched, "p") == 3
+    assert ([said.message for _, said in sched.writer.conditions], sched.writer.wire) == ([told], ["patch p"])
+    assert [event.note for event in sched.recorder.events] == [told] * 3
+    sched.node("n1", unschedulable=True)
+    sched.parts.queue.activate([info_of(sched, "p")])
+    await sched.settle()
+    assert [said.message for _, said in sched.writer.conditions] == [
         told,
         not_helpful("0/1 nodes are available: 1 node(s) were unschedulable.", 1),
     ]
 
 
-def info_of(brain: Brain, name: str) -> PodInfo:
+def info_of(sched: SchedulerHarness, name: str) -> PodInfo:
     """Our unbound pod as the watch has it."""
-    info = brain.parts.shared.pending.get(f"default/{name}")
+    info = sched.parts.shared.pending.get(f"default/{name}")
     assert info is not None
     return info
 
@@ -119,10 +119,10 @@ def info_of(brain: Brain, name: str) -> PodInfo:
 # -- nominated pods ----------------------------------------------------------------------------------------------------
 
 
-def nominate(brain: Brain, name: str, **spec: Any) -> None:
+def nominate(sched: SchedulerHarness, name: str, **spec: Any) -> None:
     """A pod of ours that holds a place on n1 and is not tried itself, because it is gated."""
-    brain.pod(name, gates=("g",), **spec)
-    brain.pod(name, gates=("g",), nominated="n1", **spec)
+    sched.pod(name, gates=("g",), **spec)
+    sched.pod(name, gates=("g",), nominated="n1", **spec)
 
 
 @pytest.mark.parametrize(
@@ -142,29 +142,29 @@ def nominate(brain: Brain, name: str, **spec: Any) -> None:
 )
 async def test_a_nominated_pod_is_there_and_is_not(spec: dict[str, Any], reason: str) -> None:
     """Both passes must succeed: with the nominated pod on the node, and without."""
-    brain = Brain()
-    brain.node("n1", labels={HOST: "n1"})
-    nominate(brain, "nominee", labels={"app": "db"}, priority=5)
-    brain.pod("p", **spec)
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOST: "n1"})
+    nominate(sched, "nominee", labels={"app": "db"}, priority=5)
+    sched.pod("p", **spec)
+    await sched.settle()
 
-    assert brain.refusal("p") == f"0/1 nodes are available: 1 {reason}."
+    assert sched.refusal("p") == f"0/1 nodes are available: 1 {reason}."
 
 
 async def test_128_what_was_said_of_the_nominated_node_is_kept() -> None:
     """PreFilter leaves n2 and n3; n1, which the pod is nominated to, was asked all the same and has its own reason."""
-    brain = Brain()
+    sched = SchedulerHarness()
     for name in ("n1", "n2", "n3", "n4"):
-        brain.node(name, cpu="1" if name == "n2" else "4", unschedulable=name == "n3")
-    brain.pod("p", cpu="2", nominated="n1", **pinned("n2", "n3"))
-    await brain.settle()
+        sched.node(name, cpu="1" if name == "n2" else "4", unschedulable=name == "n3")
+    sched.pod("p", cpu="2", nominated="n1", **pinned("n2", "n3"))
+    await sched.settle()
 
-    assert brain.message("p") == not_helpful(
+    assert sched.message("p") == not_helpful(
         "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, "
         "1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) were unschedulable.",
         4,
     )
-    record = brain.parts.records.latest("default/p")
+    record = sched.parts.records.latest("default/p")
     assert record is not None
     assert sum(group.nodes for group in record.groups) == 4
 
@@ -180,12 +180,12 @@ async def test_117_who_refused_the_nominated_node_is_named_beside_who_narrowed_t
     pins: tuple[str, ...], told: str
 ) -> None:
     """As if it had narrowed them, too: upstream keeps one list."""
-    brain = Brain()
+    sched = SchedulerHarness()
     for name in ("n1", "n2", "n3", "n4"):
-        brain.node(name, cpu="1", taints=[{"key": "a", "effect": "NoSchedule"}] if name == "n1" else [])
-    brain.pod("p", cpu="2", nominated="n1", **pinned(*pins))
-    await brain.settle()
+        sched.node(name, cpu="1", taints=[{"key": "a", "effect": "NoSchedule"}] if name == "n1" else [])
+    sched.pod("p", cpu="2", nominated="n1", **pinned(*pins))
+    await sched.settle()
 
-    assert brain.message("p") == not_helpful(
+    assert sched.message("p") == not_helpful(
         f"0/4 nodes are available: {told} node(s) didn't satisfy plugin(s) [NodeAffinity TaintToleration].", 4
     )

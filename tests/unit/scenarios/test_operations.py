@@ -15,9 +15,9 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import Unavailable
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection, Skip, Wait
-from tests.unit.brain import Brain
+from tests.unit.fake_plugins import BeforeBind, Holds
+from tests.unit.harness import SchedulerHarness
 from tests.unit.scenarios.seen import attempts, with_plugins
-from tests.unit.toys import BeforeBind, Holds
 
 
 class Works(BeforeBind):
@@ -37,15 +37,15 @@ class Works(BeforeBind):
         return None
 
 
-async def two_for_one_place(brain: Brain) -> None:
+async def two_for_one_place(sched: SchedulerHarness) -> None:
     """Both want the whole node; p is on its way to it."""
-    brain.node("n1", cpu="2")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    brain.pod("q", cpu="2")
-    await brain.settle()
-    await brain.later(20)
-    assert brain.places()["q"] == "unschedulable"
+    sched.node("n1", cpu="2")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    sched.pod("q", cpu="2")
+    await sched.settle()
+    await sched.later(20)
+    assert sched.places()["q"] == "unschedulable"
 
 
 # -- deleted on the way ------------------------------------------------------------------------------------------------
@@ -54,24 +54,24 @@ async def two_for_one_place(brain: Brain) -> None:
 @pytest.mark.parametrize("how", ["gone", "going"])
 async def test_204_a_pod_deleted_at_permit_is_rejected_there(how: str) -> None:
     """At once, not when its time is over: what it reserved is given back, and whoever waits for its room comes."""
-    brain = Brain()
+    sched = SchedulerHarness()
     permit, reserve = Holds("A", permits=Wait(600)), Holds("R")
-    brain.plug(permit=(permit,), reserve=(reserve,))
-    await two_for_one_place(brain)
+    sched.plug(permit=(permit,), reserve=(reserve,))
+    await two_for_one_place(sched)
     permit.permits = None
 
     if how == "gone":
-        brain.gone("p")
+        sched.gone("p")
     else:
-        brain.pod("p", cpu="2", deleting=True)
-    await brain.settle()
+        sched.pod("p", cpu="2", deleting=True)
+    await sched.settle()
 
-    assert brain.calls[:3] == ["R.reserve", "A.permit", "R.unreserve"]
-    assert brain.writer.binds == [("default/q", "n1")]
+    assert sched.calls[:3] == ["R.reserve", "A.permit", "R.unreserve"]
+    assert sched.writer.binds == [("default/q", "n1")]
     if how == "going":
-        assert brain.message("p") == "0/1 nodes are available: 1 removed."
-    await brain.later(5)
-    assert brain.places() == {}
+        assert sched.message("p") == "0/1 nodes are available: 1 removed."
+    await sched.later(5)
+    assert sched.places() == {}
 
 
 # -- Permit ------------------------------------------------------------------------------------------------------------
@@ -86,38 +86,38 @@ async def test_204_a_pod_deleted_at_permit_is_rejected_there(how: str) -> None:
 )
 async def test_permit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, wait_s: int, said: str) -> None:
     """Rejected at that second, with whom it waited for and how long; not woken by the place that it gives back."""
-    brain = with_plugins(monkeypatch, Holds("A", permits=Wait(wait_s)))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched = with_plugins(monkeypatch, Holds("A", permits=Wait(wait_s)))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
     limit_s = min(wait_s, 900)
-    await brain.later(limit_s - 0.5)
-    assert (brain.cluster.is_assumed("uid-p"), brain.writer.conditions) == (True, [])
+    await sched.later(limit_s - 0.5)
+    assert (sched.cluster.is_assumed("uid-p"), sched.writer.conditions) == (True, [])
 
-    await brain.later(0.5)
+    await sched.later(0.5)
 
     reason = f"rejected due to timeout after waiting {said} at plugin A"
-    assert brain.message("p") == f"0/1 nodes are available: 1 {reason}."
-    assert brain.writer.conditions[-1][1].reason == "Unschedulable"
-    assert (brain.is_free(), brain.places(), attempts(brain, "p")) == (True, {"p": "unschedulable"}, 1)
+    assert sched.message("p") == f"0/1 nodes are available: 1 {reason}."
+    assert sched.writer.conditions[-1][1].reason == "Unschedulable"
+    assert (sched.is_free(), sched.places(), attempts(sched, "p")) == (True, {"p": "unschedulable"}, 1)
 
 
 async def test_206_a_plugin_that_has_allowed_the_pod_rejects_it_no_more() -> None:
     """Its own time runs out while another is still waited for."""
-    brain = Brain()
-    brain.plug(permit=(Holds("A", permits=Wait(5)), Holds("B", permits=Wait(60))))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
-    permits = brain.parts.binder.permits
+    sched = SchedulerHarness()
+    sched.plug(permit=(Holds("A", permits=Wait(5)), Holds("B", permits=Wait(60))))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    permits = sched.parts.binder.permits
     permits.allow("uid-p", "A")
-    await brain.later(30)
+    await sched.later(30)
     assert permits.is_held("uid-p")
 
     permits.allow("uid-p", "B")
-    await brain.settle()
+    await sched.settle()
 
-    assert brain.writer.binds == [("default/p", "n1")]
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 # -- saying where the pod will go --------------------------------------------------------------------------------------
@@ -134,41 +134,41 @@ async def test_206_a_plugin_that_has_allowed_the_pod_rejects_it_no_more() -> Non
 )
 async def test_where_a_pod_is_about_to_go_is_said(waits: bool, works: bool, said: bool) -> None:
     """Before anything is waited for, in status.nominatedNodeName: an autoscaler must not take the node away."""
-    brain = Brain()
-    toy = Works(idle=not works)
-    brain.plug(permit=(Holds("A", permits=Wait(600) if waits else None),), pre_bind=(toy,))
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    plugin = Works(idle=not works)
+    sched.plug(permit=(Holds("A", permits=Wait(600) if waits else None),), pre_bind=(plugin,))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
     nominations = [("default/p", "n1")] if said else []
-    assert brain.writer.nominations == nominations
-    assert brain.writer.wire == (["patch p"] if said else ["bind p"])
+    assert sched.writer.nominations == nominations
+    assert sched.writer.wire == (["patch p"] if said else ["bind p"])
 
-    brain.parts.binder.permits.allow("uid-p", "A")
-    toy.go.set()
-    await brain.settle()
+    sched.parts.binder.permits.allow("uid-p", "A")
+    plugin.go.set()
+    await sched.settle()
 
-    assert brain.writer.wire[-1] == "bind p"
-    assert brain.writer.nominations == nominations
+    assert sched.writer.wire[-1] == "bind p"
+    assert sched.writer.nominations == nominations
 
 
 @pytest.mark.parametrize("shown", [True, False], ids=["the watch has shown it", "the watch is behind"])
 async def test_207_what_was_said_is_taken_back_when_the_binding_fails(shown: bool) -> None:
     """Else the pod would go on holding a place that it has given up."""
-    brain = Brain()
-    toy = Works()
-    brain.plug(pre_bind=(toy,))
-    brain.writer.on_bind = refuse
-    brain.node("n1")
-    brain.pod("p")
-    await brain.settle()
+    sched = SchedulerHarness()
+    plugin = Works()
+    sched.plug(pre_bind=(plugin,))
+    sched.writer.on_bind = refuse
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
     if shown:
-        brain.pod("p", nominated="n1")
-    toy.go.set()
-    await brain.settle()
+        sched.pod("p", nominated="n1")
+    plugin.go.set()
+    await sched.settle()
 
-    assert [node for _, node in brain.writer.nominations] == ["n1", ""]
-    assert brain.parts.queue.nominator.node_of("uid-p") is None
+    assert [node for _, node in sched.writer.nominations] == ["n1", ""]
+    assert sched.parts.queue.nominator.node_of("uid-p") is None
 
 
 def refuse(pod: Pod, node_name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.scenarios.seen import HOST, beside, pinned
 
 NO, FINAL = "Unschedulable", "UnschedulableAndUnresolvable"
@@ -51,17 +51,17 @@ async def test_one_node(
     node: dict[str, Any], there: list[dict[str, Any]], pod: dict[str, Any], told: tuple[str, str] | None
 ) -> None:
     """Refused with upstream's text and code, which tells preemption whether to look at the node; or bound (None)."""
-    brain = Brain()
-    brain.node("n1", labels={HOST: "n1"}, **node)
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOST: "n1"}, **node)
     for i, spec in enumerate(there):
-        brain.pod(f"there-{i}", on="n1", **OTHERS, **spec)
-    brain.pod("p", **pod)
-    await brain.settle()
+        sched.pod(f"there-{i}", on="n1", **OTHERS, **spec)
+    sched.pod("p", **pod)
+    await sched.settle()
 
     if told is None:
-        assert brain.writer.binds == [("default/p", "n1")]
+        assert sched.writer.binds == [("default/p", "n1")]
         return
-    assert brain.refusal("p") == f"0/1 nodes are available: 1 {told[1]}."
-    record = brain.parts.records.latest("default/p")
+    assert sched.refusal("p") == f"0/1 nodes are available: 1 {told[1]}."
+    record = sched.parts.records.latest("default/p")
     assert record is not None
     assert [group.code for group in record.groups] == [told[0]]

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.api.core_v1 import Pod
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
-from tests.unit.brain import POST_FILTER, Brain
+from tests.unit.harness import POST_FILTER, SchedulerHarness
 from tests.unit.scenarios.evicting import NO_ROOM, NO_VICTIMS, OTHERS, PREEMPTED, evicted, full_nodes, nominations, ours
 from tests.unit.scenarios.seen import attempts, metric
 
@@ -23,13 +23,13 @@ EXECUTED = "scheduler_preemption_goroutines_execution_total"
 @pytest.mark.parametrize("nominated", ["", "n1"], ids=["181 a pod without nomination", "181 a nomination stays"])
 async def test_a_pod_that_never_preempts(nominated: str) -> None:
     """It says so, and waits."""
-    brain = Brain()
-    full_nodes(brain, "n1")
-    brain.pod("p", nominated=nominated, preemptionPolicy="Never", **HIGH)
-    await brain.settle()
+    sched = SchedulerHarness()
+    full_nodes(sched, "n1")
+    sched.pod("p", nominated=nominated, preemptionPolicy="Never", **HIGH)
+    await sched.settle()
 
-    assert brain.message("p") == f"{NO_ROOM}{POST_FILTER}not eligible due to preemptionPolicy=Never."
-    assert (evicted(brain), nominations(brain), brain.places()) == ([], [], {"p": "unschedulable"})
+    assert sched.message("p") == f"{NO_ROOM}{POST_FILTER}not eligible due to preemptionPolicy=Never."
+    assert (evicted(sched), nominations(sched), sched.places()) == ([], [], {"p": "unschedulable"})
 
 
 # -- victims that are leaving, and nominations -------------------------------------------------------------------------
@@ -44,21 +44,21 @@ async def test_a_pod_that_never_preempts(nominated: str) -> None:
 )
 async def test_room_that_is_on_its_way(leaving: dict[str, Any], waits: bool) -> None:
     """The nominee does not evict others for room that it has been promised."""
-    brain = Brain()
-    brain.node("n1", cpu="2")
-    brain.pod("leaving", on="n1", **{"cpu": "2", "deleting": True, **OTHERS, **leaving})
-    full_nodes(brain, "n2")
-    brain.pod("p", nominated="n1", **HIGH)
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("leaving", on="n1", **{"cpu": "2", "deleting": True, **OTHERS, **leaving})
+    full_nodes(sched, "n2")
+    sched.pod("p", nominated="n1", **HIGH)
+    await sched.settle()
 
     refusal = NO_ROOM.replace("0/1", "0/2").replace("1 I", "2 I")
     if waits:
         text = "not eligible due to a terminating pod on the nominated node."
-        assert brain.message("p") == f"{refusal}{POST_FILTER}{text}"
-        assert (evicted(brain), nominations(brain)) == ([], [])
-        assert brain.parts.queue.nominator.node_of("uid-p") == "n1"
+        assert sched.message("p") == f"{refusal}{POST_FILTER}{text}"
+        assert (evicted(sched), nominations(sched)) == ([], [])
+        assert sched.parts.queue.nominator.node_of("uid-p") == "n1"
     else:
-        assert "preemption: found a potential placement" in brain.message("p")
+        assert "preemption: found a potential placement" in sched.message("p")
 
 
 @pytest.mark.parametrize(
@@ -71,32 +71,32 @@ async def test_room_that_is_on_its_way(leaving: dict[str, Any], waits: bool) -> 
 )
 async def test_the_nominated_node_is_out_of_the_question(changed: dict[str, Any] | None) -> None:
     """Its victim is still stopping; another node is looked for all the same."""
-    brain = Brain()
-    full_nodes(brain, "n1", deleting=True, conditions=[PREEMPTED])
-    full_nodes(brain, "n2")
+    sched = SchedulerHarness()
+    full_nodes(sched, "n1", deleting=True, conditions=[PREEMPTED])
+    full_nodes(sched, "n2")
     if changed is None:
-        brain.node_gone("n1")
+        sched.node_gone("n1")
     else:
-        brain.node("n1", **changed)
-    brain.pod("p", nominated="n1", **HIGH)
-    await brain.settle()
+        sched.node("n1", **changed)
+    sched.pod("p", nominated="n1", **HIGH)
+    await sched.settle()
 
-    assert (evicted(brain), nominations(brain)) == (["low-n2"], ["n2"])
+    assert (evicted(sched), nominations(sched)) == (["low-n2"], ["n2"])
 
 
 async def test_195_no_node_can_be_helped() -> None:
     """A pod that does not fit the empty node evicts nobody, and lets go of the place it was to have."""
-    brain = Brain()
-    full_nodes(brain, "n1", "n2", "n3")
-    brain.pod("p", cpu="3", priority=10, nominated="n2")
-    await brain.settle()
+    sched = SchedulerHarness()
+    full_nodes(sched, "n1", "n2", "n3")
+    sched.pod("p", cpu="3", priority=10, nominated="n2")
+    await sched.settle()
 
-    assert brain.message("p") == (
+    assert sched.message("p") == (
         f"0/3 nodes are available: 3 Insufficient cpu.{POST_FILTER}"
         "0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     )
-    assert (evicted(brain), nominations(brain)) == ([], [""])
-    assert brain.parts.queue.nominator.node_of("uid-p") is None
+    assert (evicted(sched), nominations(sched)) == ([], [""])
+    assert sched.parts.queue.nominator.node_of("uid-p") is None
 
 
 # -- the evictions -----------------------------------------------------------------------------------------------------
@@ -115,21 +115,21 @@ def fails_once(error: ApiError) -> Any:
 
 async def test_192_a_deletion_that_fails_ends_the_preemption() -> None:
     """The last victim is not touched, and the preemptor is tried again by itself: no event would wake it."""
-    brain = Brain()
-    brain.writer.on_delete = fails_once(Forbidden("a webhook said no"))
-    brain.node("n1", cpu="2")
+    sched = SchedulerHarness()
+    sched.writer.on_delete = fails_once(Forbidden("a webhook said no"))
+    sched.node("n1", cpu="2")
     for name, priority in (("a", 2), ("b", 1)):
-        brain.pod(name, on="n1", cpu="1", priority=priority, **OTHERS)
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    assert (evicted(brain), metric(brain, EXECUTED, result="error")) == (["a"], 1)
+        sched.pod(name, on="n1", cpu="1", priority=priority, **OTHERS)
+    sched.pod("p", **HIGH)
+    await sched.settle()
+    assert (evicted(sched), metric(sched, EXECUTED, result="error")) == (["a"], 1)
 
-    await brain.later(2)
+    await sched.later(2)
 
-    assert evicted(brain) == ["a", "a", "b"]
-    assert attempts(brain, "p") == 2
-    assert metric(brain, EXECUTED, result="success") == 1
-    assert [event.pod for event in brain.recorder.events if event.reason == "Preempted"] == ["default/a", "default/b"]
+    assert evicted(sched) == ["a", "a", "b"]
+    assert attempts(sched, "p") == 2
+    assert metric(sched, EXECUTED, result="success") == 1
+    assert [event.pod for event in sched.recorder.events if event.reason == "Preempted"] == ["default/a", "default/b"]
 
 
 # -- the preemptor until it is bound -----------------------------------------------------------------------------------
@@ -137,48 +137,48 @@ async def test_192_a_deletion_that_fails_ends_the_preemption() -> None:
 
 async def test_a_pod_that_cannot_be_judged_evicts_nobody() -> None:
     """Who knows whether it would be placed then."""
-    brain = Brain()
-    full_nodes(brain, "n1")
-    brain.pod("p", schedulingGroup={"podGroupName": "g"}, **HIGH)
-    await brain.settle()
+    sched = SchedulerHarness()
+    full_nodes(sched, "n1")
+    sched.pod("p", schedulingGroup={"podGroupName": "g"}, **HIGH)
+    await sched.settle()
 
-    assert (evicted(brain), nominations(brain)) == ([], [])
-    assert brain.message("p").endswith("pod uses a scheduling group, which kubestow cannot judge yet.")
+    assert (evicted(sched), nominations(sched)) == ([], [])
+    assert sched.message("p").endswith("pod uses a scheduling group, which kubestow cannot judge yet.")
 
 
 @pytest.mark.parametrize("priority", [9, 10])
 async def test_room_that_was_made_is_held_for_whom_it_was_made(priority: int) -> None:
     """Against pods of the same priority and of lower, though they come first."""
-    brain = Brain()
-    full_nodes(brain, "n1")
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    brain.pod("p", nominated="n1", **HIGH)
-    brain.pod("q", cpu="1", priority=priority)
-    await brain.settle()
-    assert brain.message("q") == f"{NO_ROOM}{POST_FILTER}0/1 nodes are available: 1 Insufficient cpu."
+    sched = SchedulerHarness()
+    full_nodes(sched, "n1")
+    sched.pod("p", **HIGH)
+    await sched.settle()
+    sched.pod("p", nominated="n1", **HIGH)
+    sched.pod("q", cpu="1", priority=priority)
+    await sched.settle()
+    assert sched.message("q") == f"{NO_ROOM}{POST_FILTER}0/1 nodes are available: 1 Insufficient cpu."
 
-    brain.gone("low-n1")
-    await brain.settle()
+    sched.gone("low-n1")
+    await sched.settle()
 
-    assert (brain.writer.binds, evicted(brain)) == ([("default/p", "n1")], ["low-n1"])
+    assert (sched.writer.binds, evicted(sched)) == ([("default/p", "n1")], ["low-n1"])
 
 
 async def test_nobody_left_to_evict() -> None:
     """The victim became more important meanwhile; the text says what is so now."""
-    brain = Brain()
-    full_nodes(brain, "n1")
+    sched = SchedulerHarness()
+    full_nodes(sched, "n1")
 
     def refuse(pod: Pod) -> None:
-        brain.pod("low-n1", on="n1", cpu="2", priority=10, **OTHERS)
+        sched.pod("low-n1", on="n1", cpu="2", priority=10, **OTHERS)
         raise Forbidden("a webhook said no")
 
-    brain.writer.on_delete = refuse
-    brain.pod("p", **HIGH)
-    await brain.settle()
-    await brain.later(2)
+    sched.writer.on_delete = refuse
+    sched.pod("p", **HIGH)
+    await sched.settle()
+    await sched.later(2)
 
-    assert (brain.message("p"), nominations(brain)) == (NO_VICTIMS, ["n1", ""])
+    assert (sched.message("p"), nominations(sched)) == (NO_VICTIMS, ["n1", ""])
 
 
 @pytest.mark.parametrize(
@@ -192,20 +192,20 @@ async def test_a_server_fails_when_the_victims_are_gone(
     *, parity: bool, bound: list[str], cleared: list[tuple[str, str]]
 ) -> None:
     """What failed is one write; it must not cost further victims."""
-    brain = Brain(ours(parity=parity))
-    brain.node("n1", cpu="2")
+    sched = SchedulerHarness(ours(parity=parity))
+    sched.node("n1", cpu="2")
 
     def fails(_pod: Pod, _node_name: str) -> None:
-        brain.writer.on_bind = None
-        brain.writer.binds.clear()
+        sched.writer.on_bind = None
+        sched.writer.binds.clear()
         raise Unavailable("the server fails")
 
-    brain.writer.on_bind = fails
-    brain.pod("p", cpu="2", priority=10, nominated="n1")
-    await brain.settle()
-    brain.pod("q", cpu="2", priority=10)
-    await brain.settle()
-    await brain.later(3)
+    sched.writer.on_bind = fails
+    sched.pod("p", cpu="2", priority=10, nominated="n1")
+    await sched.settle()
+    sched.pod("q", cpu="2", priority=10)
+    await sched.settle()
+    await sched.later(3)
 
-    assert [key for key, _ in brain.writer.binds] == bound
-    assert brain.writer.nominations == cleared
+    assert [key for key, _ in sched.writer.binds] == bound
+    assert sched.writer.nominations == cleared

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.podinfo import pod_info
-from tests.unit.brain import Brain, read_node
+from tests.unit.harness import SchedulerHarness, read_node
 from tests.unit.scenarios.seen import attempts, in_flight, metric
 
 REJECTED = {"plugin": "NodeResourcesFit", "profile": "kubestow"}
@@ -28,73 +28,73 @@ REJECTED = {"plugin": "NodeResourcesFit", "profile": "kubestow"}
 )
 async def test_what_does_not_enter_the_queue(shown: dict[str, Any], counted: int) -> None:
     """Nothing is tried, and nothing said."""
-    brain = Brain()
-    brain.node("n1")
-    brain.pod("p", **shown)
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("p", **shown)
+    await sched.settle()
 
-    assert (brain.places(), brain.cluster.sizes()["pods"]) == ({}, counted)
-    assert (brain.writer.wire, brain.recorder.events) == ([], [])
+    assert (sched.places(), sched.cluster.sizes()["pods"]) == ({}, counted)
+    assert (sched.writer.wire, sched.recorder.events) == ([], [])
 
 
 @pytest.mark.parametrize("end", ["Failed", "Succeeded"])
 async def test_6_a_pod_that_is_over_leaves_the_pool(end: str) -> None:
     """The watch tells it as a deletion; the gauges drop, and no later event brings the pod back."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
-    assert brain.places() == {"p": "unschedulable"}
-    assert metric(brain, "scheduler_unschedulable_pods", **REJECTED) == 1
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    assert sched.places() == {"p": "unschedulable"}
+    assert metric(sched, "scheduler_unschedulable_pods", **REJECTED) == 1
 
-    brain.pod("p", cpu="2", phase=end)
-    assert brain.places() == {}
-    assert metric(brain, "scheduler_unschedulable_pods", **REJECTED) == 0
-    brain.node("n2", cpu="4")
-    await brain.later(20)
+    sched.pod("p", cpu="2", phase=end)
+    assert sched.places() == {}
+    assert metric(sched, "scheduler_unschedulable_pods", **REJECTED) == 0
+    sched.node("n2", cpu="4")
+    await sched.later(20)
 
-    assert (attempts(brain, "p"), brain.writer.binds) == (1, [])
+    assert (attempts(sched, "p"), sched.writer.binds) == (1, [])
 
 
 async def test_8_a_pod_that_is_assumed_is_dropped_when_popped() -> None:
     """An update can bring it into the queue just before it is assumed: no second attempt, no event, `done`."""
-    brain = Brain()
-    brain.node("n1")
-    brain.writer.hold = asyncio.Event()
-    pod = brain.pod("p")
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.writer.hold = asyncio.Event()
+    pod = sched.pod("p")
     assert isinstance(pod, Pod)
-    await brain.settle()
-    assert brain.cluster.is_assumed("uid-p")
+    await sched.settle()
+    assert sched.cluster.is_assumed("uid-p")
 
-    brain.parts.queue.add(pod_info(pod))
-    assert brain.places() == {"p": "active"}
-    await brain.settle()
-    assert (brain.places(), in_flight(brain), brain.recorder.events) == ({}, {}, [])
-    brain.writer.hold.set()
-    await brain.settle()
+    sched.parts.queue.add(pod_info(pod))
+    assert sched.places() == {"p": "active"}
+    await sched.settle()
+    assert (sched.places(), in_flight(sched), sched.recorder.events) == ({}, {}, [])
+    sched.writer.hold.set()
+    await sched.settle()
 
-    assert (attempts(brain, "p"), brain.writer.binds) == (1, [("default/p", "n1")])
+    assert (attempts(sched, "p"), sched.writer.binds) == (1, [("default/p", "n1")])
 
 
 async def test_49_a_pod_that_only_the_flush_brought_back_is_counted_when_bound() -> None:
     """The node grew and nobody heard of it: a hint is missing somewhere. A pod that an event woke is not counted."""
-    brain = Brain()
-    brain.node("n1", cpu="1")
-    brain.pod("p", cpu="2")
-    await brain.settle()
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2")
+    await sched.settle()
     grown = read_node({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "3", "pods": "110"}}})
     assert isinstance(grown, Node)
-    brain.cluster.set_node(grown)
-    await brain.later(299)
-    assert brain.places() == {"p": "unschedulable"}
+    sched.cluster.set_node(grown)
+    await sched.later(299)
+    assert sched.places() == {"p": "unschedulable"}
 
-    await brain.later(32)
-    assert brain.writer.binds == [("default/p", "n1")]
-    assert metric(brain, "scheduler_pod_scheduled_after_flush_total") == 1
-    brain.pod("q", cpu="2")
-    await brain.settle()
-    brain.node("n2", cpu="4")
-    await brain.later(20)
+    await sched.later(32)
+    assert sched.writer.binds == [("default/p", "n1")]
+    assert metric(sched, "scheduler_pod_scheduled_after_flush_total") == 1
+    sched.pod("q", cpu="2")
+    await sched.settle()
+    sched.node("n2", cpu="4")
+    await sched.later(20)
 
-    assert ("default/q", "n2") in brain.writer.binds
-    assert metric(brain, "scheduler_pod_scheduled_after_flush_total") == 1
+    assert ("default/q", "n2") in sched.writer.binds
+    assert metric(sched, "scheduler_pod_scheduled_after_flush_total") == 1

@@ -10,7 +10,7 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.types import Configuration
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows_limits import stored
 from tests.unit.scenarios import evicting
 from tests.unit.scenarios.evicting import OTHERS
@@ -22,7 +22,7 @@ UPSTREAM = (
 )
 
 
-class Yard(Brain):
+class Yard(SchedulerHarness):
     """Nodes with devices `d0`, `d1` …, and pods that have them."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scheduler.api.decode import Delta
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import WAITS
 
 
@@ -18,7 +18,7 @@ class Thing:
     """Something that happens. `text` is what a failure shows."""
 
     text: str
-    happens: Callable[[Brain], None]
+    happens: Callable[[SchedulerHarness], None]
     about: str = ""
     """The object that comes, changes or goes."""
 
@@ -26,19 +26,19 @@ class Thing:
         return self.text
 
 
-def known(brain: Brain) -> dict[tuple[str, str], Any]:
+def known(sched: SchedulerHarness) -> dict[tuple[str, str], Any]:
     """What the watch has shown, by kind and name."""
-    found: dict[tuple[str, str], Any] = brain.__dict__.setdefault("stored", {})
+    found: dict[tuple[str, str], Any] = sched.__dict__.setdefault("stored", {})
     return found
 
 
-def deliver(brain: Brain, kind: str, name: str, new: Any) -> None:
+def deliver(sched: SchedulerHarness, kind: str, name: str, new: Any) -> None:
     """It is now like this; None: it is gone."""
-    old = known(brain).pop((kind, name), None)
+    old = known(sched).pop((kind, name), None)
     if new is not None:
-        known(brain)[kind, name] = new
+        known(sched)[kind, name] = new
     if old is not None or new is not None:
-        brain.parts.intake.apply(kind, [Delta(old, new)])
+        sched.parts.intake.apply(kind, [Delta(old, new)])
 
 
 def refusing(error: Exception) -> Callable[..., None]:
@@ -54,13 +54,13 @@ def some(values: list[Any]) -> st.SearchStrategy[Any]:
     return st.sampled_from(values)
 
 
-def place(brain: Brain) -> str:
+def place(sched: SchedulerHarness) -> str:
     """Of the pod that waits."""
-    return brain.places().get(WAITS, "placed")
+    return sched.places().get(WAITS, "placed")
 
 
-async def ended(brain: Brain) -> None:
+async def ended(sched: SchedulerHarness) -> None:
     """No binding outlives its example."""
-    for task in list(brain.parts.binder._tasks):
+    for task in list(sched.parts.binder._tasks):
         task.cancel()
-    await brain.turns()
+    await sched.turns()

@@ -31,8 +31,8 @@ from simulator.builders.devices import (
     a_slice,
 )
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.brain import Brain
-from tests.unit.hints.hint_rows import DEFAULT, WAITS, asks, brain_of, gone, node, node_gone, pod, profile
+from tests.unit.harness import SchedulerHarness
+from tests.unit.hints.hint_rows import DEFAULT, WAITS, asks, gone, harness_of, node, node_gone, pod, profile
 from tests.unit.wakeups.happenings import Thing, deliver, ended, known, place, refusing, some
 
 PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
@@ -53,20 +53,20 @@ def comes(builder: Builder[Any]) -> Thing:
     typ = KINDS[kind].typ
     assert typ is not None
 
-    def happens(brain: Brain) -> None:
-        version = brain.writer.next_version(builder.typed().metadata)
+    def happens(sched: SchedulerHarness) -> None:
+        version = sched.writer.next_version(builder.typed().metadata)
         raw["metadata"] |= {"uid": f"{name}-{version}", "resourceVersion": version}
         new: Any = ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
         if kind == "ResourceClaim":
-            there = brain.writer.resource_claims.get(new.key)
+            there = sched.writer.resource_claims.get(new.key)
             if isinstance(there, ResourceClaim) and _may_become(there, new):
                 new = msgspec.structs.replace(
                     new, metadata=msgspec.structs.replace(new.metadata, uid=there.metadata.uid)
                 )
             else:
-                deliver(brain, kind, name, None)
-            brain.writer.resource_claims[new.key] = new
-        deliver(brain, kind, name, new)
+                deliver(sched, kind, name, None)
+            sched.writer.resource_claims[new.key] = new
+        deliver(sched, kind, name, new)
 
     metadata = {key: value for key, value in raw["metadata"].items() if key not in {"name", "namespace"}}
     return Thing(f"comes({kind} {name} {metadata} {raw.get('spec')} {raw.get('status')})", happens)
@@ -81,45 +81,45 @@ def _may_become(there: ResourceClaim, new: ResourceClaim) -> bool:
 def goes(kind: str, name: str) -> Thing:
     """It is deleted, if it is there."""
 
-    def happens(brain: Brain) -> None:
+    def happens(sched: SchedulerHarness) -> None:
         if kind == "ResourceClaim":
-            brain.writer.resource_claims.pop(f"default/{name}", None)
-        deliver(brain, kind, name, None)
+            sched.writer.resource_claims.pop(f"default/{name}", None)
+        deliver(sched, kind, name, None)
 
     return Thing(f"goes({kind} {name})", happens)
 
 
-def relays(brain: Brain) -> None:
+def relays(sched: SchedulerHarness) -> None:
     """The watch shows what was written."""
-    there = {claim.metadata.name: claim for claim in brain.writer.resource_claims.values()}
-    for kind, name in list(known(brain)):
+    there = {claim.metadata.name: claim for claim in sched.writer.resource_claims.values()}
+    for kind, name in list(known(sched)):
         if kind == "ResourceClaim" and name not in there:
-            deliver(brain, kind, name, None)
+            deliver(sched, kind, name, None)
     for name, claim in there.items():
-        seen = known(brain).get(("ResourceClaim", name))
+        seen = known(sched).get(("ResourceClaim", name))
         if seen is None or seen.metadata.resource_version != claim.metadata.resource_version:
-            deliver(brain, "ResourceClaim", name, claim)
+            deliver(sched, "ResourceClaim", name, claim)
 
 
-def breaks(brain: Brain) -> None:
+def breaks(sched: SchedulerHarness) -> None:
     """The server takes no writes from now on."""
-    brain.writer.on_claim = refusing(Forbidden("no"))
+    sched.writer.on_claim = refusing(Forbidden("no"))
 
 
-def hangs(brain: Brain) -> None:
+def hangs(sched: SchedulerHarness) -> None:
     """It may take them some time."""
-    brain.writer.on_claim = refusing(Unavailable("busy"))
+    sched.writer.on_claim = refusing(Unavailable("busy"))
 
 
-def fails(brain: Brain) -> None:
+def fails(sched: SchedulerHarness) -> None:
     """Whoever waits for the server to take a write hears that it will not."""
-    breaks(brain)
-    brain.clock.move(11.0)
+    breaks(sched)
+    sched.clock.move(11.0)
 
 
-def mends(brain: Brain) -> None:
+def mends(sched: SchedulerHarness) -> None:
     """It takes them again."""
-    brain.writer.on_claim = None
+    sched.writer.on_claim = None
 
 
 # -- what there can be -------------------------------------------------------------------------------------------------
@@ -220,19 +220,19 @@ def uses(*names: str) -> dict[str, Any]:
 
 
 def _rival(name: str, claim: str) -> Thing:
-    def happens(brain: Brain) -> None:
-        if name not in brain.seen:
-            pod(name, **uses(claim))(brain)
+    def happens(sched: SchedulerHarness) -> None:
+        if name not in sched.seen:
+            pod(name, **uses(claim))(sched)
 
     return Thing(f"rival({name} with {claim or GPU})", happens)
 
 
 def _leaves(name: str) -> Thing:
-    def happens(brain: Brain) -> None:
-        if name in brain.seen:
-            gone(name)(brain)
-        elif name in brain.nodes:
-            node_gone(name)(brain)
+    def happens(sched: SchedulerHarness) -> None:
+        if name in sched.seen:
+            gone(name)(sched)
+        elif name in sched.nodes:
+            node_gone(name)(sched)
 
     return Thing(f"leaves({name})", happens)
 
@@ -240,11 +240,11 @@ def _leaves(name: str) -> Thing:
 def _nominated(claim: str, on: str) -> Thing:
     """`s` of another scheduler, more important, is to have its device there; "": nowhere any more."""
 
-    def happens(brain: Brain) -> None:
-        seen = brain.seen.get("s")
+    def happens(sched: SchedulerHarness) -> None:
+        seen = sched.seen.get("s")
         used = _used_by(seen) if isinstance(seen, Pod) else claim
         if not (isinstance(seen, Pod) and seen.spec.node_name):
-            pod("s", scheduler="others", priority=1, nominated=on, **uses(used))(brain)
+            pod("s", scheduler="others", priority=1, nominated=on, **uses(used))(sched)
 
     return Thing(f"nominated(s with {claim or GPU} to {on})", happens)
 
@@ -252,16 +252,16 @@ def _nominated(claim: str, on: str) -> Thing:
 def _bound(on: str, device: str = "drv/p9/d0") -> Thing:
     """`s` is, with this device, which no slice has, or with none."""
 
-    def happens(brain: Brain) -> None:
-        seen = brain.seen.get("s")
-        if not isinstance(seen, Pod) or seen.spec.node_name or on not in brain.nodes:
+    def happens(sched: SchedulerHarness) -> None:
+        seen = sched.seen.get("s")
+        if not isinstance(seen, Pod) or seen.spec.node_name or on not in sched.nodes:
             return
         claim = _used_by(seen)
-        there = brain.writer.resource_claims.get(f"default/{claim}")
+        there = sched.writer.resource_claims.get(f"default/{claim}")
         if isinstance(there, ResourceClaim) and not there.is_allocated:
             given = asking(a_claim(claim), "one", "w").allocated(a_result("r", device), on=on)
-            comes(given.reserved_for("s", "uid-s")).happens(brain)
-        pod("s", scheduler="others", priority=1, on=on, **uses(claim))(brain)
+            comes(given.reserved_for("s", "uid-s")).happens(sched)
+        pod("s", scheduler="others", priority=1, on=on, **uses(claim))(sched)
 
     return Thing(f"bound(s on {on} with {device})", happens)
 
@@ -272,7 +272,7 @@ def _used_by(seen: Pod) -> str:
 
 def passes(seconds: float) -> Thing:
     """Time does."""
-    return Thing(f"passes({seconds})", lambda brain: brain.clock.move(seconds))
+    return Thing(f"passes({seconds})", lambda sched: sched.clock.move(seconds))
 
 
 stored = st.one_of(*(kind.map(comes) for kind in (claims(), claims(), slices(), slices(), slices(), classes())))
@@ -357,58 +357,60 @@ HELP: Final = [
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-async def tried(brain: Brain) -> str:
+async def tried(sched: SchedulerHarness) -> str:
     """Where the pod is once all that has woken it has been answered. What a task has done is told in the turn after."""
     for _ in range(3):
-        await brain.settle()
+        await sched.settle()
     for _ in range(3):
-        if place(brain) in {"backoff", "error backoff", "active"}:
-            await brain.later(11.0)
-    return place(brain)
+        if place(sched) in {"backoff", "error backoff", "active"}:
+            await sched.later(11.0)
+    return place(sched)
 
 
-async def is_left_waiting(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> bool:
+async def is_left_waiting(
+    sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]
+) -> bool:
     """Whether it waits at the end; if not it found a place, or is tried again by itself."""
-    brain.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
+    sched.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
     for thing in there:
-        thing.happens(brain)
-        await brain.settle()
-    pod(WAITS, uid=UID, **uses(*wants))(brain)
-    if await tried(brain) not in {"unschedulable", "gated"}:
+        thing.happens(sched)
+        await sched.settle()
+    pod(WAITS, uid=UID, **uses(*wants))(sched)
+    if await tried(sched) not in {"unschedulable", "gated"}:
         return False
     for thing in then:
-        thing.happens(brain)
-        if await tried(brain) not in {"unschedulable", "gated"}:
+        thing.happens(sched)
+        if await tried(sched) not in {"unschedulable", "gated"}:
             return False
     return True
 
 
-def being_given_back(brain: Brain) -> set[str]:
+def being_given_back(sched: SchedulerHarness) -> set[str]:
     """Claims of which the server has been asked to take something back, and has not answered yet."""
-    plugins = brain.parts.profiles["kubestow"].reserve
+    plugins = sched.parts.profiles["kubestow"].reserve
     return {
         key for plugin in plugins if isinstance(plugin, DynamicResources) for key in plugin._binder._background._about
     }
 
 
-async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
+async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
     """A pod that is left waiting is tried by force."""
-    is_left = await is_left_waiting(brain, there, wants, then)
+    is_left = await is_left_waiting(sched, there, wants, then)
     noted("waits" if is_left else "does not wait")
     if not is_left:
         return
-    (entry,) = [entry for entry in brain.parts.queue.entries() if entry.key == f"default/{WAITS}"]
-    info = brain.parts.shared.pending.get(f"default/{WAITS}")
+    (entry,) = [entry for entry in sched.parts.queue.entries() if entry.key == f"default/{WAITS}"]
+    info = sched.parts.shared.pending.get(f"default/{WAITS}")
     assert info is not None
     noted(f"refused by {entry.plugins}")
-    said = brain.message(WAITS) if place(brain) == "unschedulable" else "gated"
-    asked, under_way = len(brain.writer.claim_writes), being_given_back(brain)
+    said = sched.message(WAITS) if place(sched) == "unschedulable" else "gated"
+    asked, under_way = len(sched.writer.claim_writes), being_given_back(sched)
 
-    brain.parts.queue.activate([info])
-    await brain.settle()
+    sched.parts.queue.activate([info])
+    await sched.settle()
 
-    assert place(brain) != "placed", f"refused by {entry.plugins}: {said}"
-    assert [] == [(what, key) for what, key in brain.writer.claim_writes[asked:] if key not in under_way], (
+    assert place(sched) != "placed", f"refused by {entry.plugins}: {said}"
+    assert [] == [(what, key) for what, key in sched.writer.claim_writes[asked:] if key not in under_way], (
         f"refused by {entry.plugins}: {said}"
     )
 
@@ -425,8 +427,8 @@ async def test_who_waits_would_be_refused(
     one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
     """Whatever is there, and whatever happens."""
-    brain = brain_of(one)
+    sched = harness_of(one)
     try:
-        await look(brain, [*START, *start, *there], wants, then)
+        await look(sched, [*START, *start, *there], wants, then)
     finally:
-        await ended(brain)
+        await ended(sched)

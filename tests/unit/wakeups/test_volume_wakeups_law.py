@@ -35,8 +35,8 @@ from tests.support.volumebuilders import (
     a_pv,
     an_attachment,
 )
-from tests.unit.brain import Brain
-from tests.unit.hints.hint_rows import DEFAULT, WAITS, brain_of, gone, node, node_gone, pod, profile
+from tests.unit.harness import SchedulerHarness
+from tests.unit.hints.hint_rows import DEFAULT, WAITS, gone, harness_of, node, node_gone, pod, profile
 from tests.unit.wakeups import happenings
 from tests.unit.wakeups.happenings import Thing, ended, known, place, refusing, some
 
@@ -50,13 +50,13 @@ UID: Final = f"uid-{WAITS}"
 # -- what the watch shows ----------------------------------------------------------------------------------------------
 
 
-def deliver(brain: Brain, kind: str, name: str, new: Any) -> None:
+def deliver(sched: SchedulerHarness, kind: str, name: str, new: Any) -> None:
     """It is now like this, on the server too; None: it is gone."""
-    old = known(brain).get((kind, name))
+    old = known(sched).get((kind, name))
     if old is not None and new is not None and _fixed(old) != _fixed(new):
-        happenings.deliver(brain, kind, name, None)
-    happenings.deliver(brain, kind, name, new)
-    where: Any = {"PersistentVolume": brain.writer.volumes, "PersistentVolumeClaim": brain.writer.claims}.get(kind)
+        happenings.deliver(sched, kind, name, None)
+    happenings.deliver(sched, kind, name, new)
+    where: Any = {"PersistentVolume": sched.writer.volumes, "PersistentVolumeClaim": sched.writer.claims}.get(kind)
     if where is not None and new is None and old is not None:
         where.pop(old.key, None)
     elif where is not None and new is not None:
@@ -82,17 +82,17 @@ def comes(builder: Builder[Any]) -> Thing:
     typ = KINDS[kind].typ
     assert typ is not None
 
-    def happens(brain: Brain) -> None:
-        brain.writer.newest += 1
-        raw["metadata"] |= {"uid": name, "resourceVersion": str(brain.writer.newest)}
-        deliver(brain, kind, name, ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)))
+    def happens(sched: SchedulerHarness) -> None:
+        sched.writer.newest += 1
+        raw["metadata"] |= {"uid": name, "resourceVersion": str(sched.writer.newest)}
+        deliver(sched, kind, name, ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)))
 
     return Thing(f"comes({_spoken(raw)})", happens, f"{kind} {name}")
 
 
 def goes(kind: str, name: str) -> Thing:
     """It is deleted, if it is there."""
-    return Thing(f"goes({kind} {name})", lambda brain: deliver(brain, kind, name, None), f"{kind} {name} goes")
+    return Thing(f"goes({kind} {name})", lambda sched: deliver(sched, kind, name, None), f"{kind} {name} goes")
 
 
 def _spoken(raw: Mapping[str, Any]) -> str:
@@ -101,27 +101,27 @@ def _spoken(raw: Mapping[str, Any]) -> str:
     return f"{raw['kind']} {raw['metadata']['name']} {more} {rest}"
 
 
-def relays(brain: Brain) -> None:
+def relays(sched: SchedulerHarness) -> None:
     """The watch shows what was written."""
-    for obj in (*brain.writer.volumes.values(), *brain.writer.claims.values()):
-        seen = known(brain).get((type(obj).__name__, obj.metadata.name))
+    for obj in (*sched.writer.volumes.values(), *sched.writer.claims.values()):
+        seen = known(sched).get((type(obj).__name__, obj.metadata.name))
         if seen is not None and seen.metadata.resource_version != obj.metadata.resource_version:
-            deliver(brain, type(obj).__name__, obj.metadata.name, obj)
+            deliver(sched, type(obj).__name__, obj.metadata.name, obj)
 
 
-def breaks(brain: Brain) -> None:
+def breaks(sched: SchedulerHarness) -> None:
     """The server takes no writes from now on."""
-    brain.writer.on_prebind = brain.writer.on_select = refusing(Forbidden("no"))
+    sched.writer.on_prebind = sched.writer.on_select = refusing(Forbidden("no"))
 
 
-def hangs(brain: Brain) -> None:
+def hangs(sched: SchedulerHarness) -> None:
     """It may take them some time."""
-    brain.writer.on_prebind = brain.writer.on_select = refusing(Unavailable("busy"))
+    sched.writer.on_prebind = sched.writer.on_select = refusing(Unavailable("busy"))
 
 
-def mends(brain: Brain) -> None:
+def mends(sched: SchedulerHarness) -> None:
     """It takes them again."""
-    brain.writer.on_prebind = brain.writer.on_select = None
+    sched.writer.on_prebind = sched.writer.on_select = None
 
 
 # -- what there can be -------------------------------------------------------------------------------------------------
@@ -242,22 +242,22 @@ def _rival(name: str, claim: str) -> Thing:
     return Thing(f"rival({name} with {claim})", _once(name, **uses(claim)))
 
 
-def _once(name: str, **spec: Any) -> Callable[[Brain], None]:
+def _once(name: str, **spec: Any) -> Callable[[SchedulerHarness], None]:
     """What a pod has never changes."""
 
-    def happens(brain: Brain) -> None:
-        if name not in brain.seen:
-            pod(name, **spec)(brain)
+    def happens(sched: SchedulerHarness) -> None:
+        if name not in sched.seen:
+            pod(name, **spec)(sched)
 
     return happens
 
 
 def _leaves(name: str) -> Thing:
-    def happens(brain: Brain) -> None:
-        if name in brain.seen:
-            gone(name)(brain)
-        elif name in brain.nodes:
-            node_gone(name)(brain)
+    def happens(sched: SchedulerHarness) -> None:
+        if name in sched.seen:
+            gone(name)(sched)
+        elif name in sched.nodes:
+            node_gone(name)(sched)
 
     return Thing(f"leaves({name})", happens)
 
@@ -286,7 +286,7 @@ removals = st.one_of(
     ),
 )
 acts = some([Thing(act.__name__, act) for act in (relays, relays, breaks, hangs, mends)])
-passing = some([1.0, 11.0, 130.0, 610.0]).map(lambda s: Thing(f"passes({s})", lambda brain: brain.clock.move(s)))
+passing = some([1.0, 11.0, 130.0, 610.0]).map(lambda s: Thing(f"passes({s})", lambda sched: sched.clock.move(s)))
 before = st.one_of(stored, stored, stored, nodes, pods, acts)
 things = st.one_of(stored, stored, nodes, pods, removals, removals, acts, passing)
 
@@ -357,27 +357,29 @@ HELP: Final = [
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-async def tried(brain: Brain) -> str:
+async def tried(sched: SchedulerHarness) -> str:
     """Where the pod is once all that has woken it has been answered."""
-    await brain.settle()
+    await sched.settle()
     for _ in range(3):
-        if place(brain) in {"backoff", "active"}:
-            await brain.later(11.0)
-    return place(brain)
+        if place(sched) in {"backoff", "active"}:
+            await sched.later(11.0)
+    return place(sched)
 
 
-async def is_left_waiting(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> bool:
+async def is_left_waiting(
+    sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]
+) -> bool:
     """Whether it waits at the end; if not it found a place, or is tried again by itself."""
-    brain.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
+    sched.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
     for thing in there:
-        thing.happens(brain)
-    await brain.settle()
-    pod(WAITS, uid=UID, **uses(*wants))(brain)
-    if await tried(brain) != "unschedulable":
+        thing.happens(sched)
+    await sched.settle()
+    pod(WAITS, uid=UID, **uses(*wants))(sched)
+    if await tried(sched) != "unschedulable":
         return False
     for thing in then:
-        thing.happens(brain)
-        if await tried(brain) != "unschedulable":
+        thing.happens(sched)
+        if await tried(sched) != "unschedulable":
             return False
     return True
 
@@ -393,22 +395,22 @@ def is_out_of_hearing(refusers: tuple[str, ...], wants: tuple[str, ...], then: l
     return is_parity or any(thing.about and thing.about not in heard for thing in then)
 
 
-async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
+async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
     """A pod that is left waiting is tried by force."""
-    is_left = await is_left_waiting(brain, there, wants, then)
+    is_left = await is_left_waiting(sched, there, wants, then)
     noted("waits" if is_left else "does not wait")
     if not is_left:
         return
-    (entry,) = [entry for entry in brain.parts.queue.entries() if entry.key == f"default/{WAITS}"]
-    info = brain.parts.shared.pending.get(f"default/{WAITS}")
+    (entry,) = [entry for entry in sched.parts.queue.entries() if entry.key == f"default/{WAITS}"]
+    info = sched.parts.shared.pending.get(f"default/{WAITS}")
     assert info is not None
-    if is_out_of_hearing(entry.plugins, wants, then, is_parity=brain.parts.profiles["kubestow"].parity):
+    if is_out_of_hearing(entry.plugins, wants, then, is_parity=sched.parts.profiles["kubestow"].parity):
         return
 
-    brain.parts.queue.activate([info])
-    await brain.settle()
+    sched.parts.queue.activate([info])
+    await sched.settle()
 
-    assert place(brain) != "placed", f"refused by {entry.plugins}: {brain.message(WAITS)}"
+    assert place(sched) != "placed", f"refused by {entry.plugins}: {sched.message(WAITS)}"
 
 
 @settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -422,8 +424,8 @@ async def look(brain: Brain, there: list[Thing], wants: tuple[str, ...], then: l
 async def test_who_waits_would_be_refused(
     one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
-    brain = brain_of(one)
+    sched = harness_of(one)
     try:
-        await look(brain, [*START, *start, *there], wants, then)
+        await look(sched, [*START, *start, *there], wants, then)
     finally:
-        await ended(brain)
+        await ended(sched)

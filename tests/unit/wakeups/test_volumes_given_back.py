@@ -9,8 +9,8 @@ from typing import Any
 
 from scheduler.core.errors import Forbidden, Unavailable
 from tests.support.volumebuilders import a_claim, a_class, a_pv
-from tests.unit.brain import Brain
-from tests.unit.hints.hint_rows import DEFAULT, brain_of, gone, node, pod
+from tests.unit.harness import SchedulerHarness
+from tests.unit.hints.hint_rows import DEFAULT, gone, harness_of, node, pod
 from tests.unit.hints.hint_rows_limits import claims, stored
 
 LOCAL = (a_class("local"), a_pv("v", "1Gi", "local"), a_claim("c", "1Gi", "local"), a_claim("d", "1Gi", "local"))
@@ -24,65 +24,65 @@ def refusing(error: Exception) -> Any:
     return refuses
 
 
-async def tried_in_vain(*things: Any, rival: str, more: tuple[Any, ...] = (), **waits: Any) -> Brain:
+async def tried_in_vain(*things: Any, rival: str, more: tuple[Any, ...] = (), **waits: Any) -> SchedulerHarness:
     """`rival` has left, but its plan waits to try a busy server again; `p` was tried too early for that."""
-    brain = brain_of(DEFAULT)
+    sched = harness_of(DEFAULT)
     for thing in (node("n1"), *stored(*things)):
-        thing(brain)
-    brain.writer.on_prebind = brain.writer.on_select = refusing(Unavailable("busy"))
-    pod("rival", **claims(rival))(brain)
-    await brain.settle()
+        thing(sched)
+    sched.writer.on_prebind = sched.writer.on_select = refusing(Unavailable("busy"))
+    pod("rival", **claims(rival))(sched)
+    await sched.settle()
     for thing in more:
-        thing(brain)
-    pod("p", **waits)(brain)
-    await brain.later(11)
-    gone("rival")(brain)
-    await brain.settle()
-    assert brain.places() == {"p": "unschedulable"}
-    assert len(brain.parts.binder) == 1
-    return brain
+        thing(sched)
+    pod("p", **waits)(sched)
+    await sched.later(11)
+    gone("rival")(sched)
+    await sched.settle()
+    assert sched.places() == {"p": "unschedulable"}
+    assert len(sched.parts.binder) == 1
+    return sched
 
 
-async def gives_up(brain: Brain) -> None:
+async def gives_up(sched: SchedulerHarness) -> None:
     """The rival's plan comes to its end; to others the server says yes."""
-    brain.writer.on_prebind = brain.writer.on_select = refusing(Forbidden("no"))
-    await brain.later(1)
-    assert len(brain.parts.binder) == 0
-    brain.writer.on_prebind = brain.writer.on_select = None
-    await brain.later(11)
+    sched.writer.on_prebind = sched.writer.on_select = refusing(Forbidden("no"))
+    await sched.later(1)
+    assert len(sched.parts.binder) == 0
+    sched.writer.on_prebind = sched.writer.on_select = None
+    await sched.later(11)
 
 
 async def test_a_volume() -> None:
-    brain = await tried_in_vain(*LOCAL, rival="d", **claims("c"))
+    sched = await tried_in_vain(*LOCAL, rival="d", **claims("c"))
 
-    await gives_up(brain)
+    await gives_up(sched)
 
-    assert brain.writer.prebinds[-1] == ("v", "default/c", True)
+    assert sched.writer.prebinds[-1] == ("v", "default/c", True)
 
 
 async def test_a_selected_node() -> None:
     """Both share the claim, and this pod cannot go where it was to be."""
     more = (node("n2", labels={"disk": "ssd"}),)
-    brain = await tried_in_vain(*SHARED, rival="c", more=more, **claims("c"), nodeSelector={"disk": "ssd"})
+    sched = await tried_in_vain(*SHARED, rival="c", more=more, **claims("c"), nodeSelector={"disk": "ssd"})
 
-    await gives_up(brain)
+    await gives_up(sched)
 
-    assert brain.writer.selections[-1] == ("default/c", "n2")
+    assert sched.writer.selections[-1] == ("default/c", "n2")
 
 
 async def test_a_pod_that_somebody_else_binds() -> None:
     """To our node, while its volume waits to be written: if that fails nobody writes it any more."""
-    brain = brain_of(DEFAULT)
+    sched = harness_of(DEFAULT)
     for thing in (node("n1"), *stored(*LOCAL)):
-        thing(brain)
-    brain.writer.on_prebind = refusing(Unavailable("busy"))
-    pod("rival", **claims("d"))(brain)
-    await brain.settle()
-    pod("rival", **claims("d"), on="n1")(brain)
-    pod("p", **claims("c"))(brain)
-    await brain.later(11)
-    assert brain.places() == {"p": "unschedulable"}
+        thing(sched)
+    sched.writer.on_prebind = refusing(Unavailable("busy"))
+    pod("rival", **claims("d"))(sched)
+    await sched.settle()
+    pod("rival", **claims("d"), on="n1")(sched)
+    pod("p", **claims("c"))(sched)
+    await sched.later(11)
+    assert sched.places() == {"p": "unschedulable"}
 
-    await gives_up(brain)
+    await gives_up(sched)
 
-    assert brain.writer.prebinds[-1] == ("v", "default/c", True)
+    assert sched.writer.prebinds[-1] == ("v", "default/c", True)

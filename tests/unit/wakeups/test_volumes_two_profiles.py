@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.errors import Unavailable
 from tests.support.volumebuilders import a_claim, a_class, a_pv
-from tests.unit.brain import Brain
+from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import node, pod
 from tests.unit.hints.hint_rows_limits import claims, stored
 from tests.unit.wakeups.test_volumes_given_back import refusing
@@ -15,34 +15,34 @@ OTHER = "kubestow-too"
 
 async def test_a_claim_that_both_want() -> None:
     """Who came first writes it, and the other waits for that, as if both were of one profile."""
-    brain = Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
+    sched = SchedulerHarness(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
     for thing in (node("n1"), *stored(a_class("made", "P"), a_claim("c", "1Gi", "made"))):
-        thing(brain)
-    brain.writer.on_select = refusing(Unavailable("busy"))
-    pod("first", **claims("c"))(brain)
-    await brain.settle()
+        thing(sched)
+    sched.writer.on_select = refusing(Unavailable("busy"))
+    pod("first", **claims("c"))(sched)
+    await sched.settle()
 
-    pod("second", **claims("c"), scheduler=OTHER)(brain)
-    await brain.settle()
+    pod("second", **claims("c"), scheduler=OTHER)(sched)
+    await sched.settle()
 
-    assert len(brain.parts.binder) == 2
-    assert brain.writer.selections == [("default/c", "n1")]
+    assert len(sched.parts.binder) == 2
+    assert sched.writer.selections == [("default/c", "n1")]
 
 
 async def test_a_claim_that_the_other_completes() -> None:
     """Its volume is chosen and not quite bound: a pod of the other profile goes there and waits, as one of the same would."""
-    brain = Brain(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
+    sched = SchedulerHarness(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
     claim = a_claim("c", "1Gi", "local")
     for thing in (node("n1"), *stored(a_class("local"), a_pv("v", "1Gi", "local"), claim)):
-        thing(brain)
-    brain.writer.on_prebind = refusing(Unavailable("busy"))
-    pod("first", **claims("c"))(brain)
-    await brain.settle()
+        thing(sched)
+    sched.writer.on_prebind = refusing(Unavailable("busy"))
+    pod("first", **claims("c"))(sched)
+    await sched.settle()
     for thing in stored(claim.wants("v")):
-        thing(brain)
+        thing(sched)
 
-    pod("second", **claims("c"), scheduler=OTHER)(brain)
-    await brain.settle()
+    pod("second", **claims("c"), scheduler=OTHER)(sched)
+    await sched.settle()
 
-    assert brain.places() == {}
-    assert len(brain.parts.binder) == 2
+    assert sched.places() == {}
+    assert len(sched.parts.binder) == 2

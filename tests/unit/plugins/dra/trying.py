@@ -18,8 +18,8 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra.state import STATE
 from simulator.builders.core import Builder, pod
+from tests.unit.fake_plugins import Bind, Nominated, Sort
 from tests.unit.plugins.dra.world import World
-from tests.unit.toys import Bind, Nominated, Sort
 
 
 class Trying(World):

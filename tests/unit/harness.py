@@ -1,4 +1,4 @@
-"""Everything that decides, on scripted ports and a clock that moves only when told: for the tests of this room."""
+"""The scheduler without the API client: scripted ports, and a clock that only a test moves."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from scheduler.scheduler import Decisions
 from tests.support.ports import ListRecorder, ScriptedWriter
 
 POST_FILTER = " no new claims to deallocate, preemption: "
-"""How the default plugins' PostFilter words begin, behind those of Filter."""
+"""The beginning of the default plugins' PostFilter text, which follows the text of Filter."""
 
 
 _versions = itertools.count(1)
 
 
 class StepClock:
-    """Stands still; `sleep` ends when `move` has carried the time past it."""
+    """A clock that stands still; `sleep` ends once `move` has passed its deadline."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -49,20 +49,20 @@ class StepClock:
 
 
 class WireWriter(ScriptedWriter):
-    """Its patches and deletions may be held as its bindings may; `wire` has what landed on the server, in order."""
+    """A writer whose patches and deletions can be held like its bindings; `wire` lists the writes that landed, in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patch_hold: asyncio.Event | None = None
-        """When set, a patch waits for it before it lands."""
+        """If set, a patch waits for it before it lands."""
         self.patch_errors: list[ApiError | None] = []
         """The next patches fail with these instead of landing; None lets one land."""
         self.delete_hold: asyncio.Event | None = None
-        """When set, a deletion has landed and waits for it before it answers."""
+        """If set, a deletion lands and waits for it before it answers."""
         self.wire: list[str] = []
         self.turns = 0
         self.patching = self.most_patching = 0
-        """Patches under way, now and at most."""
+        """The number of patches under way, now and at most."""
 
     async def turn(self) -> None:
         self.turns += 1
@@ -94,8 +94,8 @@ class WireWriter(ScriptedWriter):
             await self.delete_hold.wait()
 
 
-class Brain:
-    """Feed it what the watch would show; `settle` lets it work until nothing moves."""
+class SchedulerHarness:
+    """`node` and `pod` add what a watch would deliver; `settle` runs the scheduler until nothing is left to do."""
 
     def __init__(self, config: Configuration | None = None, *, pod_watch: PodWatch | None = None) -> None:
         self.clock = StepClock()
@@ -113,21 +113,21 @@ class Brain:
         self.seen: dict[str, Pod | Broken] = {}
         self.nodes: dict[str, Node | Broken] = {}
         self.calls: list[str] = []
-        """What plugged-in toys were asked."""
+        """The calls of the fake plugins."""
 
     @property
     def cluster(self) -> Cluster:
         return self.parts.cluster
 
     def plug(self, **points: tuple[Any, ...]) -> None:
-        """Toys in place of the profile's plugins at these points (`reserve=(...)`). No event is registered for them."""
+        """Replace the profile's plugins at these points (`reserve=(...)`). No event is registered for them."""
         profile = self.parts.profiles["kubestow"]
-        for point, toys in points.items():
-            for toy in toys:
-                toy.world = self
-            object.__setattr__(profile, point, toys)
+        for point, plugins in points.items():
+            for plugin in plugins:
+                plugin.harness = self
+            object.__setattr__(profile, point, plugins)
 
-    # -- what the watch shows ----------------------------------------------------------------------------------------
+    # -- watch events --------------------------------------------------------------------------------------------------
 
     def node(self, name: str, **more: Any) -> None:
         """Add or change a node: cpu, memory, pods, labels, taints, unschedulable."""
@@ -154,25 +154,25 @@ class Brain:
     def gone(self, name: str) -> None:
         self.parts.intake.pods([Delta(self.seen.pop(name), None)])
 
-    # -- letting it work ---------------------------------------------------------------------------------------------
+    # -- work ----------------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Steps until a whole round has nothing to do and no task has moved."""
+        """Run steps until one has nothing to do and no task moves."""
         for _ in range(200):
             worked = await self.parts.loop.step()
             for _ in range(30):
                 await asyncio.sleep(0)
             if not worked and not len(self.parts.inbox):
                 return
-        raise AssertionError("it never settles")
+        raise AssertionError("the scheduler does not come to rest")
 
     async def turns(self) -> None:
-        """Tasks move as far as they can; the scheduling loop does not."""
+        """Let tasks run as far as they can, without the scheduling loop."""
         for _ in range(50):
             await asyncio.sleep(0)
 
     async def later(self, seconds: float) -> None:
-        """Time passes, then it works."""
+        """Move the clock, then settle."""
         self.clock.move(seconds)
         await self.settle()
 
@@ -180,21 +180,21 @@ class Brain:
         return {entry.key.partition("/")[2]: entry.place for entry in self.parts.queue.entries()}
 
     def is_free(self) -> bool:
-        """Nothing is assumed, and no attempt or binding is under way."""
+        """Return whether no pod is assumed and no attempt or binding is under way."""
         in_flight = self.parts.queue.in_flight_events().get("PodPopped", 0)
         return (self.cluster.sizes()["assumed_pods"], in_flight, len(self.parts.binder)) == (0, 0, 0)
 
     def message(self, name: str) -> str:
-        """The last condition written for the pod."""
+        """Return the last condition written for the pod."""
         return [c.message for key, c in self.writer.conditions if key == f"default/{name}"][-1]
 
     def refusal(self, name: str) -> str:
-        """The same, up to where PostFilter's words begin: what the refusing plugins said."""
+        """Return `message` without the text of PostFilter."""
         return self.message(name).partition(POST_FILTER)[0]
 
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
-    """A pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, started, conditions, uid, version, gates, raw spec."""
+    """Return a pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, started, conditions, uid, version, gates, raw spec."""
     requests = {"cpu": spec.pop("cpu")} if "cpu" in spec else {}
     metadata = {
         "name": name,

@@ -1,4 +1,4 @@
-"""Plugins that answer from tables, and a cluster of named nodes to try them on: for the tests of cycle, loop and binding."""
+"""Plugins that answer from tables, and a cluster of named nodes for scheduling attempts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.framework.status import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.metrics.metrics import Metrics
 from tests.support.ports import ListRecorder, ScriptedWriter
-from tests.unit.brain import StepClock
+from tests.unit.harness import StepClock
 
 
 class Sort:
@@ -72,8 +72,8 @@ class Nominated:
         return next((name for name, pods in self.by_node.items() for pod in pods if pod.uid == uid), None)
 
 
-class World:
-    """A cluster of named nodes, toy plugins in order, and a log of who was asked."""
+class CycleHarness:
+    """A cluster of named nodes, fake plugins in order, and a log of their calls."""
 
     def __init__(self, names: str, *plugins: Any, percentage: int | None = None, exact: bool = False) -> None:
         self.cluster = Cluster()
@@ -82,7 +82,7 @@ class World:
         self.nominated = Nominated()
         self.calls: list[str] = []
         for plugin in plugins:
-            plugin.world = self
+            plugin.harness = self
         registry: dict[str, Factory] = {"Sort": Sort, "Bind": Bind}
         registry.update({plugin.name: partial(_given, plugin) for plugin in plugins})
         enabled = tuple(PluginRef(name) for name in registry)
@@ -125,19 +125,19 @@ def _given(plugin: object, args: object, handle: Handle) -> Any:
 
 
 @dataclass
-class Toy:
-    """The base of the toys: a name, and the world (or the brain) they log to."""
+class FakePlugin:
+    """A plugin with a name; it logs its calls to the harness."""
 
-    name: str = "Toy"
-    world: Any = None
+    name: str = "FakePlugin"
+    harness: Any = None
 
     def log(self, what: str) -> None:
-        self.world.calls.append(f"{self.name}.{what}")
+        self.harness.calls.append(f"{self.name}.{what}")
 
 
 @dataclass
-class Refuses(Toy):
-    """Filter: node name → reasons (several separated by |), all with one code."""
+class Refuses(FakePlugin):
+    """Filter by table: node name → reasons (separated by |), all with one code."""
 
     reasons: dict[str, str] = field(default_factory=dict)
     code: Code = Code.UNSCHEDULABLE
@@ -146,7 +146,7 @@ class Refuses(Toy):
         self.log("filter")
         groups: Groups = {}
         for slot in each(nodes):
-            text = self.reasons.get(self.world.cluster.nodes.name(slot))
+            text = self.reasons.get(self.harness.cluster.nodes.name(slot))
             if text:
                 no = Rejection(self.name, self.code, tuple(text.split("|")))
                 groups[no] = groups.get(no, 0) | 1 << slot
@@ -154,8 +154,8 @@ class Refuses(Toy):
 
 
 @dataclass
-class RefusesOne(Toy):
-    """The one-node form."""
+class RefusesOne(FakePlugin):
+    """Refuse nodes in the form for one node."""
 
     names: tuple[str, ...] = ()
 
@@ -164,8 +164,8 @@ class RefusesOne(Toy):
 
 
 @dataclass
-class Answers(Toy):
-    """PreFilter with a fixed answer, and a Filter and AddPod to see whether they are skipped."""
+class Answers(FakePlugin):
+    """PreFilter with a fixed answer; the log shows whether Filter and AddPod are skipped."""
 
     answer: Narrow | Rejection | Skip | None = None
 
@@ -185,8 +185,8 @@ class Answers(Toy):
 
 
 @dataclass
-class Verifies(Toy):
-    """Passes every node in Filter, and refuses some in Verify."""
+class Verifies(FakePlugin):
+    """Pass every node in Filter, and refuse some in Verify."""
 
     names: tuple[str, ...] = ()
 
@@ -197,19 +197,19 @@ class Verifies(Toy):
         return self._verdict(slot)
 
     def _verdict(self, slot: int) -> Rejection | None:
-        name = self.world.cluster.nodes.name(slot)
+        name = self.harness.cluster.nodes.name(slot)
         self.log(f"verify {name}")
         return Rejection(self.name, Code.UNSCHEDULABLE, ("too hard",)) if name in self.names else None
 
 
 @dataclass
 class TakesLong(Verifies):
-    """The same, but each answer is found by work that yields `rests` times."""
+    """Yield `rests` times before each answer of `Verifies`."""
 
     rests: int = 0
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
-        self.log(f"filter {' '.join(self.world.cluster.nodes.name(slot) for slot in each(nodes))}")
+        self.log(f"filter {' '.join(self.harness.cluster.nodes.name(slot) for slot in each(nodes))}")
         return self._after({}) if self.rests else {}
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
@@ -217,7 +217,7 @@ class TakesLong(Verifies):
         return self._after(no) if self.rests else no
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
-        self.log(f"prepare {self.world.cluster.nodes.name(slot)}")
+        self.log(f"prepare {self.harness.cluster.nodes.name(slot)}")
         yield from self._resting()
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
@@ -232,13 +232,13 @@ class TakesLong(Verifies):
 
     def _resting(self) -> Work[None]:
         for _ in range(self.rests):
-            self.world.clock.move(0.01)
+            self.harness.clock.move(0.01)
             yield
 
 
 @dataclass
-class Scored(Toy):
-    """Score by table; `top` normalises by the largest candidate."""
+class Scored(FakePlugin):
+    """Score by table."""
 
     table: dict[str, int] = field(default_factory=dict)
     scales: bool = False
@@ -250,7 +250,7 @@ class Scored(Toy):
 
 @dataclass
 class Scaled(Scored):
-    """The same, normalised so that the best candidate has 100."""
+    """Score by table, normalised so that the best candidate has 100."""
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: Any) -> Scores:
         top = max(int(scores[slots].max()), 1)
@@ -258,7 +258,7 @@ class Scaled(Scored):
 
 
 @dataclass
-class Holds(Toy):
+class Holds(FakePlugin):
     """Reserve, unreserve and Permit."""
 
     reserves: Rejection | None = None
@@ -277,7 +277,7 @@ class Holds(Toy):
 
 
 @dataclass
-class AfterFilter(Toy):
+class AfterFilter(FakePlugin):
     """PostFilter with a fixed answer."""
 
     answer: PostFiltered = field(default_factory=lambda: Rejection("AfterFilter", Code.UNSCHEDULABLE, ("no way out",)))
@@ -290,7 +290,7 @@ class AfterFilter(Toy):
 
 
 @dataclass
-class BeforeBind(Toy):
+class BeforeBind(FakePlugin):
     """PreBind with a fixed answer, or an exception to raise."""
 
     answer: Rejection | Exception | None = None
@@ -307,7 +307,7 @@ class BeforeBind(Toy):
 
 
 @dataclass
-class AfterBind(Toy):
+class AfterBind(FakePlugin):
     """PostBind, which may raise."""
 
     error: Exception | None = None
