@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"log"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	_ "unsafe" // for go:linkname
@@ -92,17 +94,34 @@ func (q *question) has(gates ...string) bool {
 	return true
 }
 
-// As AllocatorFeatures of the plugin, which forgets ListTypeAttributes: with it the allocator can be asked about lists.
+// Fields of structured.Features, and the gates that they need, as AllocatorFeatures of the plugin has them. That of v1.36.3
+// forgets ListTypeAttributes: with it the allocator can be asked about lists.
+var fields = map[string][]string{
+	"AdminAccess":             {"DRAAdminAccess"},
+	"CompatibilityGroups":     {"DRADeviceCompatibilityGroups"},
+	"ConsumableCapacity":      {"DRAConsumableCapacity"},
+	"DerivedAttributes":       {"DRADerivedAttributes"},
+	"DeviceBindingAndStatus":  {"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"},
+	"DeviceTaints":            {"DRADeviceTaints"},
+	"FractionalCapacityRange": {"DRAFractionalCapacityRange"},
+	"ListTypeAttributes":      {"DRAListTypeAttributes"},
+	"OptionalNodeOperations":  {"DRAOptionalNodeOperations"},
+	"PartitionableDevices":    {"DRAPartitionableDevices"},
+	"PrioritizedList":         {"DRAPrioritizedList"},
+}
+
+// Each version of Kubernetes has its own fields, so they are set by name.
 func (q *question) features() structured.Features {
-	return structured.Features{
-		AdminAccess:            q.has("DRAAdminAccess"),
-		PrioritizedList:        q.has("DRAPrioritizedList"),
-		PartitionableDevices:   q.has("DRAPartitionableDevices"),
-		DeviceTaints:           q.has("DRADeviceTaints"),
-		DeviceBindingAndStatus: q.has("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
-		ConsumableCapacity:     q.has("DRAConsumableCapacity"),
-		ListTypeAttributes:     q.has("DRAListTypeAttributes"),
+	var features structured.Features
+	found := reflect.ValueOf(&features).Elem()
+	for i := range found.NumField() {
+		gates, isKnown := fields[found.Type().Field(i).Name]
+		if !isKnown {
+			log.Fatalf("no gates for structured.Features.%s", found.Type().Field(i).Name)
+		}
+		found.Field(i).SetBool(q.has(gates...))
 	}
+	return features
 }
 
 func (q *question) celFeatures() cel.Features {
