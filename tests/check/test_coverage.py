@@ -1,7 +1,7 @@
 """Every row of §9 of docs/spec/core.md and docs/spec/dra.md has a test that bears its number, or a reason why there is none.
 
-A test counts for devices if it stands in their room, or its file names their specification in its first words and not
-the core's.
+A test counts for devices if it stands in their folder, or its file names their specification in its first words and not
+the core's. Recorded scenarios of devices count by the numbers that their ids begin with ("5, 6, 7: small and large").
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 TESTS = Path(__file__).parents[1]
 SPECS = TESTS.parent / "docs" / "spec"
+RECORDED = TESTS / "parity" / "scenarios" / "devices"
 CORE, DEVICES = "core.md", "dra.md"
 
 NO_SNAPSHOT = "an attempt reads the cache itself, there is no copy to bring up to date (architecture, ADR 0002)"
@@ -83,8 +85,19 @@ def names(tree: ast.Module) -> Iterator[str]:
 def told(tree: ast.Module) -> set[int]:
     """Rows that a test's docstring begins with ("275, 298: …")."""
     tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    found = (re.match(r"(\d+(?:, \d+)*)[:.]", ast.get_docstring(test) or "") for test in tests)
-    return {int(number) for each in found if each is not None for number in each[1].split(", ")}
+    return {number for test in tests for number in listed(ast.get_docstring(test) or "")}
+
+
+def listed(text: str) -> set[int]:
+    """Return the numbers that a text begins with ("275, 298: …")."""
+    found = re.match(r"(\d+(?:, \d+)*)[:.]", text)
+    return {int(number) for number in found[1].split(", ")} if found is not None else set()
+
+
+def recorded() -> set[int]:
+    """Return the rows of the recorded scenarios of devices."""
+    scenarios = [each for path in sorted(RECORDED.glob("*.yaml")) for each in yaml.safe_load(path.read_text())]
+    return {number for scenario in scenarios for number in listed(scenario["id"])}
 
 
 def spec_of(path: Path, source: str) -> str:
@@ -100,7 +113,7 @@ def covered(spec: str) -> frozenset[int]:
     sources = [(path.relative_to(TESTS), path.read_text()) for path in sorted(TESTS.rglob("*.py"))]
     mine = [ast.parse(source) for path, source in sources if spec_of(path, source) == spec]
     by_name = {number for tree in mine for name in names(tree) for number in numbers(name)}
-    return frozenset(by_name.union(*map(told, mine)))
+    return frozenset(by_name.union(recorded() if spec == DEVICES else (), *map(told, mine)))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +154,7 @@ def test_what_a_docstring_tells(docstring: str, found: set[int]) -> None:
             "unit/eventhandlers/test_devices.py", '"""Deltas (docs/spec/dra.md §7)."""', DEVICES, id="about devices"
         ),
         pytest.param("unit/test_args.py", '"""docs/spec/core.md, docs/spec/dra.md"""', CORE, id="about both"),
-        pytest.param("unit/plugins/dra/test_bounds.py", '"""Bounds."""', DEVICES, id="in the room of devices"),
+        pytest.param("unit/plugins/dra/test_bounds.py", '"""Bounds."""', DEVICES, id="in the folder of devices"),
     ],
 )
 def test_whose_numbers_they_are(path: str, source: str, spec: str) -> None:

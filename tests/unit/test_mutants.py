@@ -61,7 +61,7 @@ MUTANTS: Final = {
         "scheduler.cache.devices.pools:gather_pool",
         "len(equal) != count",
         "len(equal) < count",
-        "plugins/dra/test_scenarios_pools.py::test_pools[17 two slices of a pool of one]",
+        "plugins/dra/test_scenarios.py::test_scenario[17 two slices of a pool of one]",
     ),
     "blurring joins events of different pods": Mutant(
         "scheduler.queueing.in_flight_events:InFlightEvents._blur",
@@ -127,7 +127,7 @@ MUTANTS: Final = {
         "scheduler.plugins.dra.structured.allocator:Allocator._give_back",
         "if undo.drawn_in >= 0:",
         "if False:",
-        r"plugins/dra/test_scenarios_partitions.py::test_partitions[\xa74.7 what a share took is given back]",
+        r"plugins/dra/test_scenarios.py::test_scenario[\xa74.7 what a share took is given back]",
     ),
     "claims of a class do not leave the smaller volumes to the smaller claims": Mutant(
         "scheduler.plugins.volumebinding.find:_Queue.served",

@@ -1,4 +1,4 @@
-"""DynamicResources' Filter: docs/spec/dra.md §3.4, §4; how long it may search. Whole tables of the allocator are in `test_scenarios_…`."""
+"""DynamicResources' Filter: docs/spec/dra.md §3.4, §4; how long it may search. Scenarios of the allocator are in `test_scenarios`."""
 
 from __future__ import annotations
 
