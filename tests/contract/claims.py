@@ -34,7 +34,7 @@ async def post(api: Api, devices: Object, name: str = "a") -> Answer:
 
 
 async def a_claim(api: Api) -> str:
-    """Its path: request `a`, and `f` with one option `s`."""
+    """Create a claim with request `a` and request `f` with one option `s`; return its path."""
     requests = [*exactly()["requests"], {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "x"}]}]
     assert (await post(api, {"requests": requests})).status == 201
     return f"{api.at(GROUP, 'resourceclaims')}/a"
@@ -45,7 +45,7 @@ async def write(api: Api, path: str, **status: Any) -> Answer:
 
 
 async def kept(api: Api, path: str, **status: Any) -> Object:
-    """The status after a write that must not be refused."""
+    """Return the status after a write that must be accepted."""
     answer = await write(api, path, **status)
     assert answer.status == 200, answer.body
     found: Object = answer.body["status"]

@@ -1,8 +1,7 @@
-"""One suite, two servers: the in-process one always, a real kube-apiserver where its binaries are or can be built.
+"""One suite for two servers: the in-process one always, and a real kube-apiserver where its binaries are or can be built.
 
-The suite states what a real kube-apiserver 1.36 does; where the two disagree, the in-process one is wrong. Its client
-knows nothing of the product. Every test works in a namespace of its own, with names of its own for the rest.
-"""
+The suite states what a real kube-apiserver 1.36 does; where the two differ, the in-process one is wrong. The client does not use code of the
+scheduler. Each test has its own namespace and its own names of cluster-scoped objects."""
 
 import asyncio
 import base64
@@ -51,8 +50,6 @@ class Answer:
 
 @dataclass
 class Events:
-    """An open watch."""
-
     response: aiohttp.ClientResponse
     seen: list[Object] = field(default_factory=list)
 
@@ -63,7 +60,7 @@ class Events:
         return self.seen[-1]
 
     async def take(self, count: int) -> list[tuple[str, str]]:
-        """(type, name) of the next ones."""
+        """Return (type, name) of the next `count` events."""
         events = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
@@ -73,7 +70,7 @@ class Events:
 
 @dataclass
 class Api:
-    """A server and a namespace in it; `compact` makes it forget its history."""
+    """A server and a namespace in it. `compact` removes the server's history."""
 
     http: aiohttp.ClientSession
     is_real: bool
@@ -85,7 +82,6 @@ class Api:
         return f"/api/v1/namespaces/{self.ns}/pods"
 
     def at(self, group_version: str, resource: str) -> str:
-        """A namespaced collection."""
         root = "/api" if "/" not in group_version else "/apis"
         return f"{root}/{group_version}/namespaces/{self.ns}/{resource}"
 
@@ -148,7 +144,7 @@ _REASONS = {
 
 
 def problems(answer: Answer) -> list[tuple[str, str]]:
-    """(field, message) of all that a 422 finds wrong, in the order it says it."""
+    """Return (field, message) of each cause of a 422, in the order of the answer."""
     assert (answer.status, answer.body.get("reason")) == (422, "Invalid"), answer.body
     found = [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]]
     for cause in answer.body["details"]["causes"]:
@@ -168,7 +164,7 @@ def without(obj: Object, *keys: str) -> Object:
 
 @pytest.fixture(scope="session")
 def real() -> Iterator[ControlPlane]:
-    """etcd and kube-apiserver for this suite alone: it restarts them."""
+    """Start etcd and kube-apiserver for this suite only: it restarts them."""
     binaries_or_skip("etcd", "kube-apiserver")
     plane = ControlPlane(apiserver_flags=[BETAS])
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
@@ -182,7 +178,7 @@ _names = itertools.count()
 
 @pytest.fixture(params=["in-process", pytest.param("kube-apiserver", marks=pytest.mark.e2e)])
 def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
-    """The real server, or None for ours. Not async: `real` runs a loop of its own."""
+    """Return the real server, or None for the in-process one. Not async, because `real` runs its own event loop."""
     if request.param == "in-process":
         return None
     started: ControlPlane = request.getfixturevalue("real")
@@ -191,7 +187,7 @@ def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
 
 @pytest.fixture
 async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
-    """The server under test, with an empty namespace."""
+    """Yield the server under test with an empty namespace."""
     if plane is None:
         async with ApiServer(served=LIKE_1_36_WITH_BETAS) as server, aiohttp.ClientSession(server.url) as http:
             yield await _with_namespace(Api(http, is_real=False, compact=_compact_ours(server)))
@@ -215,7 +211,7 @@ def _compact_ours(server: ApiServer) -> Callable[[], Awaitable[None]]:
 
 
 async def _compact_real(plane: ControlPlane) -> None:
-    """Compact etcd for lists; a fresh watch cache, without history, for watches."""
+    """Compact etcd, for lists, and restart the API server, whose watch cache then has no history."""
     async with aiohttp.ClientSession(plane._etcd) as etcd:
         key = {"key": base64.b64encode(b"x").decode()}
         async with etcd.post("/v3/kv/range", json=key) as response:

@@ -23,7 +23,7 @@ def shared(**policy: Any) -> Object:
 
 
 def present(change: Object) -> Object:
-    """A slice with these parts changed; None takes one away."""
+    """Return a slice with these parts changed; None removes a part."""
     return {key: value for key, value in (SLICE | change).items() if value is not None}
 
 

@@ -6,7 +6,6 @@ from tests.contract.conftest import Api, pod, refusal, without
 
 
 async def test_a_new_pod_gets_the_defaults_a_scheduler_reads(api: Api) -> None:
-    """Scheduler name, priority, tolerations, requests from limits, phase: all are there in the answer to POST."""
     container = {
         "name": "c",
         "image": "x",
@@ -57,7 +56,7 @@ async def test_a_new_pod_gets_the_defaults_a_scheduler_reads(api: Api) -> None:
         pytest.param(
             {"limits": {"cpu": "3"}},
             {"limits": {"cpu": "3"}, "requests": {"cpu": "1500m", "memory": "1536Mi"}},
-            id="limits: what its containers ask for together",
+            id="limits: the sum of its containers' requests",
         ),
         pytest.param(
             {"limits": {"cpu": "3", "memory": "4Gi"}, "requests": {"memory": "2Gi"}},
@@ -69,7 +68,6 @@ async def test_a_new_pod_gets_the_defaults_a_scheduler_reads(api: Api) -> None:
 async def test_a_pod_with_limits_as_a_whole_gets_requests(
     api: Api, whole: dict[str, object], expected: dict[str, object]
 ) -> None:
-    """Those that its containers have together, start-up included; its limits where they have none."""
     containers = [
         {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}},
         {"name": "d", "image": "x", "resources": {"requests": {"memory": "512Mi"}}},
@@ -83,7 +81,7 @@ async def test_a_pod_with_limits_as_a_whole_gets_requests(
 
 
 async def test_limits_as_a_whole_are_requests_where_containers_have_none(api: Api) -> None:
-    """Huge pages that containers are limited to are limits of the pod as well, but for a request of its own."""
+    """Limits of containers on huge pages are limits of the pod, unless the pod has its own request."""
     huge = {"hugepages-2Mi": "4Mi", "memory": "1Gi"}
     containers = [{"name": "c", "image": "x", "resources": {"requests": huge, "limits": huge}}]
     resources = (await api.pod("a", containers=containers, resources={"limits": {"cpu": "2"}})).body["spec"][
@@ -100,7 +98,6 @@ async def test_limits_as_a_whole_are_requests_where_containers_have_none(api: Ap
 
 
 async def test_a_gated_pod_says_so_in_its_condition(api: Api) -> None:
-    """The server itself writes the condition of a pod that is created with gates."""
     created = (await api.pod("a", schedulingGates=[{"name": "g"}])).body
     assert created["status"]["conditions"] == [
         {
@@ -115,7 +112,6 @@ async def test_a_gated_pod_says_so_in_its_condition(api: Api) -> None:
 
 
 async def test_tolerations_for_unready_nodes_are_added_only_where_missing(api: Api) -> None:
-    """A pod that tolerates everything needs no more."""
     own = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]
     tolerations = (await api.pod("a", tolerations=own)).body["spec"]["tolerations"]
     assert [t.get("key") for t in tolerations] == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
@@ -124,7 +120,6 @@ async def test_tolerations_for_unready_nodes_are_added_only_where_missing(api: A
 
 
 async def test_a_pods_status_is_not_taken_on_creation(api: Api) -> None:
-    """Status comes through /status alone; generateName makes a name."""
     body = pod("a") | {"metadata": {"generateName": "gen-"}, "status": {"phase": "Running"}}
     created = (await api("POST", api.pods, body)).body
     assert created["status"]["phase"] == "Pending"
@@ -133,7 +128,7 @@ async def test_a_pods_status_is_not_taken_on_creation(api: Api) -> None:
 
 
 async def test_a_nodes_status_is_taken_on_creation(api: Api) -> None:
-    """Nodes keep allocatable and conditions; without allocatable, capacity stands for it."""
+    """Without allocatable, the capacity stands for it."""
     status = {"allocatable": {"cpu": "4", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
     spec = {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]}
     answer = await api("POST", "/api/v1/nodes", {"metadata": {"name": f"n-{api.ns}"}, "spec": spec, "status": status})
@@ -152,7 +147,7 @@ async def test_a_nodes_status_is_taken_on_creation(api: Api) -> None:
 
 
 async def test_priority_comes_from_the_class(api: Api) -> None:
-    """The class gives number and policy; a number of one's own must be the same, an unknown class is forbidden."""
+    """A number in the spec must equal the number of the class."""
     name = f"pc-{api.ns}"
     body = {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": "Never"}
     answer = await api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
@@ -180,7 +175,7 @@ async def test_priority_comes_from_the_class(api: Api) -> None:
 
 
 async def _until_admitted(api: Api, class_name: str) -> None:
-    """Admission of a real server sees a class a moment after its creation."""
+    """Admission of a real server sees a class some moments after its creation."""
     for _ in range(600):
         answer = (
             await api("POST", f"{api.pods}?dryRun=All", pod("dry", priorityClassName=class_name))
@@ -192,7 +187,6 @@ async def _until_admitted(api: Api, class_name: str) -> None:
 
 
 async def test_what_cannot_be_created_is_refused_in_the_servers_words(api: Api) -> None:
-    """AlreadyExists, missing namespace, other namespace, resourceVersion, no containers, other kind."""
     await api.pod("a")
     named = {"name": "a", "kind": "pods"}
     refusal(await api("POST", api.pods, pod("a")), 409, "AlreadyExists", 'pods "a" already exists', named)
@@ -234,7 +228,6 @@ async def test_what_cannot_be_created_is_refused_in_the_servers_words(api: Api) 
     ],
 )
 async def test_paths_and_methods_that_are_not_there(api: Api, method: str, path: str, status: int) -> None:
-    """Status objects without a name."""
     answer = await api(method, path, {} if method != "GET" else None)
     missing, refused = (
         "the server could not find the requested resource",
@@ -245,14 +238,12 @@ async def test_paths_and_methods_that_are_not_there(api: Api, method: str, path:
 
 
 async def test_groups_that_are_not_there_are_not_even_an_api(api: Api) -> None:
-    """Outside the served groups the answer is plain text."""
     for path in ("/nope", "/apis/foo.example/v1", "/apis/foo.example/v1/bars"):
         answer = await api("GET", path)
         assert (answer.status, answer.body) == (404, "404 page not found\n")
 
 
 async def test_what_is_not_there(api: Api) -> None:
-    """404 names resource and object, with the group where there is one."""
     for method in ("GET", "DELETE"):
         answer = await api(method, f"{api.pods}/a")
         refusal(answer, 404, "NotFound", 'pods "a" not found', {"name": "a", "kind": "pods"})

@@ -1,4 +1,4 @@
-"""SelfSubjectAccessReview of somebody who may do some things and not others: what the self-check at start relies on."""
+"""SelfSubjectAccessReview of a user with few permissions: the self-check at start relies on it."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from tests.e2e.controlplane.harness import ControlPlane
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-USER = "somebody"
+USER = "reader"
 ALLOWED = [("", "pods", "list"), ("", "pods", "create"), ("events.k8s.io", "events", "patch")]
 DENIED = [
     ("", "pods", "watch"),
@@ -25,8 +25,8 @@ DENIED = [
 
 
 @asynccontextmanager
-async def somebody(plane: ControlPlane | None) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session of a user with these rights: by RBAC and impersonation there, by the `forbidden` set here."""
+async def user_session(plane: ControlPlane | None) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a session of a user with these rights: by RBAC and impersonation, or by the `forbidden` set of the in-process server."""
     if plane is None:
         async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
             server.forbidden.update((verb, resource) for _, resource, verb in DENIED)
@@ -62,8 +62,8 @@ async def review(http: aiohttp.ClientSession, group: str, resource: str, verb: s
 
 def spec(group: str, resource: str, verb: str) -> Object:
     name, _, subresource = resource.partition("/")
-    asked = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
-    return {"resourceAttributes": {key: value for key, value in asked.items() if value}}
+    attributes = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+    return {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,10 @@ def spec(group: str, resource: str, verb: str) -> Object:
     [(*rule, True) for rule in ALLOWED] + [(*rule, False) for rule in DENIED],
     ids=lambda value: str(value) or "core",
 )
-async def test_a_review_tells_what_one_may_do(
+async def test_a_review_answers_for_each_permission(
     plane: ControlPlane | None, group: str, resource: str, verb: str, allowed: bool
 ) -> None:
-    """Subresources count for themselves; the question comes back with the answer."""
-    async with somebody(plane) as http:
+    async with user_session(plane) as http:
         answer = await review(http, group, resource, verb)
 
     assert (answer["kind"], answer["spec"]) == ("SelfSubjectAccessReview", spec(group, resource, verb))

@@ -22,7 +22,6 @@ def conflict(answer: Answer, why: str, *, kind: str = "pods/binding") -> None:
 
 
 async def test_a_binding_places_the_pod(api: Api) -> None:
-    """nodeName and condition are set, the nomination is gone, the node need not exist."""
     created = await api.pod("a")
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}
     status = {"conditions": [unscheduled, {"type": "B", "status": "True"}], "nominatedNodeName": "other"}
@@ -41,7 +40,6 @@ async def test_a_binding_places_the_pod(api: Api) -> None:
 
 
 async def test_a_binding_carries_annotations_and_topology(api: Api) -> None:
-    """Annotations of the binding and the zone of the node arrive on the pod."""
     name = f"n-{api.ns}"
     labels = {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "other": "o"}
     await api("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
@@ -56,7 +54,6 @@ async def test_a_binding_carries_annotations_and_topology(api: Api) -> None:
 
 
 async def test_a_pod_is_bound_once(api: Api) -> None:
-    """The second binding names the node the pod is on, even if it is the same."""
     uid = (await api.pod("a")).metadata["uid"]
     await api("POST", f"{api.pods}/a/binding", binding())
     again = await api("POST", f"{api.pods}/a/binding", binding(uid=uid))
@@ -65,7 +62,7 @@ async def test_a_pod_is_bound_once(api: Api) -> None:
 
 
 async def test_another_pod_of_that_name_is_not_bound(api: Api) -> None:
-    """The uid is a precondition of storage, checked before anything else."""
+    """The uid is a precondition of storage, which is checked first."""
     uid = (await api.pod("a", nodeName="n")).metadata["uid"]
     answer = await api("POST", f"{api.pods}/a/binding", binding(uid="u"))
     why = (
@@ -76,7 +73,6 @@ async def test_another_pod_of_that_name_is_not_bound(api: Api) -> None:
 
 
 async def test_a_pod_that_changed_is_not_bound_at_its_old_version(api: Api) -> None:
-    """metadata.resourceVersion of the binding is a precondition too."""
     old = (await api.pod("a")).metadata["resourceVersion"]
     await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})
     answer = await api("POST", f"{api.pods}/a/binding", binding(resourceVersion=old))
@@ -85,13 +81,11 @@ async def test_a_pod_that_changed_is_not_bound_at_its_old_version(api: Api) -> N
 
 
 async def test_a_gated_pod_is_not_bound(api: Api) -> None:
-    """Whoever tries."""
     await api.pod("a", schedulingGates=[{"name": "g"}])
     conflict(await api("POST", f"{api.pods}/a/binding", binding()), "pod a has non-empty .spec.schedulingGates")
 
 
 async def test_a_pod_on_its_way_out_is_not_bound(api: Api) -> None:
-    """A finalizer keeps it readable, not schedulable."""
     await api.pod("a")
     await api.patch(f"{api.pods}/a", {"metadata": {"finalizers": ["x.example/a"]}})
     await api("DELETE", f"{api.pods}/a")
@@ -113,13 +107,12 @@ async def test_a_pod_on_its_way_out_is_not_bound(api: Api) -> None:
     ],
 )
 async def test_a_malformed_binding(api: Api, body: Object, status: int, message: str) -> None:
-    """Not every refusal is a client error: validation of a binding answers 500."""
+    """Validation of a binding answers 500."""
     await api.pod("a")
     answer = await api("POST", f"{api.pods}/a/binding", body)
     assert (answer.status, answer.body["message"]) == (status, message)
 
 
 async def test_a_pod_that_is_not_there_is_not_bound(api: Api) -> None:
-    """404, as for any other request."""
     answer = await api("POST", f"{api.pods}/a/binding", binding())
     assert (answer.status, answer.body["message"]) == (404, 'pods "a" not found')

@@ -1,4 +1,4 @@
-"""The status of a claim for devices: what may follow on what, and who may write which part of it."""
+"""The status of a claim for devices: which changes are valid, and which permission each part needs."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ UNALLOCATED = "Forbidden: may not be specified when `allocated` is not set"
             id="a condition said twice",
         ),
         wrong(
-            "nothing that tells of failure",
+            "no failure condition",
             {"bindingConditions": ["a"]},
             "bindingFailureConditions",
             "Invalid value: null: bindingFailureConditions are required to use bindingConditions",
@@ -59,7 +59,6 @@ UNALLOCATED = "Forbidden: may not be specified when `allocated` is not set"
     ],
 )
 async def test_results_that_cannot_be(api: Api, change: Object, expected: list[Row]) -> None:
-    """422 for the fields of the result."""
     answer = await write(api, await a_claim(api), allocation=allocation(**change))
     assert problems(answer) == [(f"status.allocation.devices.results[0].{field}", why) for field, why in expected]
 
@@ -91,13 +90,11 @@ async def test_results_that_cannot_be(api: Api, change: Object, expected: list[R
     ],
 )
 async def test_allocations_that_cannot_be(api: Api, given: Object, expected: list[Row]) -> None:
-    """422 for the rest of the allocation."""
     answer = await write(api, await a_claim(api), allocation=given)
     assert problems(answer) == [(f"status.allocation.{field}", why) for field, why in expected]
 
 
 async def test_an_allocation_stays_as_it_is(api: Api) -> None:
-    """Set once with all it has, the same again is nothing, anything else is refused, and it can be taken away."""
     path = await a_claim(api)
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
     full: Object = allocation(adminAccess=False, tolerations=[{"key": "k", "operator": "Equal"}])
@@ -122,7 +119,7 @@ async def test_an_allocation_stays_as_it_is(api: Api) -> None:
 
 
 async def test_amounts_that_are_none(api: Api) -> None:
-    """400, for the claim cannot be read; 422 for a patch that would make it so."""
+    """The claim cannot be read: 400, or 422 for a patch that would make it unreadable."""
     path = await a_claim(api)
     unread = allocation(consumedCapacity={"m": "x"})
     seen = (await api("GET", path)).body
@@ -136,7 +133,6 @@ async def test_amounts_that_are_none(api: Api) -> None:
 
 
 async def test_reservations_need_an_allocation(api: Api) -> None:
-    """At most 256, each complete and once; the allocation cannot go before them."""
     path = await a_claim(api)
     at = "status.reservedFor"
     assert problems(await write(api, path, reservedFor=[USER])) == [(at, UNALLOCATED)]
@@ -156,7 +152,6 @@ async def test_reservations_need_an_allocation(api: Api) -> None:
 
 
 async def test_one_user_comes_and_goes(api: Api) -> None:
-    """Strategic merge by uid, with the claim's uid and resourceVersion as preconditions: 422 and 409."""
     path = await a_claim(api)
     await kept(api, path, allocation=allocation(), reservedFor=[USER])
     seen = await api("GET", path)
@@ -182,7 +177,6 @@ async def test_one_user_comes_and_goes(api: Api) -> None:
 
 
 async def test_the_two_halves_of_a_claim(api: Api) -> None:
-    """The status changes through /status alone, and nothing else does."""
     path = await a_claim(api)
     created = await api("GET", path)
     unheard = await api.merge(path, {"status": {"allocation": allocation()}})
@@ -204,7 +198,6 @@ async def test_the_two_halves_of_a_claim(api: Api) -> None:
 
 
 async def test_a_claim_that_is_going(api: Api) -> None:
-    """Its finalizer keeps it; users may leave and none may come; it goes with the finalizer, and not before."""
     path = await a_claim(api)
     await api.merge(path, {"metadata": {"finalizers": [FINALIZER]}})
     await kept(api, path, allocation=allocation(), reservedFor=[USER])
@@ -221,7 +214,6 @@ async def test_a_claim_that_is_going(api: Api) -> None:
 
 
 async def test_what_drivers_say_of_a_device(api: Api) -> None:
-    """Only of what is allocated, each device once; lists are replaced; it goes with the allocation."""
     path = await a_claim(api)
     no_device = {"Driver": "d.x", "Pool": "p", "Device": "d1", "ShareID": ""}
     shown = str(no_device).replace("'", '"').replace(": ", ":").replace(", ", ",")
@@ -244,7 +236,7 @@ async def test_what_drivers_say_of_a_device(api: Api) -> None:
     assert await kept(api, path, allocation=None) == {}
 
 
-# -- who may write it ----------------------------------------------------------------------------------------------
+# -- permissions to write it--------------------------------------------------------------------------------------------
 
 BINDING, DRIVER = ("patch", "resourceclaims/binding"), ("arbitrary-node:patch", "resourceclaims/driver")
 PATCH_STATUS = ("patch", "resourceclaims/status")
@@ -252,8 +244,8 @@ PATCH_STATUS = ("patch", "resourceclaims/status")
 
 @dataclass
 class Writers:
-    """An admin and somebody with few rights, in a namespace of their own. The in-process server knows one user: it
-    has the rights of the admin while `admin_writes`.
+    """An admin and a user with few rights, in one namespace. The in-process server has one user: the admin
+    within `admin_writes`.
     """
 
     admin: Api
@@ -270,7 +262,7 @@ class Writers:
 
 @asynccontextmanager
 async def writers(plane: ControlPlane | None, rights: AbstractSet[tuple[str, str]]) -> AsyncIterator[Writers]:
-    """Somebody with these rights, and the one to patch the status."""
+    """Yield a user with these rights and the right to patch the status."""
     if plane is None:
         async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
             server.forbidden.update({BINDING, DRIVER} - rights)
@@ -288,8 +280,7 @@ async def writers(plane: ControlPlane | None, rights: AbstractSet[tuple[str, str
         yield Writers(admin, them, set())
 
 
-async def _nothing() -> None:
-    """These tests forget nothing."""
+async def _nothing() -> None: ...
 
 
 async def _grant(http: aiohttp.ClientSession, user: str, rights: AbstractSet[tuple[str, str]]) -> None:
@@ -317,7 +308,7 @@ async def _until_allowed(http: aiohttp.ClientSession, ns: str) -> None:
 
 
 async def refused_for(api: Api, path: str, **status: Any) -> set[str]:
-    """The fields that a write by them is refused for, none if it is not; what is missing is said in full."""
+    """Return the fields for which the write is refused, and check that each missing permission is named in full."""
     answer = await write(api, path, **status)
     if answer.status == 200:
         return set()
@@ -344,7 +335,6 @@ async def refused_for(api: Api, path: str, **status: Any) -> set[str]:
 async def test_the_rights_to_parts_of_the_status(
     plane: ControlPlane | None, rights: set[tuple[str, str]], allocates: bool, reports: bool
 ) -> None:
-    """Allocation and users are the scheduler's, devices the drivers'; devices that go with the allocation are nobody's."""
     may_not_allocate = set() if allocates else {"status.allocation"}
     may_not_report = set() if reports else {"status.devices"}
     async with writers(plane, rights) as both:

@@ -10,7 +10,7 @@ from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Ro
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param({}, {"requests": None}, id="nothing asked for"),
+        pytest.param({}, {"requests": None}, id="no request"),
         pytest.param(exactly(), exactly(allocationMode="ExactCount", count=1), id="one of a class"),
         pytest.param(exactly(count=0), exactly(allocationMode="ExactCount", count=1), id="none is one"),
         pytest.param(exactly(allocationMode="All"), exactly(allocationMode="All"), id="all have no count"),
@@ -49,7 +49,6 @@ from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Ro
     ],
 )
 async def test_a_new_claim(api: Api, given: Object, expected: Object) -> None:
-    """Defaults are filled in; it has no status and no generation, whatever it says."""
     body: Object = {"metadata": {"name": "a"}, "spec": {"devices": given}, "status": {"allocation": allocation()}}
     created = await api("POST", api.at(GROUP, "resourceclaims"), body)
     assert (created.status, created.body["spec"], created.body["status"]) == (201, {"devices": expected}, {})
@@ -210,7 +209,6 @@ CLAIMS = [
 
 @pytest.mark.parametrize(("given", "expected"), CLAIMS)
 async def test_claims_that_cannot_be(api: Api, given: Object, expected: list[Row]) -> None:
-    """422 that names every field; a template says the same of its own claim."""
     assert problems(await post(api, given)) == [(f"spec.devices.{field}", why) for field, why in expected]
     template: Object = {"metadata": {"name": "a"}, "spec": {"spec": {"devices": given}}}
     answer = await api("POST", api.at(GROUP, "resourceclaimtemplates"), template)
@@ -218,13 +216,11 @@ async def test_claims_that_cannot_be(api: Api, given: Object, expected: list[Row
 
 
 async def test_amounts_that_are_none(api: Api) -> None:
-    """400, for they cannot be read."""
     answer = await post(api, exactly(capacity={"requests": {"mem": "x"}}))
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
 
 
 async def test_admin_access_needs_its_namespace(api: Api) -> None:
-    """Without the label neither claim nor template nor allocation; with it all of them."""
     template: Object = {"metadata": {"name": "a"}, "spec": {"spec": {"devices": exactly(adminAccess=True)}}}
     refused = [("spec.devices.requests[0].adminAccess", ADMIN)]
     assert problems(await post(api, exactly(adminAccess=True))) == refused
@@ -241,8 +237,7 @@ async def test_admin_access_needs_its_namespace(api: Api) -> None:
     }
 
 
-async def test_a_claim_asks_for_the_same_for_ever(api: Api) -> None:
-    """Labels may change; the spec not, and saying it again without its defaults is no change."""
+async def test_the_spec_of_a_claim_is_immutable(api: Api) -> None:
     path = await a_claim(api)
     before = await api("GET", path)
     assert (await api.merge(path, {"metadata": {"labels": {"a": "b"}}})).metadata["labels"] == {"a": "b"}
@@ -260,7 +255,6 @@ async def test_a_claim_asks_for_the_same_for_ever(api: Api) -> None:
 
 
 async def test_what_is_deleted_is_answered_whole(api: Api) -> None:
-    """The last state, at the resourceVersion of the deletion."""
     path = await a_claim(api)
     before = await api("GET", path)
     gone = await api("DELETE", path)
@@ -281,7 +275,6 @@ def with_claims(*claims: Object, used: list[Object] | None = None) -> Object:
 
 
 async def test_a_pod_with_claims(api: Api) -> None:
-    """The names are kept as they are, and for ever."""
     claims = [C, {"name": "y", "resourceClaimTemplateName": "t"}]
     used = [{"name": "x"}, {"name": "y", "request": "r"}]
     created = await api("POST", api.pods, with_claims(*claims, used=used))
@@ -357,12 +350,10 @@ async def test_a_pod_with_claims(api: Api) -> None:
     ],
 )
 async def test_pods_with_claims_that_cannot_be(api: Api, manifest: Object, expected: list[Row]) -> None:
-    """422 that names every field."""
     assert problems(await api("POST", api.pods, manifest)) == [(f"spec.{field}", why) for field, why in expected]
 
 
 async def test_generated_claims_of_a_pod(api: Api) -> None:
-    """Merged by the name of the entry; one without a claim needs none; entries that the spec has not are refused."""
     await api("POST", api.pods, with_claims(C, {"name": "y", "resourceClaimTemplateName": "t"}))
     path, at = f"{api.pods}/a/status", "status.resourceClaimStatuses"
 
@@ -386,7 +377,6 @@ async def test_generated_claims_of_a_pod(api: Api) -> None:
 
 
 async def test_the_claim_for_extended_resources(api: Api) -> None:
-    """Names a claim and which request serves which container; both must be there."""
     resources = {"requests": {"a.b/c": "1"}, "limits": {"a.b/c": "1"}}
     await api.pod("a", containers=[{"name": "c", "image": "x", "resources": resources}])
     path = f"{api.pods}/a/status"

@@ -1,6 +1,6 @@
-"""The controllers of volumes: our actors beside our server, the real kube-controller-manager beside the real one.
+"""The controllers of volumes: the simulator's next to the in-process server, kube-controller-manager next to the real one.
 
-Each test says how things stand in the end; where the two disagree, the actors are wrong.
+Each test states the final objects; where the two differ, the simulator's controllers are wrong.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ MARKS = {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}
 
 @pytest.fixture(scope="module")
 def managed() -> Iterator[ControlPlane]:
-    """A control plane of its own: its controllers act on all there is."""
+    """Start a control plane for this module: its controllers act on all objects."""
     binaries_or_skip("etcd", "kube-apiserver", "kube-controller-manager")
     plane = ControlPlane()
 
@@ -47,7 +47,6 @@ def managed() -> Iterator[ControlPlane]:
 
 @pytest.fixture(params=["actors", pytest.param("kube-controller-manager", marks=pytest.mark.e2e)])
 def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
-    """In place of the suite's own."""
     if request.param == "actors":
         return None
     started: ControlPlane = request.getfixturevalue("managed")
@@ -56,7 +55,6 @@ def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
 
 @pytest.fixture
 async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
-    """A server whose controllers run, with an empty namespace."""
     async with contextlib.AsyncExitStack() as running:
         if plane is None:
             server = await running.enter_async_context(ApiServer())
@@ -69,12 +67,11 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
             yield await _with_namespace(Api(http, is_real=True, compact=_compact_nothing))
 
 
-async def _compact_nothing() -> None:
-    """Not asked for here."""
+async def _compact_nothing() -> None: ...
 
 
-class World:
-    """One test's volumes, classes and claims. Names of cluster-scoped objects are the test's own."""
+class Volumes:
+    """The volumes, classes and claims of one test. Names of cluster-scoped objects have the test's suffix."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -104,7 +101,6 @@ class World:
         return answer.body if answer.status == 200 else None
 
     async def until(self, path: str, holds: Callable[[Object], bool]) -> Object:
-        """The object, once that holds."""
         async with asyncio.timeout(PATIENCE_S):
             while (found := await self.get(path)) is None or not holds(found):
                 await asyncio.sleep(0.02)
@@ -126,128 +122,120 @@ def annotations(obj: Object) -> dict[str, str]:
 
 
 @pytest.fixture
-def world(api: Api) -> World:
-    return World(api)
+def volumes(api: Api) -> Volumes:
+    return Volumes(api)
 
 
-async def _bound(world: World, class_name: str) -> tuple[Object, Object]:
-    """A volume `a` and a claim `c` of an Immediate class, once they have each other."""
-    await world.make("/api/v1/persistentvolumes", a_pv(world.own("a"), "3Gi", class_name))
-    await world.make(world.claims, a_claim("c", "2Gi", class_name))
-    claim = await world.until(f"{world.claims}/c", phase("Bound"))
-    return await world.until(world.volume("a"), phase("Bound")), claim
+async def _bound(volumes: Volumes, class_name: str) -> tuple[Object, Object]:
+    """Return a volume `a` and a claim `c` of an Immediate class after they are bound to each other."""
+    await volumes.make("/api/v1/persistentvolumes", a_pv(volumes.own("a"), "3Gi", class_name))
+    await volumes.make(volumes.claims, a_claim("c", "2Gi", class_name))
+    claim = await volumes.until(f"{volumes.claims}/c", phase("Bound"))
+    return await volumes.until(volumes.volume("a"), phase("Bound")), claim
 
 
-async def test_an_immediate_claim_gets_the_smallest(world: World) -> None:
-    """With every mark on both sides."""
-    class_name = await world.a_class("i", waits=False)
-    await world.make("/api/v1/persistentvolumes", a_pv(world.own("large"), "9Gi", class_name))
-    await world.until(world.volume("large"), phase("Available"))
-    await world.make("/api/v1/persistentvolumes", a_pv(world.own("a"), "3Gi", class_name))
-    await world.until(world.volume("a"), phase("Available"))
-    await world.make(world.claims, a_claim("c", "2Gi", class_name))
-    claim = await world.until(f"{world.claims}/c", phase("Bound"))
-    volume = await world.until(world.volume("a"), phase("Bound"))
-    assert (claim["spec"]["volumeName"], annotations(claim)) == (world.own("a"), MARKS)
+async def test_an_immediate_claim_gets_the_smallest(volumes: Volumes) -> None:
+    class_name = await volumes.a_class("i", waits=False)
+    await volumes.make("/api/v1/persistentvolumes", a_pv(volumes.own("large"), "9Gi", class_name))
+    await volumes.until(volumes.volume("large"), phase("Available"))
+    await volumes.make("/api/v1/persistentvolumes", a_pv(volumes.own("a"), "3Gi", class_name))
+    await volumes.until(volumes.volume("a"), phase("Available"))
+    await volumes.make(volumes.claims, a_claim("c", "2Gi", class_name))
+    claim = await volumes.until(f"{volumes.claims}/c", phase("Bound"))
+    volume = await volumes.until(volumes.volume("a"), phase("Bound"))
+    assert (claim["spec"]["volumeName"], annotations(claim)) == (volumes.own("a"), MARKS)
     assert claim["status"] == {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "3Gi"}}
     reference = volume["spec"]["claimRef"]
     assert annotations(volume) == {BOUND_BY_CONTROLLER: "yes"}
     assert {key: reference[key] for key in reference if key != "resourceVersion"} == {
         "kind": "PersistentVolumeClaim",
         "apiVersion": "v1",
-        "namespace": world.api.ns,
+        "namespace": volumes.api.ns,
         "name": "c",
         "uid": claim["metadata"]["uid"],
     }
-    assert (await world.until(world.volume("large"), phase("Available")))["spec"].get("claimRef") is None
+    assert (await volumes.until(volumes.volume("large"), phase("Available")))["spec"].get("claimRef") is None
 
 
 @pytest.mark.parametrize("by_user", [True, False], ids=["a user's choice", "a scheduler's choice"])
-async def test_a_claim_that_waits_gets_the_volume_that_names_it(world: World, by_user: bool) -> None:
-    """And nothing before."""
-    class_name = await world.a_class("w", waits=True)
-    await world.make("/api/v1/persistentvolumes", a_pv(world.own("a"), "3Gi", class_name))
-    made = await world.make(world.claims, a_claim("c", "2Gi", class_name))
-    await world.until(world.volume("a"), phase("Available"))
+async def test_a_claim_that_waits_gets_the_volume_that_names_it(volumes: Volumes, by_user: bool) -> None:
+    class_name = await volumes.a_class("w", waits=True)
+    await volumes.make("/api/v1/persistentvolumes", a_pv(volumes.own("a"), "3Gi", class_name))
+    made = await volumes.make(volumes.claims, a_claim("c", "2Gi", class_name))
+    await volumes.until(volumes.volume("a"), phase("Available"))
     uid = "" if by_user else made["metadata"]["uid"]
-    meant = a_pv("x").claimed_by("c", world.api.ns, uid=uid, by_controller=not by_user).obj()
+    meant = a_pv("x").claimed_by("c", volumes.api.ns, uid=uid, by_controller=not by_user).obj()
     patch = {"metadata": {"annotations": annotations(meant)}, "spec": {"claimRef": meant["spec"]["claimRef"]}}
-    assert (await world.api.merge(world.volume("a"), patch)).status == 200
-    claim = await world.until(f"{world.claims}/c", phase("Bound"))
-    volume = await world.until(world.volume("a"), phase("Bound"))
-    assert (claim["spec"]["volumeName"], annotations(claim)) == (world.own("a"), MARKS)
+    assert (await volumes.api.merge(volumes.volume("a"), patch)).status == 200
+    claim = await volumes.until(f"{volumes.claims}/c", phase("Bound"))
+    volume = await volumes.until(volumes.volume("a"), phase("Bound"))
+    assert (claim["spec"]["volumeName"], annotations(claim)) == (volumes.own("a"), MARKS)
     assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
     assert annotations(volume) == ({} if by_user else {BOUND_BY_CONTROLLER: "yes"})
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["once a node is chosen", "at once if it does not wait"])
-async def test_a_claim_asks_its_provisioner(world: World, waits: bool) -> None:
-    """By both annotations."""
-    class_name = await world.a_class("p", "d.example", waits=waits)
-    made = await world.make(world.claims, a_claim("c", "2Gi", class_name))
+async def test_a_claim_names_its_provisioner(volumes: Volumes, waits: bool) -> None:
+    class_name = await volumes.a_class("p", "d.example", waits=waits)
+    made = await volumes.make(volumes.claims, a_claim("c", "2Gi", class_name))
     if waits:
         assert annotations(made) == {}
-        await world.api.merge(f"{world.claims}/c", {"metadata": {"annotations": {SELECTED_NODE: "n"}}})
-    claim = await world.until(f"{world.claims}/c", lambda obj: STORAGE_PROVISIONERS[0] in annotations(obj))
+        await volumes.api.merge(f"{volumes.claims}/c", {"metadata": {"annotations": {SELECTED_NODE: "n"}}})
+    claim = await volumes.until(f"{volumes.claims}/c", lambda obj: STORAGE_PROVISIONERS[0] in annotations(obj))
     chosen = {SELECTED_NODE: "n"} if waits else {}
     assert annotations(claim) == dict.fromkeys(STORAGE_PROVISIONERS, "d.example") | chosen
     assert claim["status"] == {"phase": "Pending"}
 
 
 @pytest.mark.parametrize("by_user", [True, False], ids=["a user's volume stays meant", "another's is taken back"])
-async def test_a_second_volume_for_a_bound_claim_is_free_again(world: World, by_user: bool) -> None:
-    """The loser of a race."""
-    class_name = await world.a_class("i", waits=False)
-    _, claim = await _bound(world, class_name)
-    second = a_pv(world.own("b"), "3Gi", class_name)
+async def test_a_second_volume_for_a_bound_claim_is_free_again(volumes: Volumes, by_user: bool) -> None:
+    class_name = await volumes.a_class("i", waits=False)
+    _, claim = await _bound(volumes, class_name)
+    second = a_pv(volumes.own("b"), "3Gi", class_name)
     uid = claim["metadata"]["uid"]
-    await world.make(
-        "/api/v1/persistentvolumes", second.claimed_by("c", world.api.ns, uid=uid, by_controller=not by_user)
+    await volumes.make(
+        "/api/v1/persistentvolumes", second.claimed_by("c", volumes.api.ns, uid=uid, by_controller=not by_user)
     )
-    volume = await world.until(world.volume("b"), phase("Available"))
-    volume = await world.until(world.volume("b"), lambda obj: "uid" not in obj["spec"].get("claimRef", {}))
+    volume = await volumes.until(volumes.volume("b"), phase("Available"))
+    volume = await volumes.until(volumes.volume("b"), lambda obj: "uid" not in obj["spec"].get("claimRef", {}))
     assert ("claimRef" in volume["spec"], annotations(volume)) == (by_user, {})
 
 
-async def test_a_claim_that_goes_releases_its_volume(world: World) -> None:
-    """It is kept, and meant for the one that was; a claim of the same name is another."""
-    class_name = await world.a_class("i", waits=False)
-    volume, _ = await _bound(world, class_name)
-    await world.api("DELETE", f"{world.claims}/c")
-    await world.gone(f"{world.claims}/c")
-    released = await world.until(world.volume("a"), phase("Released"))
+async def test_a_claim_that_goes_releases_its_volume(volumes: Volumes) -> None:
+    class_name = await volumes.a_class("i", waits=False)
+    volume, _ = await _bound(volumes, class_name)
+    await volumes.api("DELETE", f"{volumes.claims}/c")
+    await volumes.gone(f"{volumes.claims}/c")
+    released = await volumes.until(volumes.volume("a"), phase("Released"))
     assert released["spec"]["claimRef"] == volume["spec"]["claimRef"]
-    await world.make(world.claims, a_claim("c", "2Gi", class_name))
-    await world.api("DELETE", world.volume("a"))
-    await world.gone(world.volume("a"))
-    assert (await world.until(f"{world.claims}/c", phase("Pending")))["spec"].get("volumeName") is None
+    await volumes.make(volumes.claims, a_claim("c", "2Gi", class_name))
+    await volumes.api("DELETE", volumes.volume("a"))
+    await volumes.gone(volumes.volume("a"))
+    assert (await volumes.until(f"{volumes.claims}/c", phase("Pending")))["spec"].get("volumeName") is None
 
 
-async def test_a_volume_that_goes_loses_its_claim(world: World) -> None:
-    """Not before somebody takes the protection away."""
-    class_name = await world.a_class("i", waits=False)
-    await _bound(world, class_name)
-    await world.api("DELETE", world.volume("a"))
-    await world.api.merge(world.volume("a"), {"metadata": {"finalizers": None}})
-    lost = await world.until(f"{world.claims}/c", phase("Lost"))
-    assert (lost["status"], lost["spec"]["volumeName"]) == ({"phase": "Lost"}, world.own("a"))
+async def test_a_volume_that_goes_loses_its_claim(volumes: Volumes) -> None:
+    class_name = await volumes.a_class("i", waits=False)
+    await _bound(volumes, class_name)
+    await volumes.api("DELETE", volumes.volume("a"))
+    await volumes.api.merge(volumes.volume("a"), {"metadata": {"finalizers": None}})
+    lost = await volumes.until(f"{volumes.claims}/c", phase("Lost"))
+    assert (lost["status"], lost["spec"]["volumeName"]) == ({"phase": "Lost"}, volumes.own("a"))
 
 
-async def test_a_claim_in_use_stays(world: World) -> None:
-    """Until its last pod on a node has gone."""
-    class_name = await world.a_class("i", waits=False)
-    await _bound(world, class_name)
-    await world.make(world.api.pods, pod("p").pvc("c").bound_to("n"))
-    await world.api("DELETE", f"{world.claims}/c")
-    await world.api("DELETE", f"{world.api.pods}/p?gracePeriodSeconds=0")
-    await world.gone(f"{world.claims}/c")
-    await world.until(world.volume("a"), phase("Released"))
+async def test_a_claim_in_use_stays(volumes: Volumes) -> None:
+    class_name = await volumes.a_class("i", waits=False)
+    await _bound(volumes, class_name)
+    await volumes.make(volumes.api.pods, pod("p").pvc("c").bound_to("n"))
+    await volumes.api("DELETE", f"{volumes.claims}/c")
+    await volumes.api("DELETE", f"{volumes.api.pods}/p?gracePeriodSeconds=0")
+    await volumes.gone(f"{volumes.claims}/c")
+    await volumes.until(volumes.volume("a"), phase("Released"))
 
 
-async def test_an_ephemeral_volume_gets_its_claim(world: World) -> None:
-    """The pod's own, with what its template says."""
-    user = await world.make(world.api.pods, pod("p").ephemeral("v", "2Gi", "some"))
-    claim = await world.until(f"{world.claims}/p-v", lambda _: True)
+async def test_an_ephemeral_volume_gets_its_claim(volumes: Volumes) -> None:
+    user = await volumes.make(volumes.api.pods, pod("p").ephemeral("v", "2Gi", "some"))
+    claim = await volumes.until(f"{volumes.claims}/p-v", lambda _: True)
     assert claim["metadata"]["ownerReferences"] == [
         {
             "apiVersion": "v1",

@@ -32,7 +32,6 @@ RULES = {"devicetaintrules", "devicetaintrules/status"}
     ("version", "kinds"), [("v1", KINDS), ("v1beta2", KINDS | RULES), ("v1beta1", KINDS), ("v1alpha3", RULES)]
 )
 async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) -> None:
-    """Rules that taint are not in v1; v1 is preferred."""
     rows = {row["name"]: row for row in (await api("GET", f"{ROOT}/{version}")).body["resources"]}
     others = {"resourcepoolstatusrequests", "resourcepoolstatusrequests/status"}
     assert rows.keys() - others == kinds
@@ -47,7 +46,6 @@ async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) ->
 
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates"])
 async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None:
-    """Flat as it was sent, with the defaults; nested for the others."""
     flat = [
         {"name": "a", "deviceClassName": "x", "adminAccess": False} | CEL,
         {"name": "b", "firstAvailable": [dict(OPTION)]},
@@ -68,7 +66,6 @@ async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None
 
 
 async def test_an_old_client_changes_a_claim(api: Api) -> None:
-    """Patches are of what it sees; the status is the same everywhere; lists and watches show it flat too."""
     old, new = (f"{claims(api, version)}/a" for version in (FLAT, "v1"))
     asked = exactly(allocationMode="All", capacity={"requests": {"m": "1"}})
     made = await api("POST", claims(api, "v1"), {"metadata": {"name": "a"}, "spec": {"devices": asked}})
@@ -95,7 +92,6 @@ async def test_an_old_client_changes_a_claim(api: Api) -> None:
 
 
 async def test_claims_that_cannot_be_say_so_as_in_v1(api: Api) -> None:
-    """Fields have the names of v1; what v1 nests is not known here; each version takes its own bodies only."""
     at = "spec.devices.requests[0]"
     one = f"{at}.exactly"
     rows: list[tuple[Object, str, str]] = [
@@ -126,7 +122,7 @@ async def test_claims_that_cannot_be_say_so_as_in_v1(api: Api) -> None:
 
 
 async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
-    """Devices are inside `basic`; a node that is "" and a false `allNodes` say nothing."""
+    """v1beta1 has devices inside `basic`. An empty node name and a false `allNodes` are dropped."""
     name = f"x-{api.ns}"
     parts: Object = {"attributes": {"a": {"int": 1}}, "capacity": {"m": {"value": "1"}}}
     spec: Object = {
@@ -159,7 +155,6 @@ async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"])
 async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) -> None:
-    """The zero value of the kind and the end of the initial events, before which there is nothing new."""
     namespaced = resource.startswith("resourceclaim")
     path = api.at(f"resource.k8s.io/{version}", resource) if namespaced else f"{ROOT}/{version}/{resource}"
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -171,7 +166,6 @@ async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) 
 
 
 async def test_bookmarks_of_rules(api: Api) -> None:
-    """Likewise."""
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     async with api.watch(f"{ROOT}/v1alpha3/devicetaintrules", **query, labelSelector="no=such") as events:
         found = (await events.next())["object"]

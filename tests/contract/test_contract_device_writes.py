@@ -61,7 +61,7 @@ PLAIN = from_manifest(AllocationResult, allocation())
 
 
 class LosingTransport(HttpTransport):
-    """Loses answers when told: the server has done what it was asked."""
+    """While `loses`, the server carries out the write and the caller gets no answer."""
 
     loses = False
 
@@ -94,7 +94,7 @@ async def transport(api: Api, plane: ControlPlane | None) -> AsyncIterator[Losin
 
 @pytest.fixture
 def writer(transport: LosingTransport) -> ApiWriter:
-    """The product's own, to the server under test."""
+    """Return the scheduler's own writer, connected to the server under test."""
     return ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
 
 
@@ -109,7 +109,7 @@ async def seen(writer: ApiWriter, api: Api, name: str = "a") -> ResourceClaim:
 
 
 async def allocated(writer: ApiWriter, api: Api) -> ResourceClaim:
-    """A claim with the finalizer, devices and one user."""
+    """Return a claim with the finalizer, devices and one user."""
     await a_claim(api)
     protected = await writer.device_claims.protect_claim(await seen(writer, api))
     assert isinstance(protected, ResourceClaim)
@@ -122,7 +122,7 @@ async def allocated(writer: ApiWriter, api: Api) -> ResourceClaim:
 
 
 async def test_a_json_patch_keeps_null(api: Api) -> None:
-    """What a merge patch drops from parameters that are not the scheduler's."""
+    """A merge patch drops nulls from parameters of drivers."""
     path = await a_claim(api)
     ops = [{"op": "add", "path": "/status/allocation", "value": FULL}]
     answer = await api("PATCH", f"{path}/status", ops, content=JSON_PATCH)
@@ -144,7 +144,6 @@ async def test_a_json_patch_keeps_null(api: Api) -> None:
     ],
 )
 async def test_a_json_patch_that_cannot_be_carried_out(api: Api, op: Object) -> None:
-    """422, and nothing of it is."""
     path = await a_claim(api)
     ops = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}, op]
     refusal(await api("PATCH", path, ops, content=JSON_PATCH), 422, "Invalid", REFUSED, {})
@@ -152,7 +151,6 @@ async def test_a_json_patch_that_cannot_be_carried_out(api: Api, op: Object) -> 
 
 
 async def test_a_json_patch_of_lists(api: Api) -> None:
-    """By index, and at the end."""
     path = await a_claim(api)
     ops = [
         {"op": "add", "path": "/metadata/finalizers", "value": ["x.y/a"]},
@@ -174,7 +172,6 @@ async def test_a_json_patch_of_lists(api: Api) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_product_allocates(api: Api, transport: LosingTransport, version: str) -> None:
-    """Protected, then devices and the first user at once, in every version; each answers the claim as it is then."""
     path = await a_claim(api)
     writer = speaking(transport, version)
     await api.merge(path, {"metadata": {"finalizers": ["x.y/z"], "labels": {"a": "b"}}})
@@ -192,7 +189,7 @@ async def test_the_product_allocates(api: Api, transport: LosingTransport, versi
 
 
 def from_manifest_whole(manifest: Object) -> AllocationResult:
-    """Null in parameters is kept, as it is where claims are read from a server."""
+    """Decode with nulls in parameters kept, as claims of a server are read."""
     return msgspec.json.decode(msgspec.json.encode(manifest), type=AllocationResult, dec_hook=_quantities)
 
 
@@ -201,7 +198,7 @@ def _quantities(wanted: type, raw: Any) -> Any:
 
 
 async def test_the_status_takes_no_finalizer(api: Api) -> None:
-    """So protection is a write of its own: the same patch with both leaves the finalizer out."""
+    """Protection is therefore a separate write."""
     path = await a_claim(api)
     ops = [
         {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
@@ -213,7 +210,6 @@ async def test_the_status_takes_no_finalizer(api: Api) -> None:
 
 
 async def test_users_come_and_go(api: Api, writer: ApiWriter) -> None:
-    """One more, one less, and the last; releasing twice changes nothing; then the devices go."""
     first = await allocated(writer, api)
     second = await writer.device_claims.reserve_claim(first, SECOND)
     assert isinstance(second, ResourceClaim)
@@ -242,7 +238,6 @@ RELEASE = pytest.param(lambda writer, claim: writer.device_claims.unreserve_clai
 
 @pytest.mark.parametrize("write", FROM_WHAT_WAS_SEEN)
 async def test_what_was_decided_on_an_old_version_is_refused(api: Api, writer: ApiWriter, write: Write) -> None:
-    """Conflict, and nothing is written."""
     claim = await allocated(writer, api)
     await api.merge(f"{api.at(GROUP, 'resourceclaims')}/a", {"metadata": {"labels": {"new": "1"}}})
     now = await seen(writer, api)
@@ -253,7 +248,7 @@ async def test_what_was_decided_on_an_old_version_is_refused(api: Api, writer: A
 
 @pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
 async def test_a_namesake_is_left_alone(api: Api, writer: ApiWriter, write: Write) -> None:
-    """Made anew under the name: its version is another, and the release, which does not look at it, sees the uid."""
+    """The new claim of the same name has another version. The release, which ignores versions, compares the uid."""
     claim = await allocated(writer, api)
     await writer.device_claims.delete_claim(claim)
     other = await allocated(writer, api)
@@ -265,7 +260,6 @@ async def test_a_namesake_is_left_alone(api: Api, writer: ApiWriter, write: Writ
 
 @pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
 async def test_a_claim_that_is_gone(api: Api, writer: ApiWriter, write: Write) -> None:
-    """Not found, none is made, and there is nothing left to delete."""
     claim = await allocated(writer, api)
     await writer.device_claims.delete_claim(claim)
     with pytest.raises(NotFound):
@@ -276,7 +270,7 @@ async def test_a_claim_that_is_gone(api: Api, writer: ApiWriter, write: Write) -
 
 @pytest.mark.parametrize("write", [*FROM_WHAT_WAS_SEEN, RELEASE])
 async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, write: Write) -> None:
-    """The write was carried out: a read shows it, and what was decided on before it is refused."""
+    """The write was carried out: a read shows it, and writes from the older version conflict."""
     writer = speaking(transport, "v1")
     await a_claim(api)
     claim = await seen(writer, api)
@@ -300,7 +294,6 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
 
 
 async def test_an_allocation_cannot_be_replaced(api: Api, writer: ApiWriter) -> None:
-    """Invalid from the newest version on; the same again is no change."""
     claim = await allocated(writer, api)
     assert await writer.device_claims.allocate_claim(claim, PLAIN, FIRST) == claim
     with pytest.raises(Invalid, match="field is immutable"):
@@ -310,8 +303,7 @@ async def test_an_allocation_cannot_be_replaced(api: Api, writer: ApiWriter) -> 
     assert await seen(writer, api) == claim
 
 
-async def test_a_claim_has_no_room_for_another_user(api: Api, writer: ApiWriter) -> None:
-    """256; the next is refused, and one that it has already is none more."""
+async def test_a_claim_has_at_most_256_users(api: Api, writer: ApiWriter) -> None:
     await allocated(writer, api)
     many = [USER | {"uid": f"u{i}"} for i in range(256)]
     await kept(api, f"{api.at(GROUP, 'resourceclaims')}/a", reservedFor=many)
@@ -322,14 +314,12 @@ async def test_a_claim_has_no_room_for_another_user(api: Api, writer: ApiWriter)
 
 
 async def test_users_need_an_allocation(api: Api, writer: ApiWriter) -> None:
-    """Invalid: somebody took the devices away, and the version was not looked at."""
     await a_claim(api)
     with pytest.raises(Invalid, match="may not be specified when `allocated` is not set"):
         await writer.device_claims.reserve_claim(await seen(writer, api), FIRST)
 
 
 async def test_a_claim_that_is_going_gets_nothing(api: Api, writer: ApiWriter) -> None:
-    """Neither users nor, where it was not protected in time, anything at all."""
     claim = await allocated(writer, api)
     await api("DELETE", f"{api.at(GROUP, 'resourceclaims')}/a")
     going = await seen(writer, api)
@@ -375,7 +365,6 @@ ASKED = from_manifest(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
-    """The pod's own, with the finalizer at once; it gets its devices with the next write."""
     owner, writer = await a_pod(api), speaking(transport, version)
     made = await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
     assert isinstance(made, ResourceClaim)
@@ -401,8 +390,7 @@ async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, v
     assert await writer.device_claims.read_resource_claim(api.ns, made.metadata.name) is None
 
 
-async def test_the_product_tells_the_pod_of_its_claim(api: Api, writer: ApiWriter) -> None:
-    """The mappings as a whole; a namesake of the pod is told nothing."""
+async def test_the_product_names_the_claim_in_the_pod_status(api: Api, writer: ApiWriter) -> None:
     owner = await a_pod(api)
     for name in ("one", "two"):
         mapping = ContainerExtendedResourceRequest("c", "example.com/gpu", f"{name}-request")
@@ -416,7 +404,6 @@ async def test_the_product_tells_the_pod_of_its_claim(api: Api, writer: ApiWrite
 
 
 async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTransport) -> None:
-    """The answer is lost and the claim is there, by the name that it was asked for; asked again, the server says so."""
     owner, writer = await a_pod(api), speaking(transport, "v1")
     transport.loses = True
     with pytest.raises(Ambiguous):
@@ -431,7 +418,6 @@ async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTranspor
 
 
 async def test_a_claim_is_read_as_it_was_at_a_version(writer: ApiWriter, api: Api) -> None:
-    """So it can be told which of two claims got its devices first; None where it was not there."""
     other = await api.pod("earlier")
     before = int(other.body["metadata"]["resourceVersion"])
     given = await allocated(writer, api)
@@ -447,7 +433,6 @@ async def test_a_claim_is_read_as_it_was_at_a_version(writer: ApiWriter, api: Ap
 
 
 async def test_what_a_claim_was_at_a_version_that_is_forgotten(writer: ApiWriter, api: Api) -> None:
-    """An error of its own: nobody may take it for a claim that was not there."""
     given = await allocated(writer, api)
     await writer.device_claims.deallocate_claim(given)
     await api.compact()

@@ -64,7 +64,6 @@ FIXED = "field is immutable"
     ],
 )
 async def test_a_new_slice(api: Api, change: Object) -> None:
-    """Kept as it is, with a generation of its own and one of its pool."""
     created = await made(api, SLICES, present(change))
     assert (created.status, created.body.get("spec")) == (201, present(change) | {"pool": POOL})
     assert created.metadata["generation"] == 1
@@ -73,7 +72,6 @@ async def test_a_new_slice(api: Api, change: Object) -> None:
 
 
 async def test_a_taint_says_since_when(api: Api) -> None:
-    """The time of the write, unless it is told."""
     told = TAINT | {"key": "old", "timeAdded": "2026-01-01T00:00:00Z"}
     created = await made(api, SLICES, SLICE | device(taints=[TAINT, told], capacity={"m": {}}))
     (found,) = created.body["spec"]["devices"]
@@ -82,7 +80,6 @@ async def test_a_taint_says_since_when(api: Api) -> None:
 
 
 async def test_what_may_change_of_a_slice(api: Api) -> None:
-    """Its devices and its pool's generation, which its own generation counts; never its driver, pool and node."""
     path = f"{SLICES}/x-{api.ns}"
     await made(api, SLICES, SLICE)
     assert (await api.merge(path, {"metadata": {"labels": {"a": "b"}}})).metadata["generation"] == 1
@@ -103,7 +100,6 @@ async def test_what_may_change_of_a_slice(api: Api) -> None:
 
 
 async def test_slices_are_found_by_node_and_driver(api: Api) -> None:
-    """Field selectors on the two, and no others."""
     node = f"n-{api.ns}"
     for name, change in (("a", {"nodeName": node}), ("b", {"nodeName": node, "driver": "e.x"}), ("c", {})):
         assert (await made(api, SLICES, SLICE | change, f"{name}-{api.ns}")).status == 201
@@ -120,7 +116,6 @@ async def test_slices_are_found_by_node_and_driver(api: Api) -> None:
 
 
 async def test_a_device_class(api: Api) -> None:
-    """May be empty, may change in all, and counts its changes."""
     path = f"{CLASSES}/x-{api.ns}"
     created = await api("POST", CLASSES, {"metadata": {"name": f"x-{api.ns}"}})
     assert (created.body["spec"], created.metadata["generation"]) == ({}, 1)
@@ -150,7 +145,6 @@ async def test_a_device_class(api: Api) -> None:
     ],
 )  # fmt: skip
 async def test_classes_that_cannot_be(api: Api, spec: Object, expected: list[Row]) -> None:
-    """422 that names the field."""
     assert problems(await made(api, CLASSES, spec)) == [(f"spec.{field}", why) for field, why in expected]
 
 
@@ -159,7 +153,6 @@ async def test_classes_that_cannot_be(api: Api, spec: Object, expected: list[Row
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1alpha3"])
 async def test_a_taint_rule(api: Api, version: str) -> None:
-    """Under both versions the same: since when it has its effect, how often it changed, a status of its own."""
     rules, name = f"{ROOT}/{version}/devicetaintrules", f"x-{api.ns}"
     spec: Object = {"deviceSelector": {"driver": "d.x", "pool": "p", "device": "d"}, "taint": TAINT}
     body = {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [condition()]}}
@@ -214,6 +207,5 @@ async def test_a_taint_rule(api: Api, version: str) -> None:
     ],
 )
 async def test_rules_that_cannot_be(api: Api, spec: Object, expected: list[Row]) -> None:
-    """422 that names every field."""
     answer = await made(api, f"{ROOT}/v1beta2/devicetaintrules", spec)
     assert problems(answer) == [(f"spec.{field}", why) for field, why in expected]

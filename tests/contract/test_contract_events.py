@@ -17,7 +17,7 @@ from tests.e2e.controlplane.harness import ControlPlane
 
 CORE, NEW = "v1", "events.k8s.io/v1"
 DRIVER = "disk.example"
-FAILED = "failed to provision volume: no room"
+FAILED = "failed to provision volume: out of space"
 
 
 def about(api: Api, uid: str) -> Object:
@@ -26,7 +26,7 @@ def about(api: Api, uid: str) -> Object:
 
 
 async def three_events(api: Api) -> None:
-    """A provisioner's, as client-go writes it; a scheduler's, as events.k8s.io has it; and one of a namesake."""
+    """Create an Event as client-go writes it, one as events.k8s.io has it, and one about another claim of the same name."""
     classic: Object = {
         "metadata": {"name": "failed"},
         "involvedObject": about(api, "u-1"),
@@ -39,8 +39,8 @@ async def three_events(api: Api) -> None:
         "count": 2,
     }
     began = classic | {"metadata": {"name": "namesake"}, "involvedObject": about(api, "u-2"), "type": "Normal"}
-    told: Object = {
-        "metadata": {"name": "told"},
+    newer: Object = {
+        "metadata": {"name": "newer"},
         "eventTime": "2026-01-01T00:00:10.000000Z",
         "reportingController": "kubestow",
         "reportingInstance": "x",
@@ -50,7 +50,7 @@ async def three_events(api: Api) -> None:
         "note": "n",
         "type": "Warning",
     }
-    for version, event in ((CORE, classic), (CORE, began), (NEW, told)):
+    for version, event in ((CORE, classic), (CORE, began), (NEW, newer)):
         answer = await api("POST", api.at(version, "events"), event)
         assert answer.status == 201, answer.body
 
@@ -58,27 +58,26 @@ async def three_events(api: Api) -> None:
 @pytest.mark.parametrize(
     ("version", "selector", "names"),
     [
-        (CORE, "involvedObject.uid=u-1", ["failed", "told"]),
+        (CORE, "involvedObject.uid=u-1", ["failed", "newer"]),
         (CORE, "involvedObject.uid!=u-1", ["namesake"]),
         (CORE, "involvedObject.uid=u-3", []),
         (CORE, "involvedObject.uid=u-1,type=Normal", []),
         (CORE, "involvedObject.name=c,involvedObject.kind=PersistentVolumeClaim,type=Normal", ["namesake"]),
-        (CORE, "involvedObject.apiVersion=v1,reason=SelectedNodeCleared", ["told"]),
+        (CORE, "involvedObject.apiVersion=v1,reason=SelectedNodeCleared", ["newer"]),
         (CORE, "involvedObject.resourceVersion=7,involvedObject.fieldPath=spec,type=Normal", ["namesake"]),
-        (CORE, "reportingComponent=kubestow", ["told"]),
-        (CORE, "source=kubestow", ["told"]),
+        (CORE, "reportingComponent=kubestow", ["newer"]),
+        (CORE, "source=kubestow", ["newer"]),
         (CORE, f"source={DRIVER}_host_1", ["failed", "namesake"]),
-        (CORE, "metadata.name=told", ["told"]),
-        (NEW, "regarding.uid=u-1", ["failed", "told"]),
+        (CORE, "metadata.name=newer", ["newer"]),
+        (NEW, "regarding.uid=u-1", ["failed", "newer"]),
         (NEW, "regarding.uid=u-2,regarding.name=c", ["namesake"]),
         (NEW, "regarding.apiVersion=v1,regarding.resourceVersion=7,regarding.fieldPath=spec,type=Normal", ["namesake"]),
-        (NEW, "reportingController=kubestow", ["told"]),
+        (NEW, "reportingController=kubestow", ["newer"]),
     ],
 )
 async def test_events_are_selected_by_what_they_are_about(
     api: Api, version: str, selector: str, names: list[str]
 ) -> None:
-    """Whichever version they were written in."""
     await three_events(api)
     answer = await api("GET", f"{api.at(version, 'events')}?fieldSelector={quote(selector)}")
     assert (answer.status, answer.names) == (200, names)
@@ -96,21 +95,19 @@ async def test_events_are_selected_by_what_they_are_about(
     ],
 )
 async def test_each_version_knows_its_own_names_only(api: Api, version: str, field: str) -> None:
-    """400 for the other's."""
     answer = await api("GET", f"{api.at(version, 'events')}?fieldSelector={field}%3Dx")
     refusal(answer, 400, "BadRequest", f"field label not supported: {field}")
 
 
 async def test_a_limit_counts_what_is_selected(api: Api) -> None:
-    """Not what was looked at."""
     await three_events(api)
     answer = await api("GET", f"{api.at(CORE, 'events')}?fieldSelector=reason%3DSelectedNodeCleared&limit=1")
-    assert answer.names == ["told"]
+    assert answer.names == ["newer"]
 
 
 @pytest.fixture
 async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWriter]:
-    """The product's own, to the server under test."""
+    """Return the scheduler's own writer, connected to the server under test."""
     settings = (
         await load_settings(master=str(api.http._base_url))
         if plane is None
@@ -122,7 +119,7 @@ async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWrite
 
 
 @pytest.mark.parametrize(
-    ("uid", "besides", "told"),
+    ("uid", "besides", "expected"),
     [
         pytest.param("u-1", {"kubestow"}, f"ProvisioningFailed at 2026-01-01T00:00:09Z: {FAILED}", id="the provisioner's"),
         pytest.param("u-1", set(), "SelectedNodeCleared at 2026-01-01T00:00:10Z: n", id="the newest of all"),
@@ -131,9 +128,8 @@ async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWrite
     ],
 )  # fmt: skip
 async def test_the_product_reads_what_was_said_last(
-    api: Api, writer: ApiWriter, uid: str, besides: set[str], told: str | None
+    api: Api, writer: ApiWriter, uid: str, besides: set[str], expected: str | None
 ) -> None:
-    """Of this very claim, written under either version."""
     await three_events(api)
     claim = from_manifest(PersistentVolumeClaim, {"metadata": {"name": "c", "namespace": api.ns, "uid": uid}})
-    assert await writer.last_event(claim, provisioner=DRIVER, besides=besides) == told
+    assert await writer.last_event(claim, provisioner=DRIVER, besides=besides) == expected

@@ -8,7 +8,6 @@ from tests.contract.conftest import MERGE, PATIENCE_S, Api, Object, pod, refusal
 
 
 async def test_a_nodes_spec_and_status(api: Api) -> None:
-    """Taints are replaced as a whole; the status changes through /status, which leaves the spec alone."""
     path = f"/api/v1/nodes/n-{api.ns}"
     await api("POST", "/api/v1/nodes", {"metadata": {"name": f"n-{api.ns}"}, "status": {"allocatable": {"cpu": "4"}}})
     for key in ("a", "b"):
@@ -22,7 +21,6 @@ async def test_a_nodes_spec_and_status(api: Api) -> None:
 
 
 async def test_what_kubelets_declare(api: Api) -> None:
-    """Declared features and images are kept from the start and through /status; so is what pods need of a kubelet."""
     feature, image = "RestartAllContainersOnContainerExits", {"names": ["app@sha256:1", "app:1"], "sizeBytes": 7}
     body: Object = {"metadata": {"name": f"n-{api.ns}"}, "status": {"declaredFeatures": [feature], "images": [image]}}
     created = (await api("POST", "/api/v1/nodes", body)).body
@@ -40,7 +38,6 @@ async def test_what_kubelets_declare(api: Api) -> None:
 
 
 async def test_volumes_and_claims(api: Api) -> None:
-    """Protected by finalizers, pending, bound by patches; deletion waits."""
     volumes, name = "/api/v1/persistentvolumes", f"pv-{api.ns}"
     spec: Object = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
     created = (await api("POST", volumes, {"metadata": {"name": name}, "spec": spec})).body
@@ -67,7 +64,6 @@ async def test_volumes_and_claims(api: Api) -> None:
 
 
 async def test_resource_claims(api: Api) -> None:
-    """reservedFor merges by uid, /status takes no metadata, the spec is fixed."""
     claims = api.at("resource.k8s.io/v1", "resourceclaims")
     requests = [{"name": "a", "exactly": {"deviceClassName": "x"}}]
     created = (await api("POST", claims, {"metadata": {"name": "r"}, "spec": {"devices": {"requests": requests}}})).body
@@ -93,7 +89,6 @@ async def test_resource_claims(api: Api) -> None:
 
 
 async def test_leases(api: Api) -> None:
-    """PUT creates, needs the resourceVersion afterwards, and loses against whoever was first."""
     leases = api.at("coordination.k8s.io/v1", "leases")
     body: Object = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
     created = await api("PUT", f"{leases}/l", body)
@@ -118,7 +113,6 @@ async def test_leases(api: Api) -> None:
 
 
 async def test_marked_leases_are_listed_in_all_namespaces(api: Api) -> None:
-    """By a label that is there, whatever its value; those without it are left out."""
     leases = api.at("coordination.k8s.io/v1", "leases")
     for name, labels in (("marked", {"kubestow.dev/scheduler-lease": "true"}), ("plain", {"team": "a"})):
         made = await api(
@@ -134,7 +128,6 @@ async def test_marked_leases_are_listed_in_all_namespaces(api: Api) -> None:
 
 
 async def test_a_lease_as_leader_election_writes_it(api: Api) -> None:
-    """Made once, patched from the version and uid that were seen and from no other, with texts kept as they are."""
     leases = api.at("coordination.k8s.io/v1", "leases")
     spec: Object = {
         "holderIdentity": "a",
@@ -181,7 +174,6 @@ async def test_a_lease_as_leader_election_writes_it(api: Api) -> None:
 
 
 async def test_events_have_two_faces(api: Api) -> None:
-    """Written as events.k8s.io, read as core/v1 under the old names, and the other way round."""
     new, old = api.at("events.k8s.io/v1", "events"), api.at("v1", "events")
     regarding = {"kind": "Pod", "name": "a", "namespace": api.ns}
     event: Object = {
@@ -216,7 +208,6 @@ async def test_events_have_two_faces(api: Api) -> None:
 
 
 async def test_content_types(api: Api) -> None:
-    """A patch must say what it is."""
     await api.pod("a")
     answer = await api("PATCH", f"{api.pods}/a", {"a": 1}, content="application/json")
     refusal(answer, 415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
@@ -225,7 +216,6 @@ async def test_content_types(api: Api) -> None:
 
 
 async def test_a_pod_without_a_node_goes_at_once(api: Api) -> None:
-    """The answer is the pod in its last state."""
     await api.pod("a")
     answer = await api("DELETE", f"{api.pods}/a")
     assert (answer.status, answer.body["kind"]) == (200, "Pod")
@@ -234,7 +224,6 @@ async def test_a_pod_without_a_node_goes_at_once(api: Api) -> None:
 
 
 async def test_a_bound_pod_waits_for_its_kubelet(api: Api) -> None:
-    """Grace from the pod, shortened by a second deletion, never prolonged; grace 0 ends it."""
     await api.pod("a", nodeName="n")
     path = f"{api.pods}/a"
     body = (await api("DELETE", path)).body
@@ -248,7 +237,7 @@ async def test_a_bound_pod_waits_for_its_kubelet(api: Api) -> None:
 
 
 async def test_a_shorter_grace_does_not_end_in_the_past(api: Api) -> None:
-    """Where all of it is over already, the kubelet gets the shortest one that is not a deletion by force."""
+    """If the shorter grace is over already, the server grants one second."""
     await api.pod("a", nodeName="n")
     first = (await api("DELETE", f"{api.pods}/a?gracePeriodSeconds=1000")).metadata["deletionTimestamp"]
     async with asyncio.timeout(PATIENCE_S):
@@ -263,12 +252,11 @@ async def test_a_shorter_grace_does_not_end_in_the_past(api: Api) -> None:
 
 
 async def _server_time(api: Api) -> dt.datetime:
-    """In whole seconds."""
+    """Return the server's time in whole seconds."""
     return parsedate_to_datetime((await api("GET", f"{api.pods}/a")).headers["Date"])
 
 
 async def test_a_finished_pod_goes_at_once(api: Api) -> None:
-    """Nobody has to stop it."""
     await api.pod("a", nodeName="n")
     await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Succeeded"}})
     await api("DELETE", f"{api.pods}/a")
@@ -276,7 +264,6 @@ async def test_a_finished_pod_goes_at_once(api: Api) -> None:
 
 
 async def test_deletion_has_preconditions(api: Api) -> None:
-    """409 for another uid or resourceVersion; the right ones delete."""
     metadata = (await api.pod("a")).metadata
     details = {"name": "a", "kind": "Pod"}
     refusal(
@@ -300,7 +287,6 @@ async def test_deletion_has_preconditions(api: Api) -> None:
 
 
 async def test_deleting_the_rest_answers_with_a_status(api: Api) -> None:
-    """A node goes in one write."""
     name = f"n-{api.ns}"
     uid = (await api("POST", "/api/v1/nodes", {"metadata": {"name": name}})).metadata["uid"]
     answer = await api("DELETE", f"/api/v1/nodes/{name}")
@@ -309,7 +295,6 @@ async def test_deleting_the_rest_answers_with_a_status(api: Api) -> None:
 
 
 async def test_a_namespace_that_is_deleted_takes_nothing_new(api: Api) -> None:
-    """It stays, terminating, until its controller has emptied it."""
     answer = await api("DELETE", f"/api/v1/namespaces/{api.ns}")
     assert (answer.status, answer.body["status"]) == (200, {"phase": "Terminating"})
     late = await api("POST", api.pods, pod("late"))

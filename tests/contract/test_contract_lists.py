@@ -40,7 +40,6 @@ KINDS = [
 async def test_discovery_and_empty_lists(
     api: Api, group_version: str, resource: str, kind: str, namespaced: bool
 ) -> None:
-    """Every kind we may watch is announced with its verbs and can be listed in the whole cluster."""
     root = f"/api/{group_version}" if "/" not in group_version else f"/apis/{group_version}"
     document = (await api("GET", root)).body
     assert (document["kind"], document["groupVersion"]) == ("APIResourceList", group_version)
@@ -54,7 +53,6 @@ async def test_discovery_and_empty_lists(
 
 
 async def test_discovery_of_groups(api: Api) -> None:
-    """/api, /apis, one group, and what is not a group."""
     assert (await api("GET", "/api")).body["versions"] == ["v1"]
     groups = {g["name"]: g for g in (await api("GET", "/apis")).body["groups"]}
     assert groups["apps"]["preferredVersion"] == {"groupVersion": "apps/v1", "version": "v1"}
@@ -67,7 +65,6 @@ async def test_discovery_of_groups(api: Api) -> None:
 
 
 async def test_health_and_version(api: Api) -> None:
-    """What probes and clients ask first."""
     for path in ("/readyz", "/livez"):
         answer = await api("GET", path)
         assert (answer.status, answer.body) == (200, "ok")
@@ -76,7 +73,6 @@ async def test_health_and_version(api: Api) -> None:
 
 
 async def test_access_reviews(api: Api) -> None:
-    """An administrator may do everything."""
     review = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}
     answer = await api("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
     assert (answer.status, answer.body["status"]["allowed"]) == (201, True)
@@ -88,14 +84,12 @@ async def five_pods(api: Api) -> None:
 
 
 async def test_items_leave_out_kind_and_version(api: Api) -> None:
-    """The list names them once."""
     await api.pod("a")
     (item,) = (await api("GET", api.pods)).body["items"]
     assert set(item) == {"metadata", "spec", "status"}
 
 
 async def test_pages_show_one_moment(api: Api) -> None:
-    """The second page comes from the time of the first, whatever happened since."""
     await five_pods(api)
     first = await api("GET", f"{api.pods}?limit=2")
     assert (first.names, first.metadata["remainingItemCount"]) == (["p0", "p1"], 3)
@@ -115,7 +109,6 @@ async def test_pages_show_one_moment(api: Api) -> None:
 
 
 async def test_pages_of_a_selection_do_not_count_the_rest(api: Api) -> None:
-    """remainingItemCount is unknown with a selector."""
     await five_pods(api)
     first = await api("GET", f"{api.pods}?limit=1&labelSelector=odd%3D1")
     assert (first.names, "remainingItemCount" in first.metadata) == (["p1"], False)
@@ -140,7 +133,6 @@ async def test_pages_of_a_selection_do_not_count_the_rest(api: Api) -> None:
     ],
 )
 async def test_label_selectors(api: Api, selector: str, names: list[str]) -> None:
-    """Equality, sets, existence and numbers."""
     await five_pods(api)
     assert (await api("GET", f"{api.pods}?labelSelector={quote(selector)}")).names == names
 
@@ -162,7 +154,6 @@ async def test_label_selectors(api: Api, selector: str, names: list[str]) -> Non
     ],
 )
 async def test_field_selectors(api: Api, selector: str, names: list[str]) -> None:
-    """The fields a scheduler asks for."""
     await five_pods(api)
     await api.merge(f"{api.pods}/p3/status", {"status": {"phase": "Failed"}})
     await api("POST", f"{api.pods}/p4/binding", {"metadata": {"name": "p4"}, "target": {"name": "n"}})
@@ -184,13 +175,11 @@ async def test_field_selectors(api: Api, selector: str, names: list[str]) -> Non
     ],
 )  # fmt: skip
 async def test_refused_lists(api: Api, query: str, status: int, message: str) -> None:
-    """In the server's words."""
     answer = await api("GET", f"{api.pods}?{query}")
     assert (answer.status, answer.body["message"]) == (status, message)
 
 
 async def test_other_kinds_know_fewer_fields(api: Api) -> None:
-    """Two kinds of refusal for a field that a kind does not have."""
     nodes = await api("GET", "/api/v1/nodes?fieldSelector=spec.nodeName%3Da")
     assert (nodes.status, nodes.body["message"]) == (400, "field label not supported: spec.nodeName")
     claims = await api("GET", "/api/v1/persistentvolumeclaims?fieldSelector=spec.nodeName%3Da")
@@ -199,7 +188,6 @@ async def test_other_kinds_know_fewer_fields(api: Api) -> None:
 
 
 async def test_versions_of_lists(api: Api) -> None:
-    """0 and NotOlderThan answer with the present or later; the future times out; tokens stand alone."""
     await five_pods(api)
     now = (await api("GET", api.pods)).rv
     for query in ("resourceVersion=0", f"resourceVersion={now}&resourceVersionMatch=NotOlderThan"):
@@ -218,7 +206,6 @@ async def test_versions_of_lists(api: Api) -> None:
 
 
 async def test_compaction_ends_pages(api: Api) -> None:
-    """410 with a token that goes on from there, in the present."""
     await five_pods(api)
     first = await api("GET", f"{api.pods}?limit=2")
     await api.pod("p9")

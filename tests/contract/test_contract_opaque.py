@@ -1,4 +1,4 @@
-"""Parameters of drivers are bytes: which requests keep them, which write them anew, and what is refused for it."""
+"""Parameters of drivers are bytes: which requests keep them, which rewrite them, and which patches are refused because of it."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -54,7 +54,7 @@ MARK = "the parameters"
 
 
 def body(obj: Any, parameters: str) -> bytes:
-    """As JSON without spaces, with the parameters in place of the mark."""
+    """Return JSON without spaces, with the parameters in place of the mark."""
     return json.dumps(obj, separators=(",", ":")).replace(json.dumps(MARK), parameters).encode()
 
 
@@ -63,7 +63,7 @@ def config(**more: Any) -> Object:
 
 
 async def a_claim_with(api: Api, parameters: str) -> str:
-    """Its path."""
+    """Create a claim with these parameters and return its path."""
     claims = api.at(GROUP, "resourceclaims")
     spec: Object = {"devices": exactly() | {"config": [config()]}}
     made = await api("POST", claims, body({"metadata": {"name": "a"}, "spec": spec}, parameters))
@@ -72,7 +72,7 @@ async def a_claim_with(api: Api, parameters: str) -> str:
 
 
 async def shown(api: Api, path: str) -> list[str]:
-    """The text of every parameter in the claim as a GET answers it."""
+    """Return the text of each `parameters` in the claim as GET returns it."""
     async with api.http.get(path) as response:
         text = await response.text()
     found, decoder = [], json.JSONDecoder()
@@ -83,7 +83,7 @@ async def shown(api: Api, path: str) -> list[str]:
 
 
 def as_json_shows(parameters: str) -> str:
-    """Without spaces, with Go's escapes for HTML."""
+    """Remove spaces and add Go's escapes for HTML."""
     text = parameters.replace(" ", "").replace("\n", "").replace("\t", "")
     for sign in "<>&\u2028":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -92,7 +92,7 @@ def as_json_shows(parameters: str) -> str:
 
 @pytest.mark.parametrize(("parameters", "takes"), PARAMETERS)
 async def test_which_patches_a_claim_takes(api: Api, parameters: str, takes: tuple[str, ...]) -> None:
-    """The others change bytes of the spec, or of the allocation, which are fixed. The bytes that were sent stay."""
+    """Other patches change bytes of the spec or of the allocation, and both are immutable."""
     path = await a_claim_with(api, parameters)
     devices = {"results": [RESULT], "config": [config(source="FromClaim")]}
     status = {"metadata": {"name": "a"}, "status": {"allocation": {"devices": devices}}}
@@ -130,7 +130,7 @@ AS_SENT = '{"z":null,"e":1.0,"c":[null,{"d":null}],"b":"\\u00e9\\u003c","a":1e3}
     ],
 )
 async def test_parameters_that_a_patch_brings(api: Api, content: str, stored: str) -> None:
-    """Only a JSON patch gives a driver what its claim says."""
+    """Only a JSON patch stores the parameters that the claim has."""
     path = await a_claim_with(api, "{}")
     sent = '{"z": null, "e": 1.0, "c": [null, {"d": null}], "b": "\\u00e9<", "a": 1e3}'
     given = {"devices": {"results": [RESULT], "config": [config(source="FromClaim")]}}
@@ -151,7 +151,7 @@ def readable(answer: object) -> ResourceClaim:
 
 
 def as_allocated(claim: ResourceClaim) -> AllocationResult:
-    """With the claim's own configuration, as the plugin passes it on."""
+    """Return an allocation with the claim's own configuration, as the plugin builds it."""
     (own,) = claim.spec.devices.config
     plain = from_manifest(AllocationResult, allocation())
     passed_on = AllocatedConfiguration("FromClaim", (), own.opaque)
@@ -161,7 +161,6 @@ def as_allocated(claim: ResourceClaim) -> AllocationResult:
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 @pytest.mark.parametrize("parameters", [pytest.param(row.values[0], id=row.id) for row in PARAMETERS])
 async def test_the_life_of_a_claim(api: Api, transport: Any, parameters: str, version: str) -> None:
-    """Protected, allocated, reserved, released, given back and deleted; a driver gets the bytes that the claim shows."""
     path = await a_claim_with(api, parameters)
     stored, parameters = parameters, as_json_shows(parameters)
     writer = speaking(transport, version)
@@ -198,7 +197,7 @@ EXACT = [pytest.param(PROTECT, id="protect"), pytest.param(RESERVE, id="reserve"
 
 
 async def allocated_by_another(api: Api, writer: ApiWriter) -> tuple[str, ResourceClaim]:
-    """As a scheduler that writes protobuf leaves it: with the bytes of the spec in the allocation."""
+    """Allocate as a scheduler that writes protobuf: the allocation has the bytes of the spec."""
     path = await a_claim_with(api, ODD)
     devices = {"results": [RESULT], "config": [config(source="FromClaim")]}
     status: Object = {"allocation": {"devices": devices}, "reservedFor": [USER]}
@@ -215,7 +214,6 @@ async def in_protobuf(api: Api, path: str) -> bytes:
 
 @pytest.mark.parametrize("write", EXACT)
 async def test_a_claim_that_takes_no_patch(api: Api, writer: ApiWriter, write: Write) -> None:
-    """It is written all the same, and the bytes in spec and allocation stay."""
     path, claim = await allocated_by_another(api, writer)
     written = readable(await write(writer, claim))
     assert written == await writer.device_claims.read_resource_claim(api.ns, "a")
@@ -229,7 +227,6 @@ async def test_a_claim_that_takes_no_patch(api: Api, writer: ApiWriter, write: W
 
 @pytest.mark.parametrize("write", EXACT)
 async def test_a_claim_that_takes_no_patch_and_has_changed(api: Api, writer: ApiWriter, write: Write) -> None:
-    """Conflict; a release finds the user in the claim as it is."""
     _, claim = await allocated_by_another(api, writer)
     now = readable(
         await writer.device_claims.reserve_claim(claim, ConsumerReference(resource="pods", name="r", uid="u3"))
@@ -247,7 +244,6 @@ async def test_a_claim_that_takes_no_patch_and_has_changed(api: Api, writer: Api
 async def test_a_lost_answer_about_a_claim_that_takes_no_patch(
     api: Api, transport: LosingTransport, writer: ApiWriter, write: Write
 ) -> None:
-    """The write was carried out: a read shows it."""
     _, claim = await allocated_by_another(api, writer)
     transport.loses = True
     with pytest.raises(Ambiguous):
@@ -257,7 +253,6 @@ async def test_a_lost_answer_about_a_claim_that_takes_no_patch(
 
 
 async def test_a_release_finds_the_user_where_it_is(api: Api, writer: ApiWriter) -> None:
-    """The list has changed since the claim was seen, and nothing of the others is taken."""
     path = await a_claim_with(api, '{"b":1,"a":1.0}')
     claim = readable(await writer.device_claims.read_resource_claim(api.ns, "a"))
     claim = readable(await writer.device_claims.allocate_claim(claim, as_allocated(claim), FIRST))

@@ -13,7 +13,6 @@ ZEROS = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy",
 
 
 async def test_a_budget_is_found_by_discovery(api: Api) -> None:
-    """The kind, namespaced, and its status."""
     listed = (await api("GET", f"/apis/{GROUP}")).body["resources"]
     shown = {each["name"]: (each["kind"], each["namespaced"], "watch" in each["verbs"]) for each in listed}
     assert shown == {
@@ -23,7 +22,6 @@ async def test_a_budget_is_found_by_discovery(api: Api) -> None:
 
 
 async def test_a_new_budget_allows_nothing(api: Api) -> None:
-    """Whatever status it brings is its controller's to say."""
     budgets = api.at(GROUP, "poddisruptionbudgets")
     spec: Object = {"minAvailable": 1, "selector": SELECTOR}
     created = (
@@ -35,7 +33,6 @@ async def test_a_new_budget_allows_nothing(api: Api) -> None:
 
 
 async def test_spec_and_status_are_two_halves(api: Api) -> None:
-    """The spec makes generations; the status changes through /status alone, which takes metadata as well."""
     budgets = api.at(GROUP, "poddisruptionbudgets")
     spec: Object = {"minAvailable": 1, "selector": SELECTOR}
     await api("POST", budgets, {"metadata": {"name": "a"}, "spec": spec})
@@ -67,7 +64,6 @@ async def test_spec_and_status_are_two_halves(api: Api) -> None:
 
 
 async def test_a_selector_is_patched_as_a_whole(api: Api) -> None:
-    """By a strategic merge patch; a merge patch merges, as everywhere."""
     budgets = api.at(GROUP, "poddisruptionbudgets")
     await api("POST", budgets, {"metadata": {"name": "a"}, "spec": {"selector": SELECTOR}})
     other: Object = {"matchLabels": {"tier": "db"}}
@@ -120,7 +116,6 @@ async def test_a_selector_is_patched_as_a_whole(api: Api) -> None:
     ],
 )
 async def test_what_a_budget_may_not_say(api: Api, spec: Object, field: str, why: str) -> None:
-    """422 naming the field."""
     answer = await api("POST", api.at(GROUP, "poddisruptionbudgets"), {"metadata": {"name": "a"}, "spec": spec})
     assert (answer.status, answer.body["message"]) == (
         422,
@@ -136,7 +131,6 @@ async def test_what_a_budget_may_not_say(api: Api, spec: Object, field: str, why
 
 
 async def test_updates_are_checked_too(api: Api) -> None:
-    """Spec, status, and that a PUT says what it has seen; deletion is at once."""
     budgets = api.at(GROUP, "poddisruptionbudgets")
     created = (await api("POST", budgets, {"metadata": {"name": "a"}, "spec": {"minAvailable": 1}})).body
     assert (await api.merge(f"{budgets}/a", {"spec": {"minAvailable": -2}})).status == 422
@@ -152,7 +146,6 @@ async def test_updates_are_checked_too(api: Api) -> None:
 
 
 async def test_a_class_decides_whether_its_pods_preempt(api: Api) -> None:
-    """They do unless it says otherwise; a pod may repeat it, not contradict."""
     classes, meek, keen = "/apis/scheduling.k8s.io/v1/priorityclasses", f"meek-{api.ns}", f"keen-{api.ns}"
     made = (await api("POST", classes, {"metadata": {"name": keen}, "value": 7})).body
     assert (made["preemptionPolicy"], made["metadata"]["generation"]) == ("PreemptLowerPriority", 1)
@@ -176,7 +169,6 @@ async def test_a_class_decides_whether_its_pods_preempt(api: Api) -> None:
 
 
 async def test_a_class_of_users_has_its_limits(api: Api) -> None:
-    """The highest values are the system's, and one class at most is everybody's."""
     classes, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"c-{api.ns}"
     system = (await api("GET", f"{classes}/system-node-critical")).body
     assert (system["value"], system["preemptionPolicy"]) == (2_000_001_000, "PreemptLowerPriority")
@@ -197,7 +189,7 @@ async def test_a_class_of_users_has_its_limits(api: Api) -> None:
 
 
 async def _until_known(api: Api, name: str, **spec: Any) -> None:
-    """A pod with this spec would get the class: admission of a real server sees it a moment after its creation."""
+    """Wait until admission of a real server knows the class: it sees a class some moments after its creation."""
     if not api.is_real:
         return
     async with asyncio.timeout(PATIENCE_S):

@@ -19,13 +19,12 @@ PROFILES = "/apis/kubestow.dev/v1alpha1/schedulerprofiles"
 SPEC: Object = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 5}]}}}
 
 
-async def _nothing() -> None:
-    """History is not forgotten here."""
+async def _nothing() -> None: ...
 
 
 @pytest.fixture
 async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
-    """A server that has the kind, and no objects of it."""
+    """Yield a server that has the kind and no objects of it."""
     if plane is None:
         async with ApiServer(served=LIKE_1_36_WITH_OURS) as server, aiohttp.ClientSession(server.url) as http:
             yield Api(http, is_real=False, compact=_nothing)
@@ -39,7 +38,7 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
 
 
 async def served(api: Api) -> None:
-    """The chart's definition is taken as it is written, and served."""
+    """Create the definition of the chart and wait until the kind is served."""
     answer = await api("POST", CRDS, yaml.safe_load(CRD.read_text()))
     assert answer.status == 201 or answer.body["reason"] == "AlreadyExists", answer.body
     deadline = time.monotonic() + PATIENCE_S
@@ -57,7 +56,6 @@ async def created(api: Api, name: str = "kubestow", spec: Object = SPEC) -> Obje
 
 
 async def test_discovery_shows_the_kind_and_its_status(api: Api) -> None:
-    """As a watcher looks for it."""
     groups = (await api("GET", "/apis")).body["groups"]
     (group,) = [group for group in groups if group["name"] == "kubestow.dev"]
     assert group["preferredVersion"] == {"groupVersion": "kubestow.dev/v1alpha1", "version": "v1alpha1"}
@@ -70,7 +68,6 @@ async def test_discovery_shows_the_kind_and_its_status(api: Api) -> None:
 
 
 async def test_a_generation_counts_specs_and_nothing_else(api: Api) -> None:
-    """Created with 1; a status or a label leaves it alone."""
     profile = await created(api)
     assert (profile["metadata"]["generation"], profile["spec"], profile.get("status")) == (1, SPEC, None)
     path = f"{PROFILES}/kubestow"
@@ -81,7 +78,6 @@ async def test_a_generation_counts_specs_and_nothing_else(api: Api) -> None:
 
 
 async def test_spec_and_status_are_written_apart(api: Api) -> None:
-    """Neither way changes the other's part, and /status takes no metadata."""
     await created(api)
     path = f"{PROFILES}/kubestow"
     both: Object = {"spec": {"percentageOfNodesToScore": 7}, "status": {"changes": "x"}}
@@ -92,7 +88,6 @@ async def test_spec_and_status_are_written_apart(api: Api) -> None:
 
 
 async def test_a_status_is_refused_once_anything_was_written(api: Api) -> None:
-    """By resourceVersion; and by uid for a namesake."""
     seen = (await created(api))["metadata"]
     path = f"{PROFILES}/kubestow"
     await api.merge(path, {"spec": {"percentageOfNodesToScore": 7}})
@@ -107,7 +102,6 @@ async def test_a_status_is_refused_once_anything_was_written(api: Api) -> None:
 
 
 async def test_a_status_that_says_the_same_is_no_write(api: Api) -> None:
-    """No event, no new version."""
     await created(api)
     path = f"{PROFILES}/kubestow/status"
     first = await api.merge(path, {"status": {"changes": "x"}})
@@ -115,14 +109,12 @@ async def test_a_status_that_says_the_same_is_no_write(api: Api) -> None:
 
 
 async def test_a_strategic_merge_patch_is_not_known(api: Api) -> None:
-    """As of every kind that is defined so."""
     await created(api)
     answer = await api("PATCH", f"{PROFILES}/kubestow", {"spec": {}}, content=STRATEGIC)
     assert answer.status == 415
 
 
 async def test_a_watch_shows_what_becomes_of_an_object(api: Api) -> None:
-    """Created, told, deleted."""
     version = (await api("GET", PROFILES)).metadata["resourceVersion"]
     async with api.watch(PROFILES, resourceVersion=version) as events:
         await created(api)

@@ -1,4 +1,4 @@
-"""Slices of devices that the server does not take, and the words in which it says so."""
+"""Slices of devices that the server refuses, and the texts of the refusals."""
 
 import pytest
 
@@ -121,7 +121,7 @@ BAD_SLICES = [
         f'Invalid value: "{{`nodeName`, `allNodes`}}": {DEVICE_NODES}',
     ),
     wrong(
-        "a device with a node of its own",
+        "a device with a node name",
         device(nodeName="n"),
         "devices[0]",
         "Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
@@ -240,7 +240,7 @@ BAD_SLICES = [
         "Too long: may not be more than 32 bytes",
     ),
     wrong(
-        "too much to tell of a device",
+        "too many attributes and capacities",
         device(attributes={f"a{i}": {"int": i} for i in range(32)}, capacity={"m": {"value": "1"}}),
         "devices[0]",
         "Invalid value: 33: the total number of attributes and capacities must not exceed 32",
@@ -337,7 +337,6 @@ BAD_SLICES = [
 
 @pytest.mark.parametrize(("change", "expected"), BAD_SLICES)
 async def test_slices_that_cannot_be(api: Api, change: Object, expected: list[Row]) -> None:
-    """422 that names every field."""
     answer = await made(api, SLICES, present(change))
     assert problems(answer) == [(f"spec.{field}".rstrip("."), why) for field, why in expected]
 
@@ -353,6 +352,5 @@ async def test_slices_that_cannot_be(api: Api, change: Object, expected: list[Ro
     ],
 )
 async def test_amounts_that_are_none(api: Api, change: Object) -> None:
-    """400, for they cannot be read."""
     answer = await made(api, SLICES, SLICE | change)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")

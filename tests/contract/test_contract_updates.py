@@ -6,7 +6,6 @@ from tests.contract.conftest import Api, Object, pod, refusal, without
 
 
 async def test_an_old_resource_version_conflicts(api: Api) -> None:
-    """PUT and both patches, on the object and on its status, and nothing is written."""
     old = (await api.pod("a")).body
     path, version = f"{api.pods}/a", old["metadata"]["resourceVersion"]
     changed = await api.merge(path, {"metadata": {"resourceVersion": version, "labels": {"x": "y"}}})
@@ -29,7 +28,7 @@ async def test_an_old_resource_version_conflicts(api: Api) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "/status"], ids=["the object", "its status"])
 async def test_a_patch_for_another_uid_is_invalid(api: Api, suffix: str) -> None:
-    """422, not 409: a uid in a patch is an attempt to change it."""
+    """A uid in a patch is an attempt to change it: 422, not 409."""
     await api.pod("a")
     answer = await api.patch(f"{api.pods}/a{suffix}", {"metadata": {"uid": "u", "labels": {"a": "b"}}})
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
@@ -38,7 +37,7 @@ async def test_a_patch_for_another_uid_is_invalid(api: Api, suffix: str) -> None
 
 
 async def test_a_put_for_another_uid_conflicts(api: Api) -> None:
-    """409: the precondition of a whole object is checked by storage."""
+    """Storage checks the precondition of a whole object: 409."""
     old = (await api.pod("a")).body
     other = old | {"metadata": without(old["metadata"], "resourceVersion") | {"uid": "u"}}
     answer = await api("PUT", f"{api.pods}/a", other)
@@ -48,14 +47,12 @@ async def test_a_put_for_another_uid_conflicts(api: Api) -> None:
 
 
 async def test_a_patch_that_changes_nothing_writes_nothing(api: Api) -> None:
-    """Same resourceVersion, so no event either."""
     old = (await api.pod("a", labels={"x": "y"})).body
     assert (await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})).body == old
     assert (await api.patch(f"{api.pods}/a", {"status": {"phase": "Running"}})).body == old
 
 
 async def test_status_and_the_rest_are_written_apart(api: Api) -> None:
-    """/status takes the status and labels but no spec; the object takes no status."""
     await api.pod("a")
     patch: Object = {"metadata": {"labels": {"q": "r"}}, "spec": {"priority": 3}, "status": {"nominatedNodeName": "n"}}
     body = (await api.merge(f"{api.pods}/a/status", patch)).body
@@ -64,7 +61,6 @@ async def test_status_and_the_rest_are_written_apart(api: Api) -> None:
 
 
 async def test_conditions_merge_by_type(api: Api) -> None:
-    """The patch of one condition leaves the others, fills in nulls for times, and new ones come first."""
     await api.pod("a")
     status = f"{api.pods}/a/status"
     first: Object = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}
@@ -86,7 +82,6 @@ async def test_conditions_merge_by_type(api: Api) -> None:
 
 
 async def test_empty_texts_are_not_kept(api: Api) -> None:
-    """What Go would leave out is not there, so a condition without a message has none."""
     await api.pod("a")
     patch: Object = {"status": {"conditions": [{"type": "B", "status": "True", "reason": "", "message": ""}]}}
     body = (await api.patch(f"{api.pods}/a/status", patch | {"metadata": {"labels": {}}})).body
@@ -97,7 +92,6 @@ async def test_empty_texts_are_not_kept(api: Api) -> None:
 
 
 async def test_a_bound_pod_is_not_nominated(api: Api) -> None:
-    """422 for the whole patch; taking a nomination away is always fine."""
     await api.pod("a", nodeName="n")
     answer = await api.patch(f"{api.pods}/a/status", {"status": {"nominatedNodeName": "m", "phase": "Running"}})
     why = "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
@@ -106,7 +100,7 @@ async def test_a_bound_pod_is_not_nominated(api: Api) -> None:
 
 
 async def test_a_replaced_container_is_defaulted_again(api: Api) -> None:
-    """A merge patch replaces the list, so the new image would change the pull policy, which is fixed."""
+    """The patch replaces the list, so a new image would change the immutable pull policy."""
     await api.pod("a")
     other: Object = {"name": "c", "image": "registry.example/app:2"}
     body = (await api.merge(f"{api.pods}/a", {"spec": {"containers": [other]}})).body
@@ -120,7 +114,6 @@ async def test_a_replaced_container_is_defaulted_again(api: Api) -> None:
 
 
 async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: Api) -> None:
-    """New finalizers are forbidden, the name stays taken, and a deletion without a wish changes nothing."""
     await api.pod("a", nodeName="n")
     path = f"{api.pods}/a"
     shortened = (await api("DELETE", f"{path}?gracePeriodSeconds=7")).body
@@ -148,7 +141,6 @@ async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: A
 
 
 async def test_finalizers_are_a_set_and_delay_deletion(api: Api) -> None:
-    """Added by merging, taken away by name; the last one to go ends an object that is being deleted."""
     await api.pod("a")
     path = f"{api.pods}/a"
     await api.patch(path, {"metadata": {"finalizers": ["x.example/a"]}})
@@ -167,7 +159,6 @@ async def test_finalizers_are_a_set_and_delay_deletion(api: Api) -> None:
 
 
 async def test_owner_references_merge_by_uid(api: Api) -> None:
-    """Two owners, one taken away."""
     await api.pod("a")
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": n, "uid": f"u-{n}"} for n in ("x", "y")]
     body = (await api.patch(f"{api.pods}/a", {"metadata": {"ownerReferences": owners}})).body
@@ -178,7 +169,6 @@ async def test_owner_references_merge_by_uid(api: Api) -> None:
 
 
 async def test_a_pods_spec_is_fixed_but_for_a_few_fields(api: Api) -> None:
-    """nodeName is not patched, gates only go, tolerations only come; generation counts what changes."""
     await api.pod("a", schedulingGates=[{"name": "x"}, {"name": "y"}])
     path = f"{api.pods}/a"
     for spec in ({"nodeName": "n"}, {"schedulerName": "other"}, {"priority": 7}):

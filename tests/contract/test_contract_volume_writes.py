@@ -1,4 +1,4 @@
-"""What a scheduler writes to volumes and claims: merge patches with preconditions, and whose a field is afterwards."""
+"""What a scheduler writes to volumes and claims: merge patches with preconditions, and the owners of fields after them."""
 
 from collections.abc import AsyncIterator
 
@@ -65,7 +65,6 @@ def conflict(answer: Answer, kind: str, name: str) -> None:
 
 
 async def test_a_volume_is_prebound(api: Api) -> None:
-    """The claimRef is stored whole; what the patch does not name stays (U10)."""
     before, wanting = await volume(api), await claim(api)
     patch = prebinding(before, wanting)
     after = await api.merge(f"{VOLUMES}/v-{api.ns}", patch)
@@ -78,7 +77,6 @@ async def test_a_volume_is_prebound(api: Api) -> None:
 
 
 async def test_a_claim_gets_and_loses_its_node(api: Api) -> None:
-    """Other annotations stay, null removes."""
     before = await claim(api)
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
     after = await api.merge(path, selection(before, "n1"))
@@ -90,7 +88,6 @@ async def test_a_claim_gets_and_loses_its_node(api: Api) -> None:
 
 @pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
 async def test_a_patch_from_an_old_version_is_refused(api: Api, kind: str) -> None:
-    """409 in the words that users see when a binding fails."""
     own, wanting = await volume(api), await claim(api)
     is_volume = kind == "persistentvolumes"
     path = f"{VOLUMES}/v-{api.ns}" if is_volume else f"{api.at('v1', kind)}/c"
@@ -101,7 +98,7 @@ async def test_a_patch_from_an_old_version_is_refused(api: Api, kind: str) -> No
 
 @pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
 async def test_a_patch_for_a_namesake_is_refused(api: Api, kind: str) -> None:
-    """Its version is another too, and that is seen first; with the version alone right, the uid cannot be changed."""
+    """The version is checked first. With the current version, the server refuses to change the uid."""
     own, wanting = await volume(api), await claim(api)
     is_volume = kind == "persistentvolumes"
     path = f"{VOLUMES}/v-{api.ns}" if is_volume else f"{api.at('v1', kind)}/c"
@@ -118,14 +115,13 @@ async def test_a_patch_for_a_namesake_is_refused(api: Api, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
 async def test_a_patch_of_nothing(api: Api, kind: str) -> None:
-    """404; none is made."""
-    path = f"{VOLUMES}/nobody-{api.ns}" if kind == "persistentvolumes" else f"{api.at('v1', kind)}/nobody"
+    path = f"{VOLUMES}/missing-{api.ns}" if kind == "persistentvolumes" else f"{api.at('v1', kind)}/missing"
     answer = await api.merge(path, {"metadata": {"uid": "u", "resourceVersion": "1"}})
     assert (answer.status, answer.body["message"]) == (404, f'{kind} "{path.rpartition("/")[2]}" not found')
 
 
 async def _gone(api: Api, path: str) -> None:
-    """A real server protects volumes and claims by a finalizer, which nobody runs here to remove."""
+    """Delete the finalizer that a real server adds; no controller runs here that removes it."""
     for _ in range(60):
         answer = await api("GET", path)
         if answer.status == 404:
@@ -136,7 +132,7 @@ async def _gone(api: Api, path: str) -> None:
 
 @pytest.fixture
 async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWriter]:
-    """The product's own, to the server under test."""
+    """Return the scheduler's own writer, connected to the server under test."""
     settings = (
         await load_settings(master=str(api.http._base_url))
         if plane is None
@@ -148,7 +144,6 @@ async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWrite
 
 
 async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:
-    """What its patches are answered: the object as it is then, a conflict, nothing there."""
     await volume(api)
     await claim(api)
     own, wanting = await writer.read_volume(f"v-{api.ns}"), await writer.read_claim(api.ns, "c")
@@ -172,7 +167,7 @@ async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:
 
 
 async def test_whose_the_selected_node_is(api: Api, writer: ApiWriter) -> None:
-    """The last who changed the value; ours only while it is our value."""
+    """The owner is the last client that changed the value."""
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
     await claim(api)
     wanting = await writer.read_claim(api.ns, "c")
@@ -180,14 +175,14 @@ async def test_whose_the_selected_node_is(api: Api, writer: ApiWriter) -> None:
     assert await writer.claim_written_by(api.ns, "c") is None
     await writer.select_node(wanting, "n1")
     assert await writer.claim_written_by(api.ns, "c") == "kubestow"
-    await api.merge(f"{path}?fieldManager=somebody", {"metadata": {"annotations": {SELECTED: "n2"}}})
-    assert await writer.claim_written_by(api.ns, "c") == "somebody"
+    await api.merge(f"{path}?fieldManager=another", {"metadata": {"annotations": {SELECTED: "n2"}}})
+    assert await writer.claim_written_by(api.ns, "c") == "another"
     await api.merge(path, {"metadata": {"annotations": {SELECTED: None}}})
     assert await writer.claim_written_by(api.ns, "c") is None
 
 
 def owners(answer: Answer) -> dict[str, set[tuple[str, str, str]]]:
-    """Annotation → (manager, operation, subresource) of those who own it."""
+    """Return for each annotation (manager, operation, subresource) of its owners."""
     found: dict[str, set[tuple[str, str, str]]] = {}
     for entry in answer.metadata.get("managedFields") or []:
         for field in entry["fieldsV1"].get("f:metadata", {}).get("f:annotations", {}):
@@ -202,7 +197,7 @@ def by(manager: str, subresource: str = "") -> set[tuple[str, str, str]]:
 
 
 async def test_whose_an_annotation_is(api: Api) -> None:
-    """Who wrote its value last; not who wrote the same again, who changed another, or who sent the object back."""
+    """The last client that changed the value owns it. Writing the same value again does not count."""
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
     made = await claim(api)
     (creator,) = owners(made)["x"]
@@ -226,7 +221,6 @@ async def test_whose_an_annotation_is(api: Api) -> None:
 
 
 async def test_a_field_manager_is_the_client_by_default(api: Api) -> None:
-    """What stands before the slash of its User-Agent."""
     await claim(api)
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
     headers = {"User-Agent": "some-tool/v1.2 (linux)", "Content-Type": "application/merge-patch+json"}

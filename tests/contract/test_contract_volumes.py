@@ -12,7 +12,7 @@ CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"s
 
 
 def says(answer: Answer, field: str, why: str, *, starts: bool = False) -> None:
-    """422 for this one field; `starts`: a real server appends the difference of the two objects."""
+    """Check for a 422 with this one field. With `starts`, a real server appends the difference of the two objects."""
     ((found, told),) = problems(answer)
     assert (found, told[: len(why)] if starts else told) == (field, why)
 
@@ -29,7 +29,6 @@ async def made(api: Api, path: str, name: str, **rest: object) -> Answer:
 
 
 async def test_a_new_volume(api: Api) -> None:
-    """Kept and pending, with what it did not say."""
     name = f"a-{api.ns}"
     created = (await made(api, VOLUMES, name, spec=VOLUME, status={"phase": "Bound"})).body
     assert created["spec"] == VOLUME | {
@@ -56,7 +55,7 @@ async def test_a_new_volume(api: Api) -> None:
             {"accessModes": ["ReadWriteOncePod", "ReadWriteOnce"]},
             "spec.accessModes",
             "Forbidden: may not use ReadWriteOncePod with other access modes",
-            id="one pod only, and others",
+            id="ReadWriteOncePod and another mode",
         ),
         pytest.param(
             {"volumeMode": "X"},
@@ -81,7 +80,7 @@ async def test_a_new_volume(api: Api) -> None:
             {"hostPath": None, "local": {"path": "/x"}},
             "spec.nodeAffinity",
             "Required value: Local volume requires node affinity",
-            id="local, and nobody knows where",
+            id="local without node affinity",
         ),
         pytest.param(
             {"hostPath": None, "csi": {"driver": "d.x", "volumeHandle": ""}},
@@ -98,12 +97,10 @@ async def test_a_new_volume(api: Api) -> None:
     ],
 )
 async def test_volumes_that_cannot_be(api: Api, change: Object, field: str, why: str) -> None:
-    """422 that names the field."""
     says(await api("POST", VOLUMES, {"metadata": {"name": "b"}, "spec": VOLUME | change}), field, why)
 
 
 async def test_what_may_change_of_a_volume(api: Api) -> None:
-    """The claimRef at will; source and mode never; the affinity once."""
     path = f"{VOLUMES}/a-{api.ns}"
     await made(api, VOLUMES, f"a-{api.ns}", spec=VOLUME)
     fixed = "Forbidden: spec.persistentvolumesource is immutable after creation"
@@ -123,7 +120,6 @@ async def test_what_may_change_of_a_volume(api: Api) -> None:
 
 
 async def test_a_volume_says_since_when_it_has_its_phase(api: Api) -> None:
-    """A phase that changes takes the time with it, unless somebody tells another; one that stays keeps it."""
     path = f"{VOLUMES}/a-{api.ns}/status"
     await made(api, VOLUMES, f"a-{api.ns}", spec=VOLUME)
     long_ago = "2020-01-01T00:00:00Z"
@@ -166,13 +162,11 @@ async def test_a_volume_says_since_when_it_has_its_phase(api: Api) -> None:
     ],
 )
 async def test_claims_that_cannot_be(api: Api, change: Object, field: str, why: str) -> None:
-    """422 that names the field."""
     claims = api.at("v1", "persistentvolumeclaims")
     says(await api("POST", claims, {"metadata": {"name": "b"}, "spec": CLAIM | change}), field, why)
 
 
 async def test_what_may_change_of_a_claim(api: Api) -> None:
-    """A class and a volume are given once; the rest stays; a bound claim does not shrink."""
     claims = api.at("v1", "persistentvolumeclaims")
     await made(api, claims, "c", spec=CLAIM)
     fixed = (
@@ -192,7 +186,6 @@ async def test_what_may_change_of_a_claim(api: Api) -> None:
 
 
 async def test_deleted_claims_wait_for_their_finalizer(api: Api) -> None:
-    """Marked, and marked once; the last finalizer that goes takes the claim with it."""
     path = f"{api.at('v1', 'persistentvolumeclaims')}/c"
     await made(api, api.at("v1", "persistentvolumeclaims"), "c", spec=CLAIM)
     first = await api("DELETE", path)
@@ -204,7 +197,6 @@ async def test_deleted_claims_wait_for_their_finalizer(api: Api) -> None:
 
 
 async def test_classes(api: Api) -> None:
-    """Immediate, and deleting, unless said; only the topologies may change. The default is given to claims without one."""
     classes, name = f"{STORAGE}/storageclasses", f"s-{api.ns}"
     says(await api("POST", classes, {"metadata": {"name": name}}), "provisioner", REQUIRED)
     for field, value, known in (
@@ -239,7 +231,7 @@ async def test_classes(api: Api) -> None:
 
 
 async def _claim_once_known(api: Api, claims: str, name: str, spec: Object, *, expected: str) -> Object:
-    """Admission looks at a cache, which may be a moment behind."""
+    """Create claims until admission, whose cache may lag, knows the class."""
     for attempt in range(2000):
         made_spec: Object = (await made(api, claims, f"{name}-{attempt}", spec=spec)).body["spec"]
         if made_spec.get("storageClassName") == expected:
@@ -248,7 +240,6 @@ async def _claim_once_known(api: Api, claims: str, name: str, spec: Object, *, e
 
 
 async def test_drivers(api: Api) -> None:
-    """Everything has a default; a generation comes with the first change; some fields stay."""
     drivers, name = f"{STORAGE}/csidrivers", f"d-{api.ns}"
     created = (await made(api, drivers, name, spec={})).body
     assert created["spec"] == {
@@ -268,7 +259,6 @@ async def test_drivers(api: Api) -> None:
 
 
 async def test_csi_nodes(api: Api) -> None:
-    """Empty lists are null; a driver may come, go and change its limit, nothing else."""
     nodes, name = f"{STORAGE}/csinodes", f"n-{api.ns}"
     driver: Object = {"name": "d.x", "nodeID": "n", "allocatable": {"count": 3}}
     for wrong, field, why in (
@@ -294,7 +284,6 @@ async def test_csi_nodes(api: Api) -> None:
 
 
 async def test_capacities(api: Api) -> None:
-    """The amount changes; class and topology stay."""
     path = api.at("storage.k8s.io/v1", "csistoragecapacities")
     wrong = await api("POST", path, {"metadata": {"name": "c"}, "capacity": "5Gi"})
     says(wrong, "storageClassName", f'Invalid value: "": {SUBDOMAIN}')
@@ -312,7 +301,6 @@ async def test_capacities(api: Api) -> None:
 
 
 async def test_attachments(api: Api) -> None:
-    """Not attached until the status says so, which takes no metadata; the spec stays."""
     path, name = f"{STORAGE}/volumeattachments", f"a-{api.ns}"
     spec: Object = {"attacher": "d.x", "nodeName": "n", "source": {"persistentVolumeName": "a"}}
     body: Object = {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}}
@@ -330,7 +318,6 @@ async def test_attachments(api: Api) -> None:
 
 
 async def test_volumes_of_a_pod(api: Api) -> None:
-    """What they do not say is filled in, and not taken for a change later."""
     template = {"metadata": {"labels": {"a": "b"}}, "spec": CLAIM}
     volumes = [
         {"name": "e", "ephemeral": {"volumeClaimTemplate": template}},

@@ -34,7 +34,6 @@ WATCH_LIST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan
 
 
 async def test_a_watch_resumes_after_its_version(api: Api) -> None:
-    """Every write since, in order; a deletion is two."""
     rv = (await api("GET", api.pods)).rv
     await api.pod("a")
     await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})
@@ -61,7 +60,6 @@ async def test_a_watch_resumes_after_its_version(api: Api) -> None:
 
 
 async def test_a_watch_goes_on(api: Api) -> None:
-    """What is written after it was opened arrives too, and nothing of other namespaces."""
     async with api.watch(api.pods, resourceVersion=str((await api("GET", api.pods)).rv)) as events:
         await api("POST", "/api/v1/namespaces/default/pods", {"metadata": {"generateName": "x-"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})  # fmt: skip
         await api.pod("a")
@@ -71,7 +69,7 @@ async def test_a_watch_goes_on(api: Api) -> None:
 
 
 async def test_a_watch_from_the_future_is_silent(api: Api) -> None:
-    """No error, no event and no bookmark, until the server has come as far: it may have been restored from a backup."""
+    """The server may have been restored from a backup: no error, event or bookmark until its version is reached."""
     start = {"resourceVersion": str((await api("GET", api.pods)).rv + 10**6), "timeoutSeconds": "3"}
     async with api.watch(api.pods, allowWatchBookmarks="true", **start) as events:
         await api.pod("a")
@@ -80,7 +78,6 @@ async def test_a_watch_from_the_future_is_silent(api: Api) -> None:
 
 @pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["no version", "version 0"])
 async def test_a_watch_from_nowhere_begins_with_what_is_there(api: Api, start: dict[str, str]) -> None:
-    """ADDED for every object, then what happens."""
     await api.pod("a")
     await api.pod("b")
     await api("GET", api.pods)
@@ -91,7 +88,6 @@ async def test_a_watch_from_nowhere_begins_with_what_is_there(api: Api, start: d
 
 
 async def test_selectors_turn_changes_into_comings_and_goings(api: Api) -> None:
-    """Entering is ADDED, leaving is DELETED with the object as it was at the version of the change."""
     for name, odd in (("p0", "0"), ("p1", "1"), ("p3", "1"), ("p4", "0")):
         await api.pod(name, labels={"odd": odd})
     rv = (await api("GET", api.pods)).rv
@@ -113,7 +109,6 @@ async def test_selectors_turn_changes_into_comings_and_goings(api: Api) -> None:
 
 
 async def test_a_pod_that_finishes_leaves_the_schedulers_watch(api: Api) -> None:
-    """The field selector kube-scheduler uses."""
     await api.pod("a")
     selector = "status.phase!=Succeeded,status.phase!=Failed"
     async with api.watch(api.pods, fieldSelector=selector, **WATCH_LIST) as events:
@@ -127,7 +122,6 @@ async def test_a_pod_that_finishes_leaves_the_schedulers_watch(api: Api) -> None
 
 
 async def test_failed_pods_enter_the_watch_that_is_about_them(api: Api) -> None:
-    """With the reason that the main watch hides, once they have failed; those of other schedulers never do."""
     selector = "status.phase=Failed,spec.schedulerName=kubestow"
     for name in ("old", "ours", "theirs"):
         await api.pod(name, schedulerName="other" if name == "theirs" else "kubestow")
@@ -144,7 +138,6 @@ async def test_failed_pods_enter_the_watch_that_is_about_them(api: Api) -> None:
 
 
 async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
-    """ADDED for everything, then the annotated bookmark at a version to resume from, then what happens."""
     await api.pod("a", labels={"x": "y"})
     await api.pod("b")
     rv = (await api("GET", api.pods)).rv
@@ -170,7 +163,6 @@ async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
 async def test_a_bookmark_is_an_empty_object_of_its_kind(
     api: Api, group_version: str, resource: str, zero: dict[str, Any]
 ) -> None:
-    """With the zero values Go writes, nulls among them; nothing but a version and the annotation in its metadata."""
     root = f"/api/{group_version}" if "/" not in group_version else f"/apis/{group_version}"
     async with api.watch(f"{root}/{resource}", labelSelector="no=such", **WATCH_LIST) as events:
         assert await events.take(1) == [("BOOKMARK", "")]
@@ -181,7 +173,6 @@ async def test_a_bookmark_is_an_empty_object_of_its_kind(
 
 
 async def test_a_watch_ends_at_its_time(api: Api) -> None:
-    """Cleanly, without an error."""
     rv = (await api("GET", api.pods)).rv
     async with api.watch(api.pods, resourceVersion=str(rv), timeoutSeconds="1") as events:
         assert await events.end() == b""
@@ -197,7 +188,6 @@ async def test_a_watch_ends_at_its_time(api: Api) -> None:
     ],
 )  # fmt: skip
 async def test_refused_watches(api: Api, query: dict[str, str], status: int, message: str) -> None:
-    """Before the stream begins, as HTTP."""
     async with api.http.get(api.pods, params={"watch": "true", **query}) as response:
         body = await response.json()
     assert response.status == status
@@ -205,7 +195,6 @@ async def test_refused_watches(api: Api, query: dict[str, str], status: int, mes
 
 
 async def test_a_version_that_is_forgotten_ends_the_watch(api: Api) -> None:
-    """HTTP says 200; the stream says ERROR with a Status 410, and ends."""
     rv = (await api.pod("a")).rv
     await api.pod("b")
     await api.compact()

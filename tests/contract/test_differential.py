@@ -1,8 +1,7 @@
-"""The same random writes on both servers: the in-process one answers as the real one, code and body, step by step.
+"""The same random writes on both servers: the in-process one answers as the real one, status and body, step by step.
 
-Pods, and claims for devices. What the suite states one by one is shown here to hold in combination. Times are left out; uids and resourceVersions are
-compared by the order in which they were first seen.
-"""
+The writes are to pods and to claims for devices. Times are left out; uids and resourceVersions are compared by the order in which
+they first appeared."""
 
 import json
 import random
@@ -22,7 +21,7 @@ from tests.e2e.controlplane.harness import ControlPlane
 TIMES = {"managedFields", "creationTimestamp", "lastTransitionTime", "deletionTimestamp"}
 STEPS = 150
 EACH_RUN = 4
-# A grace is shortened to one that is not over yet: else the answer tells how fast the machine is.
+# A shortened grace is not over yet: otherwise the answer would depend on the machine's speed.
 LONG_S = 600
 GRACES_S = (0, 500, 1000)
 # Complete: where admission adds them to a patch, a repeated patch counts as a change in another second, to the real one.
@@ -44,7 +43,7 @@ class Step:
 
 @dataclass
 class Side:
-    """One server, and what it has told so far."""
+    """One server and the identifiers that its answers had so far."""
 
     api: Api
     root: str
@@ -94,7 +93,7 @@ class Side:
 
 
 def steps(rng: random.Random) -> Iterator[Step]:
-    """Mostly sensible writes to three pods, by somebody whose knowledge may be old."""
+    """Yield mostly valid writes to three pods by a client whose knowledge may be old."""
     while True:
         name = rng.choice("abc")
         kind = rng.choice(["create", "create", "patch", "patch", "status", "status", "delete", "bind", "get"])
@@ -177,7 +176,7 @@ def _status(rng: random.Random) -> Object:
 
 
 def claim_steps(rng: random.Random) -> Iterator[Step]:
-    """Mostly sensible writes to two claims, by schedulers, drivers and users whose knowledge may be old."""
+    """Yield mostly valid writes to two claims by schedulers, drivers and users whose knowledge may be old."""
     while True:
         name = rng.choice("ab")
         kind = rng.choice(["create", "create", "patch", *["status"] * 6, "delete", "get"])
@@ -248,7 +247,6 @@ PODS, CLAIMS = "/api/v1/namespaces/{}/pods", "/apis/resource.k8s.io/v1/namespace
 async def test_random_writes_are_answered_alike(
     real: ControlPlane, root: str, writes: Callable[[random.Random], Iterator[Step]], nth: int, seed: int
 ) -> None:
-    """Status code and body of every step are the same. Each run draws other writes."""
     seed = seed * EACH_RUN + nth
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(ApiServer(rng=random.Random(seed)))
@@ -267,4 +265,4 @@ async def test_random_writes_are_answered_alike(
 
 
 async def _never() -> None:
-    raise AssertionError("nobody compacts here")
+    raise AssertionError("these tests do not compact")

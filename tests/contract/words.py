@@ -1,4 +1,4 @@
-"""What a real server says of names, in full; and small parts that several subjects write."""
+"""Texts that a real server uses about names, and small objects that several modules write."""
 
 from typing import Any
 
@@ -42,5 +42,5 @@ def condition(type_: str = "Ready") -> Object:
 
 
 def wrong(what: str, given: Any, field: str, why: str) -> Any:
-    """A row of a table, called `what`: the server refuses what is given, for this one field."""
+    """Return a row of a table: the server refuses `given`, for this one field."""
     return pytest.param(given, [(field, why)], id=what)

@@ -1,4 +1,4 @@
-"""What several files of this room need."""
+"""Fixtures of several modules of this folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.mortal import HastyClock
 
 @pytest.fixture
 def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command sets up logging for its process; here it is a guest in another's."""
+    """Keep the logging set-up of the test process: the command would replace it."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
@@ -24,5 +24,5 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 async def clock() -> HastyClock:
-    """The time of a test: its server and its daemons take the same clock."""
+    """Return the clock that the server and the daemons of a test share."""
     return HastyClock()

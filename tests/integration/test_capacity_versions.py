@@ -1,4 +1,4 @@
-"""Capacity objects on servers of every age, and through an upgrade, with the whole daemon (docs/spec/volumes.md §8)."""
+"""Capacity objects on servers of several versions and through an upgrade, with the whole daemon (docs/spec/volumes.md §8)."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1
 
 @asynccontextmanager
 async def running(served: Sequence[str], version: str = "auto") -> AsyncIterator[Rig]:
-    """A daemon on a server that has these kinds, with one capacity object `a` where there can be any."""
+    """Run a daemon on a server with these kinds, with one capacity object `a` where the kind is served."""
     clock = HastyClock()
     async with ApiServer(clock=clock, served=LIKE_1_25) as server:
         offer(server, "a")
@@ -45,7 +45,7 @@ def capacities(world: Rig) -> Capacities:
 
 
 def state(world: Rig) -> tuple[str | None, bool, int]:
-    """The version that is mirrored, whether capacity is looked at, how many objects there are."""
+    """Return the mirrored version, whether capacity is considered, and the number of objects."""
     known = capacities(world)
     return world.daemon.mirrors.capacity_version(), known.is_served, len(known)
 
@@ -55,20 +55,20 @@ async def shows(world: Rig, *wanted: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("served", "told", "wanted"),
+    ("served", "flag", "wanted"),
     [
         pytest.param(LIKE_1_23, "auto", ("v1beta1", True, 1), id="1.23: only v1beta1"),
         pytest.param(LIKE_1_25, "auto", ("v1", True, 1), id="1.25: both, the better one"),
         pytest.param(LIKE_1_36, "auto", ("v1", True, 1), id="1.27: only v1"),
-        pytest.param(NOWHERE, "auto", ("none", False, 0), id="neither: room everywhere"),
-        pytest.param(LIKE_1_25, "v1beta1", ("v1beta1", True, 1), id="both, and v1beta1 is told"),
-        pytest.param(LIKE_1_36, "v1beta1", ("none", False, 0), id="v1beta1 is told and not there"),
-        pytest.param(LIKE_1_25, "none", ("none", False, 0), id="told not to look"),
+        pytest.param(NOWHERE, "auto", ("none", False, 0), id="neither: capacity everywhere"),
+        pytest.param(LIKE_1_25, "v1beta1", ("v1beta1", True, 1), id="both, and the flag names v1beta1"),
+        pytest.param(LIKE_1_36, "v1beta1", ("none", False, 0), id="the flag names v1beta1, which is not served"),
+        pytest.param(LIKE_1_25, "none", ("none", False, 0), id="the flag is none"),
     ],
 )
-async def test_servers_of_every_age(served: Sequence[str], told: str, wanted: tuple[object, ...]) -> None:
+async def test_servers_of_every_age(served: Sequence[str], flag: str, wanted: tuple[object, ...]) -> None:
     """D1, D2, D3, D5, D9: one version is watched or none, and pods are scheduled in any case."""
-    async with running(served, told) as world:
+    async with running(served, flag) as world:
         await shows(world, *wanted)
         world.node("n1")
         world.pod("p")
@@ -87,7 +87,7 @@ async def test_servers_of_every_age(served: Sequence[str], told: str, wanted: tu
     ],
 )
 async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions: tuple[str, str]) -> None:
-    """D6: the other version is found, and what came meanwhile is seen; nothing was ever missing."""
+    """D6: objects created during the upgrade are seen, and none is missing at any time."""
     async with running(before) as world:
         await shows(world, versions[0], True, 1)
         least = len(capacities(world))
@@ -106,7 +106,7 @@ async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str],
 
 
 async def test_it_goes_and_comes_back() -> None:
-    """D5, D7: without it nobody is refused for want of room; from the first picture on it counts again."""
+    """D5, D7: without the kind, no pod is refused for lack of capacity."""
     async with running(LIKE_1_36) as world:
         await shows(world, "v1", True, 1)
         world.server.serve(NOWHERE)

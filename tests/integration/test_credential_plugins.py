@@ -23,14 +23,14 @@ EXPIRED = '{"token":"t1","expirationTimestamp":"2000-01-01T00:00:00Z"}'
 
 
 def user(path: pathlib.Path, script: str, **more: object) -> dict[str, object]:
-    """A kubeconfig's user with this plugin."""
+    """Return the kubeconfig's user with this plugin."""
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), **more}}
 
 
 def once_then(path: pathlib.Path, then: str, status: str = EXPIRED) -> dict[str, object]:
-    """Gives a token the first time, and does this each time after."""
+    """Return a user whose plugin gives a token once and then runs `then`."""
     said = SAYS.replace("STATUS", status.strip("{}")).replace("'", "")
     first = f"if [ ! -e {path}.ran ]; then touch {path}.ran; echo '{said}'; exit 0; fi"
     return user(path, f"{first}\n{then}")
@@ -45,7 +45,7 @@ def is_alive(pid_file: pathlib.Path) -> bool:
 
 
 async def test_requests_go_on_while_the_plugin_hangs(tmp_path):
-    """The token is good still: none of a hundred requests waits for a new one."""
+    """The token is still valid, so no request waits for a new one."""
     pid = tmp_path / "pid"
     hangs = once_then(tmp_path / "plugin", f"echo $$ > {pid}; sleep 1000")
     async with raw(says(answer(200))) as server:
@@ -65,7 +65,6 @@ async def test_requests_go_on_while_the_plugin_hangs(tmp_path):
 
 
 async def test_a_leader_keeps_its_lease_while_its_plugin_hangs(tmp_path):
-    """Two minutes of the daemon, which schedules on."""
     pid = tmp_path / "pid"
     hangs = once_then(tmp_path / "plugin", f"echo $$ > {pid}; sleep 1000")
     clock = HastyClock()
@@ -88,7 +87,7 @@ async def test_a_leader_keeps_its_lease_while_its_plugin_hangs(tmp_path):
 
 
 async def test_a_token_is_renewed_in_the_background(tmp_path):
-    """By the first request of each minute, which goes with the old one, as does the other transport of these settings."""
+    """The first request of each minute starts the renewal and uses the old token."""
     renewed: list[bool] = []
     async with raw(says(answer(200))) as server:
         settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "old"}, server.url))
@@ -111,7 +110,7 @@ async def test_a_token_is_renewed_in_the_background(tmp_path):
 
 
 async def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_path, monkeypatch):
-    """Its children hold its pipes open: killing it alone would end nothing."""
+    """Its children hold its pipes open, so all of them must end."""
     pids = [tmp_path / "pid", tmp_path / "child"]
     script = f"echo $$ > {pids[0]}; sh -c 'echo $$ > {pids[1]}; sleep 1000' & wait; sleep 1000"
     settings = await load_settings(kubeconfig(tmp_path / "config", once_then(tmp_path / "plugin", script)))
@@ -125,7 +124,6 @@ async def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_pa
 
 
 async def test_a_plugin_may_write_much_to_both_pipes(tmp_path):
-    """More than a pipe holds, to standard error first."""
     noise = "i=0; while [ $i -lt 4000 ]; do echo 'a warning of some fifty characters or a little more' >&2; i=$((i+1)); done"
     said = SAYS.replace("STATUS", '"token":"t1"')
     settings = await asyncio.wait_for(
@@ -147,7 +145,6 @@ async def test_a_plugin_may_write_much_to_both_pipes(tmp_path):
     ],
 )  # fmt: skip
 async def test_what_a_plugin_does_wrong_is_said_with_its_name(tmp_path, script, error):
-    """In one line of at most 1 KiB."""
     with pytest.raises(SettingsError, match=error) as raised:
         await load_settings(kubeconfig(tmp_path / "config", user(tmp_path / "plugin", script)))
 
@@ -168,7 +165,6 @@ async def test_what_a_plugin_does_wrong_is_said_with_its_name(tmp_path, script, 
     ],
 )
 async def test_a_plugin_that_is_not_installed_is_named(tmp_path, hint, advice, caplog):
-    """The error names the kubeconfig, the user and the command, and quotes installHint. The library does not log it too."""
     missing = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cloud-auth-plugin", **hint}
     path = kubeconfig(tmp_path / "config", {"exec": missing})
 

@@ -1,4 +1,4 @@
-"""Watches that live for seconds: cut, late and refused, while pods arrive. Every pod is bound all the same."""
+"""Watches that last for seconds: they are cut, late and refused while pods arrive. Each pod is bound within the limit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BOUND_WITHIN_S: Final = 30.0
 """Of two hundred seeds the slowest took 6 s."""
 SHORT_LIVED: Final = WatchFault(lives_s=(0.5, 3.5), late=0.01)
 SEEDS: Final = 200
-"""`KUBESTOW_EXAMPLES=20` tries so many, a run that says nothing three of them."""
+"""`KUBESTOW_EXAMPLES=20` tries this many; a run without it tries ten."""
 
 
 async def longest_wait_s(seed: int) -> float:
-    """Return the virtual seconds that the pod bound last had waited; AssertionError if a pod waits too long."""
+    """Return the longest wait for a Binding in virtual seconds; raise AssertionError if a pod waits too long."""
     async with inhabited(clock=SkippingClock, seed=seed) as world:
         world.server.faults.add(Fault(verb="watch", status=410, probability=0.1, times=None))
         world.server.faults.add(Fault(verb="watch", watch=SHORT_LIVED, times=None))
@@ -43,8 +43,6 @@ async def longest_wait_s(seed: int) -> float:
 
 
 class Waits:
-    """How long pods wait between creation and Binding."""
-
     def __init__(self, world: World) -> None:
         self.began: dict[str, float] = {}
         self.longest_s = 0.0
@@ -67,7 +65,6 @@ class Waits:
 
 @pytest.mark.parametrize("number", range(examples(SEEDS) // 20))
 def test_every_pod_is_bound_within_half_a_minute(number: int) -> None:
-    """Other seeds in each run."""
     seed = random.SystemRandom().randrange(2**32)
     try:
         asyncio.run(longest_wait_s(seed))

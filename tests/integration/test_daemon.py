@@ -1,4 +1,4 @@
-"""The whole daemon against the in-process API server: pods in, bindings out, and nothing lost on the way."""
+"""The whole daemon against the in-process API server: pods in, Bindings out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.integration.mortal import HastyClock
 
 
 async def test_a_pod_that_does_not_fit_says_why_and_is_woken_by_a_node() -> None:
-    """Condition and event as kube-scheduler writes them; the new node binds it long before any flush."""
     async with rig() as world:
         world.node("small", cpu="1")
         world.pod("big", cpu="2")
@@ -42,7 +41,7 @@ async def test_a_pod_that_does_not_fit_says_why_and_is_woken_by_a_node() -> None
 
 
 async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conditions that a server does not answer are given up, those on the wire and those that wait behind them."""
+    """Conditions that the server does not answer are dropped, both sent and queued ones."""
     monkeypatch.setattr(app, "_FLUSH_S", 0.1)
     raised: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
@@ -61,8 +60,7 @@ async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypa
         assert not raised
 
 
-async def test_endpoints_tell_the_state() -> None:
-    """Health, metrics, configuration, queue, cache and the last decision about a pod."""
+async def test_endpoints_show_the_state() -> None:
     async with rig() as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
         world.node("n1", cpu="1")
         world.pod("fits", cpu="500m")
@@ -71,7 +69,7 @@ async def test_endpoints_tell_the_state() -> None:
         await world.until(lambda: "message" in world.condition("big"), "no condition")
 
         assert await text(http, "/livez") == "ok"
-        await world.until(lambda: world.daemon._check.permissions() is None, "permissions were not asked")
+        await world.until(lambda: world.daemon._check.permissions() is None, "permissions were not checked")
         assert "[+]informer-sync-pods ok" in await text(http, "/readyz?verbose")
         metrics = await text(http, "/metrics")
         assert 'scheduler_schedule_attempts_total{profile="kubestow",result="scheduled"} 1.0' in metrics
@@ -85,7 +83,6 @@ async def test_endpoints_tell_the_state() -> None:
 
 
 async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -> None:
-    """/readyz fails and names the kind while the pod list is refused; no pod is scheduled."""
     server = ApiServer(clock=clock)
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))
@@ -110,7 +107,6 @@ async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -
 
 @pytest.mark.parametrize("second", [False, True], ids=["SIGTERM drains", "a second SIGTERM stops at once"])
 async def test_signals(second: bool) -> None:
-    """The process ends by itself: 0 after draining what is on the wire, at once when told twice."""
     async with ApiServer() as server:
         server.faults.add(Fault(verb="create", subresource="binding", delay_s=3600 if second else 0.5, times=None))
         process = await asyncio.create_subprocess_exec(
@@ -143,12 +139,11 @@ async def test_signals(second: bool) -> None:
 
 
 def events(world: Rig, reason: str) -> list[Any]:
-    """Events of that reason."""
     return [event for event in world.server.list("events") if event["reason"] == reason]
 
 
 def binding_requests(server: ApiServer) -> list[Any]:
-    """Faults that struck a binding."""
+    """Return the fault rules that struck a Binding."""
     return [rule for rule in server.faults.rules if rule.hits]
 
 
@@ -161,7 +156,7 @@ async def said(process: asyncio.subprocess.Process, word: bytes) -> None:
 
 
 async def text(http: aiohttp.ClientSession, path: str) -> str:
-    """The body of a 200."""
+    """Return the body of a 200."""
     async with http.get(path) as answer:
         body = await answer.text()
         assert answer.status == 200, body

@@ -1,4 +1,4 @@
-"""Ways in which kube-scheduler gives one device to two claims, one by one: here it is given once. Seconds are the world's."""
+"""Ways in which kube-scheduler allocates one device to two claims, one at a time: here it is allocated once. Seconds are virtual."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SOMEBODY: Final = {"apiGroup": "example.com", "resource": "things", "name": "t"
 
 @contextlib.asynccontextmanager
 async def stage() -> AsyncIterator[DeviceWorld]:
-    """One node with one GPU, and an important pod `q` that waits behind a gate with a claim for it."""
+    """Yield one node with one GPU, and a gated pod `q` of high priority with a claim for it."""
     async with with_devices() as made:
         made.add_node("n1", 4000, "a")
         made.publish("n1", 1)
-        made.add_pod_with("nobody", 100, ("gpu-1",))  # for the template
-        made.delete("nobody", at_once=True)
+        made.add_pod_with("earlier", 100, ("gpu-1",))  # for the template
+        made.delete("earlier", at_once=True)
         entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
         gated = pod("q").cpu("100m").priority_class("meek").gate(_GATE).set({"spec": {"resourceClaims": [entry]}})
         made.server.create("pods", gated.obj())
@@ -50,24 +50,24 @@ def node_of(world: DeviceWorld, name: str) -> str:
 
 
 def holders(world: DeviceWorld) -> list[str]:
-    """The pods whose claims have the GPU; a claim of nobody's by its own name."""
+    """Return the pods whose claims have the GPU; a claim without an owner by its own name."""
     claims = (obj["metadata"] for obj in world.server.objects(CLAIMS) if results_of(obj))
     return sorted(each.get("ownerReferences", (each,))[0]["name"] for each in claims)
 
 
 async def let_q_try(world: DeviceWorld) -> None:
-    """While the daemon hears nothing of claims."""
+    """Remove the gate of `q` while the daemon receives no events about claims."""
     world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
-    await until(lambda: _is_told(world, "q"), lambda: "q was never tried")
+    await until(lambda: _is_refused(world, "q"), lambda: "q was never tried")
 
 
-def _is_told(world: DeviceWorld, name: str) -> bool:
+def _is_refused(world: DeviceWorld, name: str) -> bool:
     conditions = world.server.get("pods", name)["status"].get("conditions") or ()
     return any(each["type"] == "PodScheduled" and each.get("reason") in {None, "Unschedulable"} for each in conditions)
 
 
 async def ends_well(world: DeviceWorld) -> None:
-    """The GPU is p's alone for as long as nobody hears of it, and then too; q gets it when p has gone."""
+    """Check that `p` alone has the GPU, and that `q` gets it after `p` is deleted."""
     await world.seconds(10)
     assert (holders(world), node_of(world, "q")) == (["p"], "")
     world.release_watches()
@@ -81,7 +81,7 @@ async def ends_well(world: DeviceWorld) -> None:
 
 
 async def test_the_write_is_committed_and_its_answer_is_lost() -> None:
-    """kube-scheduler takes the device for free until its watch shows the claim; here it is in use until the claim was read."""
+    """kube-scheduler counts the device as free until its watch shows the claim. Here it is in use until the claim was read."""
     async with stage() as world:
         lost = world.server.faults.add(Fault(**ALLOCATE, delay_s=3, reset="after"))
         world.server.faults.add(Fault(verb="get", resource=CLAIMS, status=500, times=4))
@@ -96,7 +96,7 @@ async def test_the_write_is_committed_and_its_answer_is_lost() -> None:
 
 
 async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> None:
-    """kube-scheduler cancels the write and gives the device away, though the server commits it; here its answer is awaited."""
+    """kube-scheduler cancels the write and allocates the device again, though the server commits it."""
     async with stage() as world:
         world.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
         world.server.create("persistentvolumes", a_pv("v", "1Gi", "local").where(HOSTNAME, "n1").obj())
@@ -115,8 +115,8 @@ async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> N
         await ends_well(world)
 
 
-def allocate_beside(world: DeviceWorld, claim: str, user: Object, result: Object = _THE_GPU) -> None:
-    """Somebody who is no daemon of ours gives this claim the GPU, or what is told, whoever has it."""
+def allocate_as_another(world: DeviceWorld, claim: str, user: Object, result: Object = _THE_GPU) -> None:
+    """Allocate a result to this claim as another client, even if the device is in use."""
     stored = world.server.get(CLAIMS, claim)
     world.others.allocated.add(stored["metadata"]["uid"])
     if FINALIZER not in stored["metadata"].get("finalizers", ()):
@@ -126,15 +126,14 @@ def allocate_beside(world: DeviceWorld, claim: str, user: Object, result: Object
     world.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
 
 
-async def test_the_daemon_dies_before_it_sees_that_somebody_else_was_first() -> None:
-    """The next one looks as well: a pod that has not run yet gives the device back."""
+async def test_the_daemon_dies_before_it_sees_that_another_claim_was_first() -> None:
     async with stage() as world:
         slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
         world.server.create(CLAIMS, a_claim("theirs").request("r", "gpu").obj())
         world.add_pod_with("p", 100, ("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
         world.hold_watches(CLAIMS)
-        allocate_beside(world, "theirs", _SOMEBODY)
+        allocate_as_another(world, "theirs", _SOMEBODY)
         await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
         await world.kill_daemon()
         world.release_watches()
@@ -147,7 +146,6 @@ async def test_the_daemon_dies_before_it_sees_that_somebody_else_was_first() -> 
 
 
 async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_device_away() -> None:
-    """The pod that it was for has not run yet, and gives the device back."""
     async with stage() as world:
         slow = world.server.faults.add(Fault(**ALLOCATE, reset="before", times=None))
         world.add_pod_with("p", 100, ("gpu-1",))
@@ -163,7 +161,7 @@ async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_
         await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
         world.server.faults.rules.remove(refused)
 
-        allocate_beside(world, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
+        allocate_as_another(world, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
 
         await until(lambda: holders(world) == ["q"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
         await world.settle()
@@ -173,21 +171,21 @@ async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_
 @pytest.mark.parametrize(
     ("want", "taken"),
     [
-        pytest.param("memory-5", a_result("r", f"{MEMORY}/n1/m", share=_SHARE, consumed={"room": "4"}), id="a share"),
+        pytest.param("memory-5", a_result("r", f"{MEMORY}/n1/m", share=_SHARE, consumed={"share": "4"}), id="a share"),
         pytest.param("part-4", a_result("r", f"{PART}/n1/p1"), id="a partition"),
     ],
 )
-async def test_somebody_else_takes_too_much_of_what_is_shared_while_the_write_is_on_its_way(
+async def test_another_client_overcommits_a_shared_device_while_the_write_is_on_its_way(
     want: str, taken: Object
 ) -> None:
-    """kube-scheduler overdraws it and runs the pod; here whoever was later gives back, and gets it when there is enough."""
+    """kube-scheduler overcommits the device and runs the pod. Here the later claim is deallocated."""
     async with stage() as world:
         slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
         world.server.create(CLAIMS, a_claim("theirs").request("r", want.partition("-")[0]).obj())
         world.add_pod_with("p", 100, (want,))
         await until(lambda: slow.hits > 0, lambda: "no write")
         world.hold_watches(CLAIMS)
-        allocate_beside(world, "theirs", _SOMEBODY, taken)
+        allocate_as_another(world, "theirs", _SOMEBODY, taken)
         await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
         assert len(overdrawn(world)) == 1
         world.release_watches()

@@ -1,4 +1,4 @@
-"""A daemon dies while pods that share a claim wait for its devices: what it has reserved for them keeps none of them back."""
+"""A daemon dies while pods that share a claim wait for its devices: its reservations do not block these pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def claim(world: DeviceWorld) -> Object:
 
 
 def users(world: DeviceWorld) -> list[str]:
-    """Of the claim that all of them share."""
+    """Return the pods for which the shared claim is reserved."""
     return sorted(user["name"] for user in (claim(world).get("status") or {}).get("reservedFor") or ())
 
 
@@ -30,13 +30,13 @@ def nodes_of(world: DeviceWorld, names: Sequence[str]) -> list[str]:
 
 
 def has_failed(world: DeviceWorld) -> bool:
-    """Whether the driver has said so."""
+    """Return whether the driver has reported a failed device."""
     devices = (claim(world).get("status") or {}).get("devices") or ()
     return any(each["type"] == "failed" for device in devices for each in device.get("conditions") or ())
 
 
 async def waiting(world: DeviceWorld, names: Sequence[str], *, milli_cpu: int = 100) -> None:
-    """They have the claim reserved, and its device is not ready. The last of them asks for so much."""
+    """Reserve the claim for these pods while its device is not ready. The last pod requests `milli_cpu`."""
     world.drivers[SLOW].die()
     for name in names:
         world.add_pod_with(name, milli_cpu if name == names[-1] else 100, ("slow-1+",))
@@ -44,8 +44,7 @@ async def waiting(world: DeviceWorld, names: Sequence[str], *, milli_cpu: int = 
 
 
 @pytest.mark.parametrize("names", [("p",), ("p", "q"), ("p", "q", "r")], ids=lambda names: f"{len(names)} pods")
-async def test_the_device_fails_when_nobody_is_there_any_more(names: Sequence[str]) -> None:
-    """The next daemon finds a claim that is of no use and that several wait for: another device is taken, for all."""
+async def test_the_device_fails_while_no_daemon_runs(names: Sequence[str]) -> None:
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         await waiting(world, names)
@@ -62,7 +61,6 @@ async def test_the_device_fails_when_nobody_is_there_any_more(names: Sequence[st
 
 
 async def test_the_node_of_the_device_is_gone_when_the_next_daemon_comes() -> None:
-    """As well: devices that no node can use."""
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         await waiting(world, ("p", "q"))
@@ -79,7 +77,6 @@ async def test_the_node_of_the_device_is_gone_when_the_next_daemon_comes() -> No
 
 
 async def test_one_of_them_cannot_run_for_another_reason() -> None:
-    """What is reserved for it does not keep the other back."""
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         await waiting(world, ("p", "q"), milli_cpu=2000)
@@ -96,8 +93,7 @@ async def test_one_of_them_cannot_run_for_another_reason() -> None:
         assert (users(world), nodes_of(world, ("q",)), world.broken_laws()) == (["p"], [""], [])
 
 
-async def test_a_daemon_that_is_told_to_stop_leaves_nothing_reserved() -> None:
-    """What its bindings took is given back before it goes, though the server is slow."""
+async def test_a_daemon_that_stops_leaves_nothing_reserved() -> None:
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         await waiting(world, ("p",))

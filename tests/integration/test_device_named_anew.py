@@ -1,4 +1,4 @@
-"""The claim controller makes a second claim for a pod (its cache lags) and names that one, while the first gets its devices."""
+"""The claim controller, whose cache lags, creates a second claim for a pod and names it, while the first gets its devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subreso
 
 
 def name_another(world: DeviceWorld, pod: str, class_name: str) -> None:
-    """As the controller does it: the claim first, then the pod's status."""
+    """Create a claim and then name it in the pod's status, as the controller does."""
     uid = world.server.get("pods", pod)["metadata"]["uid"]
     world.server.create(CLAIMS, a_claim("second").owned_by(pod, uid).request("r", class_name).obj())
     status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "second"}]}}
@@ -26,7 +26,7 @@ def name_another(world: DeviceWorld, pod: str, class_name: str) -> None:
 
 
 def users(world: DeviceWorld) -> dict[str, list[str]]:
-    """Claims with devices → for whom they are reserved."""
+    """Return claims with devices → pods for which they are reserved."""
     return {
         obj["metadata"]["name"]: [user["name"] for user in obj["status"].get("reservedFor") or ()]
         for obj in world.server.objects(CLAIMS)
@@ -43,7 +43,6 @@ async def runs_with_the_second(world: DeviceWorld) -> None:
 
 @pytest.mark.parametrize("gpus", [1, 2])
 async def test_it_is_named_while_the_first_is_allocated(gpus: int) -> None:
-    """The attempt fails, the devices of the first are given back, and the next attempt gives them to the second."""
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         world.publish("n1", gpus)
@@ -56,7 +55,6 @@ async def test_it_is_named_while_the_first_is_allocated(gpus: int) -> None:
 
 
 async def test_it_is_named_while_the_devices_of_the_first_get_ready() -> None:
-    """Noticed when they are: before the pod is sent to its node."""
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         world.drivers[SLOW].die()
@@ -70,7 +68,6 @@ async def test_it_is_named_while_the_devices_of_the_first_get_ready() -> None:
 
 
 async def test_the_daemon_does_not_hear_of_it_in_time() -> None:
-    """What nobody has told is not known: the pod runs, and what it was given stays."""
     async with with_devices() as world:
         world.add_node("n1", 4000, "a")
         world.add_pod_with("p", 100, ("gpu-1",))

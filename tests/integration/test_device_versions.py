@@ -1,4 +1,4 @@
-"""Devices on servers of every age, and through an upgrade, with the whole daemon (docs/spec/dra.md §4.11, §6)."""
+"""Devices on servers of several versions and through an upgrade, with the whole daemon (docs/spec/dra.md §4.11, §6)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLAIM = a_claim("c").request("r", "gpu", count=2, cel="true")
 
 @asynccontextmanager
 async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON) -> AsyncIterator[Rig]:
-    """A daemon on a server that has these kinds, and one object of each that devices are allocated by."""
+    """Run a daemon on a server with these kinds, with one object of each kind that allocation reads."""
     clock = HastyClock()
     async with ApiServer(clock=clock, served=LIKE_1_36_WITH_BETAS) as server:
         for built in (SLICE, CLAIM, a_device_class("gpu", "true"), a_taint_rule("rule", "example.com/broken")):
@@ -50,14 +50,14 @@ def known(world: Rig) -> SharedDRAManager:
 
 
 def sizes(world: Rig) -> tuple[int, int, int, int]:
-    """Claims, devices, classes, and taints on devices."""
+    """Return the numbers of claims, devices, classes, and taints on devices."""
     devices = known(world)
     published = [device for each in devices.slices() for device in each.spec.devices]
     return len(devices.claims), len(published), len(devices.classes), sum(len(device.taints) for device in published)
 
 
 def versions(world: Rig) -> Mapping[str, str]:
-    """Of the kinds that are mirrored, and whether they still are there."""
+    """Return the version of each mirrored kind, or "gone"."""
     return {
         name: "gone" if mirror.stats.absent else mirror.served.version
         for name, mirror in world.daemon.mirrors.reflectors.items()
@@ -70,7 +70,7 @@ def all_in(version: str) -> dict[str, str]:
 
 
 def absences(logs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The plurals of this group that the log says are not served."""
+    """Return the plurals of this group that the log reports as not served."""
     problems = [line["problem"] for line in logs if line.get("check") == KINDS_SERVED]
     return [problem.split()[2] for problem in problems if "(resource.k8s.io/" in problem]
 
@@ -101,7 +101,6 @@ async def shows(world: Rig, wanted: Mapping[str, str], *counts: int) -> None:
 async def test_servers_of_every_age(
     served: Sequence[str], gates: frozenset[str], wanted: Mapping[str, str], counts: tuple[int, ...]
 ) -> None:
-    """One version is watched of each kind or none, it is told which are not there, and other pods are scheduled."""
     with structlog.testing.capture_logs() as logs:
         async with running(served, gates) as world:
             await shows(world, wanted, *counts)
@@ -132,7 +131,6 @@ async def test_servers_of_every_age(
     ],
 )
 async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions_: tuple[str, str]) -> None:
-    """Nothing is ever missing, and what comes afterwards is seen in the form that it has then."""
     async with running(before) as world:
         await shows(world, all_in(versions_[0]), 1, 1, 1, 0)
         least: tuple[int, ...] = sizes(world)
@@ -151,7 +149,7 @@ async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str],
 
 
 async def test_rules_go_and_come_back() -> None:
-    """While they are away devices count as they were seen last: a rule that cannot be read has not been withdrawn."""
+    """While rules cannot be read, devices keep the taints of the last rules."""
     async with running(LIKE_1_36_WITH_BETAS, WITH_RULES) as world:
         await shows(world, all_in("v1") | {"DeviceTaintRule": "v1beta2"}, 1, 1, 1, 1)
         world.server.serve(LIKE_1_36)
@@ -163,7 +161,7 @@ async def test_rules_go_and_come_back() -> None:
 
 
 async def test_what_may_not_be_read_is_waited_for() -> None:
-    """No decision without it: devices of others could be given away. With the permission all goes on."""
+    """Without claims, devices in use could be allocated again, so no pod is scheduled."""
     clock = HastyClock()
     async with ApiServer(clock=clock, served=LIKE_1_36) as server:
         server.forbidden.update({("list", "resourceclaims"), ("watch", "resourceclaims")})
@@ -172,11 +170,11 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
             await daemon.start()
             world = Rig(server, daemon)
 
-            def is_told() -> bool:
+            def is_reported() -> bool:
                 lag = daemon.mirrors.lag("ResourceClaim")
                 return lag is not None and lag.matters and "forbidden" in lag.why
 
-            await until(is_told, lambda: str(daemon.mirrors.lag("ResourceClaim")))
+            await until(is_reported, lambda: str(daemon.mirrors.lag("ResourceClaim")))
             await until(
                 lambda: "list resourceclaims in group resource.k8s.io" in (daemon._check.permissions() or ""),
                 lambda: str(daemon._check.permissions()),

@@ -1,4 +1,4 @@
-"""Writes of claims for devices by a whole daemon: in the version that the server has, and with rights that it asked for."""
+"""Writes of claims for devices by a whole daemon: the permissions that it checks at start."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ DEVICES = DynamicResourcesArgs.plugin
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
-async def test_rights_are_asked_for_where_devices_are_allocated(is_enabled: bool) -> None:
-    """The synthetic one too; nobody asks where the plugin is off. What the plugin counts, the daemon shows."""
+async def test_permissions_are_checked_where_devices_are_allocated(is_enabled: bool) -> None:
     without = KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(disabled=(DEVICES,))})
     profiles: dict[str, Any] = {} if is_enabled else {"profiles": (without,)}
     async with ApiServer() as server:

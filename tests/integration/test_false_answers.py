@@ -1,4 +1,4 @@
-"""Answers that are well-formed and not true: an empty list, an hour's wait, the objects of yesterday. Virtual time."""
+"""Answers that are well-formed and wrong: an empty list, a wait of an hour, the objects of a backup. Time is virtual."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUSY: Final = {
 
 
 def filled(world: World, *pods: str) -> None:
-    """Two nodes with room for two pods each, and pods."""
+    """Create two nodes with capacity for two pods each, and pods."""
     for name in ("n0", "n1"):
         world.add_node(name, 1000, "a")
     for name in pods:
@@ -32,7 +32,7 @@ def filled(world: World, *pods: str) -> None:
 
 
 async def until(world: World, holds: Callable[[], object], within_s: float) -> None:
-    """Wait in virtual time. Raises AssertionError if that takes too long."""
+    """Wait in virtual time. Raises AssertionError after `within_s`."""
     end = world.clock.now() + within_s
     while not holds():
         assert world.clock.now() < end, world.server.list("pods")
@@ -44,8 +44,7 @@ def unbound(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", BUSY.values(), ids=BUSY.keys())
-async def test_a_server_that_asks_for_an_hour_is_asked_again_after_a_minute(fault: Fault) -> None:
-    """Whatever is refused so: the pods are bound within minutes, and the log says what was asked for."""
+async def test_a_retry_after_of_an_hour_is_shortened_to_a_minute(fault: Fault) -> None:
     with structlog.testing.capture_logs() as log:
         async with inhabited(clock=SkippingClock, watch_list=False) as world:
             await world.stop_daemon()
@@ -64,7 +63,7 @@ async def test_a_server_that_asks_for_an_hour_is_asked_again_after_a_minute(faul
 
 @pytest.mark.parametrize("body", [b"{}", b'{"kind":"NodeList","metadata":{},"items":[]}'], ids=["{}", "no version"])
 async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
-    """A proxy answers the lists of nodes for half a minute: they stay, /readyz and the log say why, then it goes on."""
+    """A proxy answers lists of nodes for half a minute: known nodes stay, and /readyz and the log name the cause."""
     with structlog.testing.capture_logs() as log:
         async with inhabited(clock=SkippingClock, watch_list=False) as world:
             filled(world, "p0", "p1")
@@ -99,11 +98,11 @@ async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
         pytest.param(20, 0, 60, id="after a long outage"),
         pytest.param(20, 1, 60, id="after a long outage, versions have come as far again"),
         pytest.param(20, 5, 60, id="after a long outage, versions have come further"),
-        pytest.param(2, 0, 240, id="after a short outage, of which only the silence of the watches tells"),
+        pytest.param(2, 0, 240, id="after a short outage, noticed by the silence of the watches alone"),
     ],
 )
 async def test_an_etcd_that_was_restored(away_s: float, writes_since: int, noticed_s: float) -> None:
-    """What was written after the backup is gone, and its versions are given again: equal version, other content."""
+    """Writes since the backup are gone and their versions are used again: equal version, other content."""
     async with inhabited(clock=SkippingClock) as world:
         filled(world, "p0")
         await world.settle()

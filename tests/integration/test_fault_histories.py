@@ -1,4 +1,4 @@
-"""Whatever an API server does, for as long as it does it: pods are bound once, nobody is lost, nobody is left who fits."""
+"""Whatever faults an API server makes: each pod is bound once, none is lost, and no pod that fits stays pending."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.integration.histories import LONG, Step, histories, live, so_many, so
 @so_many(12)
 @given(histories, st.booleans())
 def test_nothing_is_bound_twice_lost_or_left(history: list[Step], watch_list: bool) -> None:
-    """The laws of tests/integration/world.py hold after every history, and the log tells of nothing unforeseen."""
     _keeps_the_laws(history, watch_list)
 
 
@@ -24,7 +23,6 @@ def test_nothing_is_bound_twice_lost_or_left(history: list[Step], watch_list: bo
 @so_many_anew(8)
 @given(histories, st.booleans())
 def test_nor_in_histories_of_this_run_alone(history: list[Step], watch_list: bool) -> None:
-    """As above."""
     _keeps_the_laws(history, watch_list)
 
 
@@ -34,5 +32,5 @@ def _keeps_the_laws(history: list[Step], watch_list: bool) -> None:
         broken = asyncio.run(live(history, watch_list=watch_list))
 
     assert [] == broken
-    # The self-check says which permission was taken away; any other error is one that nobody planned for.
+    # The self-check says which permission was taken away; any other error is unexpected.
     assert [] == [line for line in log if line["log_level"] == "error" and line["event"] != "self-check"]

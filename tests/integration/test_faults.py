@@ -1,8 +1,6 @@
-"""One kind of trouble at a time, while a burst of pods fills the cluster exactly: all of them bound, each once.
+"""One kind of fault at a time, while a burst of pods fills the cluster exactly: each pod is bound once.
 
-What is in tests/integration/test_daemon.py is not repeated here: single refusals and resets of bindings, conditions,
-events and watches. Seconds are the world's, a hundred and more to one of ours.
-"""
+tests/integration/test_daemon.py has single refusals and resets of Bindings, conditions, events and watches. Seconds are virtual."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ FITTING: Final = NODES * PER_NODE
 
 
 def filled(world: World, *, from_: int = 0, to: int = FITTING) -> None:
-    """Pods that together need all there is; the last of them in the company of one that is too large."""
+    """Create pods that fill all nodes; the last come with one that is too large."""
     for i in range(from_, to):
         world.add_pod(f"p{i}", 500)
     if to == FITTING:
@@ -36,7 +34,7 @@ def with_nodes(world: World) -> None:
 
 
 async def exactly_filled(world: World) -> None:
-    """Quiet, every law kept, every pod in its place but the one that has none."""
+    """Wait until the cluster is quiet; check the laws, and that all pods but the too large one are bound."""
     await world.settle()
     assert world.broken_laws() == []
     bound = {o["metadata"]["name"]: o["spec"].get("nodeName", "") for o in world.server.objects("pods")}
@@ -64,11 +62,11 @@ FAULTS: Final = {
     "an answer is lost that was slow": [Fault(**BINDING, delay_s=5, reset="after", times=10)],
     "bindings are slow": [Fault(**BINDING, delay_s=20, times=None)],
     "everything is slow": [Fault(delay_s=3, times=60)],
-    "lists and watches are told that their version is gone": [
+    "lists and watches get 410 for their version": [
         Fault(verb="watch", status=410, times=6),
         Fault(verb="list", status=410, times=3),
     ],
-    "watches are told to come back later": [Fault(verb="watch", status=429, retry_after_s=3, times=6)],
+    "watches get 429 with Retry-After": [Fault(verb="watch", status=429, retry_after_s=3, times=6)],
     "conditions and events are refused for good": [
         Fault(verb="patch", resource="pods", subresource="status", status=403, times=None),
         Fault(verb="create", resource="events", status=403, times=None),
@@ -79,7 +77,7 @@ FAULTS: Final = {
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
 async def test_requests_that_fail(faults: list[Fault]) -> None:
-    """From the very first request on, on a server without WatchList, so that there are lists to fail."""
+    """Faults begin with the first request, on a server without WatchList, so that lists can fail."""
     async with inhabited(watch_list=False) as world:
         rules = [world.server.faults.add(dataclasses.replace(rule)) for rule in faults]
         with_nodes(world)
@@ -135,12 +133,11 @@ async def silenced(world: World) -> None:
         pytest.param(restarted, id="the server restarts every second"),
         pytest.param(stormed, id="a storm of heartbeats, labels and annotations every second"),
         pytest.param(killed, id="the daemon is killed every second"),
-        pytest.param(drained, id="the daemon is told to stop every second"),
-        pytest.param(silenced, id="what happens to pods is told a second later"),
+        pytest.param(drained, id="the daemon is stopped every second"),
+        pytest.param(silenced, id="watches of pods lag by a second"),
     ],
 )
 async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]], watch_list: bool) -> None:
-    """A few pods arrive, a second passes, it happens again."""
     async with inhabited(watch_list=watch_list) as world:
         with_nodes(world)
         for i in range(0, FITTING, 4):
@@ -162,7 +159,6 @@ async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]],
     ],
 )
 async def test_a_permission_that_is_taken_away(rules: list[tuple[str, str]]) -> None:
-    """In the middle of a burst; when it is given back the rest follows by itself."""
     async with inhabited() as world:
         with_nodes(world)
         filled(world, to=FITTING // 2)
@@ -177,7 +173,7 @@ async def test_a_permission_that_is_taken_away(rules: list[tuple[str, str]]) -> 
 
 
 async def test_bookmarks_alone_keep_a_watch_young() -> None:
-    """Nothing happens to nodes while others make history; compaction finds the watch past it, and nobody relists."""
+    """Other kinds change and history is compacted past the watch of nodes, which needs no new list."""
     async with inhabited() as world:
         with_nodes(world)
         filled(world)
@@ -193,8 +189,7 @@ async def test_bookmarks_alone_keep_a_watch_young() -> None:
         assert nodes.stats.relists == {"start": 1}
 
 
-async def test_a_pod_that_others_bind_first_is_theirs() -> None:
-    """Our binding is on its way when theirs arrives: 409, no second try, no condition, and the place is free again."""
+async def test_a_pod_that_another_scheduler_binds_first() -> None:
     async with inhabited() as world:
         with_nodes(world)
         slow = world.server.faults.add(Fault(**BINDING, delay_s=5))
@@ -211,7 +206,6 @@ async def test_a_pod_that_others_bind_first_is_theirs() -> None:
 
 
 async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away() -> None:
-    """A Binding is carried out and its answer lost; for a minute no pod can be read, listed or watched, only written."""
     async with inhabited() as world:
         world.add_node("n0", 1000, "a")
         lost = world.server.faults.add(Fault(**BINDING, name="first", delay_s=3, reset="after"))
@@ -230,8 +224,7 @@ async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away()
         assert world.broken_laws() == []
 
 
-async def test_room_that_a_failed_binding_gave_back() -> None:
-    """Whoever was refused because of it is tried at once, and is faster than the pod that failed."""
+async def test_capacity_that_a_failed_binding_released() -> None:
     async with inhabited() as world:
         world.add_node("n0", 1000, "a")
         fails = world.server.faults.add(Fault(**BINDING, name="first", delay_s=5, status=500, times=None))
@@ -245,7 +238,6 @@ async def test_room_that_a_failed_binding_gave_back() -> None:
 
 
 async def test_a_refusal_that_is_still_being_written_when_the_pod_fits() -> None:
-    """The Binding waits for it, so that a bound pod never says that it is not."""
     async with inhabited() as world:
         world.add_node("small", 500, "a")
         slow = world.server.faults.add(Fault(verb="patch", resource="pods", subresource="status", delay_s=30))

@@ -17,7 +17,7 @@ BOUND = {"schedulerName": "other", "nodeName": "n1", "nominatedNodeName": ""}
 
 
 def hostile(spec: KindSpec) -> Iterator[tuple[str, bytes]]:
-    """Each value once, in one field after the other, and each list and map with as many elements as the server stores."""
+    """Yield each value once, in one field after the other, and each list and map with the largest number of elements that a server stores."""
     fixed = BOUND if spec is POD else {}
     made = list(fields(spec, name="NAME", **fixed))
     texts = [(field, value) for field, value in zip(cycle(made), [*SMALL.values(), *LARGE.values()], strict=False)]
@@ -53,7 +53,6 @@ def is_bound(server: ApiServer, name: str) -> bool:
     ],
 )
 async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, has_watch_list: bool) -> None:
-    """Every kind is synced, nothing fails unexpectedly, and a pod is bound; what cannot be read is counted and shown."""
     server = ApiServer(watch_list=has_watch_list)
     if not is_watched:
         assert fill(server) > 500

@@ -1,4 +1,4 @@
-"""As whom a kubeconfig lets us in: as somebody else, or by what an issuer of identity tokens says."""
+"""Identities in a kubeconfig: impersonation, and tokens of an OIDC issuer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ELSE: dict[str, object] = {
 }
 
 
-async def test_requests_say_as_whom_they_come(tmp_path):
-    """Left out, they would have the rights of whoever wrote the kubeconfig, which are more."""
+async def test_requests_carry_the_impersonated_user(tmp_path):
+    """Without these headers, the requests would have all rights of the kubeconfig's user."""
     async with raw(says(answer(200))) as server:
         settings = await load_settings(kubeconfig(tmp_path / "config", ELSE | {"token": "t"}, server.url))
         async with client(settings) as transport:
@@ -52,19 +52,17 @@ async def test_requests_say_as_whom_they_come(tmp_path):
 @pytest.mark.parametrize(
     "user",
     [
-        pytest.param({"as-groups": ["system:masters"]}, id="groups of nobody"),
+        pytest.param({"as-groups": ["system:masters"]}, id="groups without a user"),
         pytest.param({"as": "a\nb"}, id="a name of two lines"),
         pytest.param({"as": "a", "as-user-extra": ["b"]}, id="extra without keys"),
     ],
 )
-async def test_who_cannot_be_acted_as_is_refused(tmp_path, user):
-    """At the start, by the name of the file."""
+async def test_an_invalid_user_to_impersonate_is_refused(tmp_path, user):
     with pytest.raises(SettingsError, match=str(tmp_path)):
         await load_settings(kubeconfig(tmp_path / "config", user))
 
 
-async def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path):
-    """Wherever we were started."""
+async def test_files_are_relative_to_the_kubeconfig_that_names_them(tmp_path):
     (tmp_path / "token").write_text("mine")
 
     settings = await load_settings(kubeconfig(tmp_path / "config", {"tokenFile": "token"}))
@@ -73,7 +71,6 @@ async def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path):
 
 
 async def test_an_issuer_whose_authority_is_named_is_believed(tmp_path):
-    """Its answer is the token; and what it takes next time is kept for the next start."""
     authority = Authority("issuers")
 
     token = await _token_of_issuer(tmp_path, authority, {"idp-certificate-authority-data": _in_base64(authority.pem)})
@@ -84,8 +81,7 @@ async def test_an_issuer_whose_authority_is_named_is_believed(tmp_path):
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["none is named", "another is named"])
-async def test_an_issuer_of_an_authority_that_nobody_trusts_gets_no_refresh_token(tmp_path, named):
-    """It is as good as a password."""
+async def test_an_issuer_of_an_untrusted_authority_gets_no_refresh_token(tmp_path, named):
     trust = {"idp-certificate-authority-data": _in_base64(Authority("another").pem)} if named else {}
 
     with pytest.raises(SettingsError, match="certificate"):
@@ -93,7 +89,7 @@ async def test_an_issuer_of_an_authority_that_nobody_trusts_gets_no_refresh_toke
 
 
 async def _token_of_issuer(directory: pathlib.Path, authority: Authority, trust: dict[str, str]) -> str | None:
-    """What we would send to the API server."""
+    """Return the authorization that would be sent to the API server."""
     issued = authority.issues("localhost")
     file = directory / "issuer.pem"
     file.write_bytes(issued.key + issued.certificate)

@@ -22,7 +22,7 @@ from tests.integration.daemon import DEADLINE_S, Rig, rig_on, until
 from tests.support.invariants import Witness
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
-"""So long that within a test nobody takes over but by being given the lease, and no slow machine loses it."""
+"""Durations longer than a test: a replica takes over only when the lease is given to it, even on a slow machine."""
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def leads(world: Rig) -> bool:
 
 
 def lease(server: ApiServer) -> dict[str, Any]:
-    """The record; empty while there is none."""
+    """Return the spec of the lease; empty while there is none."""
     found = server.list("leases", "kube-system")
     return found[0]["spec"] if found else {}
 
 
 def hand_to(server: ApiServer, holder: str) -> None:
-    """Write the lease as somebody else; "" gives it back."""
+    """Write the lease as another holder; "" gives it back."""
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 3600}
     if lease(server):
         server.patch("leases", "kubestow", {"spec": spec}, namespace="kube-system")
@@ -51,7 +51,7 @@ def hand_to(server: ApiServer, holder: str) -> None:
 
 
 def writes(server: ApiServer) -> Counter[str]:
-    """Requests that change something other than the lease."""
+    """Return the requests that change objects other than leases."""
     verbs = ("create", "patch", "update", "delete")
     return Counter(
         {what: n for what, n in server.requests().items() if what.startswith(verbs) and "leases" not in what}
@@ -65,9 +65,8 @@ async def read(world: Rig, path: str) -> tuple[int, str]:
 
 
 async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> None:
-    """The standby has the whole picture, is ready, tries nothing and could not write if it wanted to."""
     async with rig_on(server, leader_election=ELECTION) as first:
-        await first.until(lambda: leads(first), "nobody leads")
+        await first.until(lambda: leads(first), "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as second:
             first.node("n1", cpu="1")
             first.pod("fits", cpu="500m")
@@ -91,10 +90,9 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
 
 
 async def test_a_leader_that_stops_hands_over_at_once(server: ApiServer) -> None:
-    """It gives the lease back after its last write; the other carries on with what is left, and nothing is bound twice."""
     witness = Witness(server)
     async with rig_on(server, leader_election=ELECTION) as heir_after:
-        await heir_after.until(lambda: leads(heir_after), "nobody leads")
+        await heir_after.until(lambda: leads(heir_after), "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as heir:
             heir.node("n1", cpu="64")
             for i in range(60):
@@ -112,7 +110,7 @@ async def test_a_leader_that_stops_hands_over_at_once(server: ApiServer) -> None
 
 
 async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
-    """The daemon fails, and what it was about to write stays unwritten: pods are bound or pending."""
+    """The daemon fails, and queued writes are not sent: each pod is bound or pending."""
     async with rig_on(server, leader_election=ELECTION) as world:
         witness = Witness(server)
         world.node("n1", cpu="64", pods="1000")
@@ -144,7 +142,7 @@ async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
 async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server does not answer: the next leader waits until the lease has run out, and then sees what became of it."""
+    """The server does not answer, so the next leader must wait until the lease expires."""
     monkeypatch.setattr(binding, "_ANSWER_S", 0.1)
     fault = server.faults.add(Fault(verb="create", subresource="binding", delay_s=3600, times=None))
     async with rig_on(server, leader_election=ELECTION) as world:
@@ -159,7 +157,6 @@ async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
 
 
 async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
-    """In /readyz, by the server's own words; the daemon stands by and leads when the right is given."""
     server.forbidden.add(("create", "leases"))
     async with rig_on(server, leader_election=ELECTION) as world:
         world.node("n1")
@@ -181,7 +178,6 @@ async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
 
 
 async def test_the_lease_has_an_event(server: ApiServer) -> None:
-    """Upstream's words, in the namespace of the lease."""
     async with rig_on(server, leader_election=ELECTION) as world:
         await world.until(lambda: bool(server.list("events", "kube-system")), "no event")
         (event,) = server.list("events", "kube-system")
@@ -210,7 +206,7 @@ async def daemon_process(server: ApiServer, *flags: str) -> asyncio.subprocess.P
 
 
 async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
-    """Its exit code and its log; killed if it does not end."""
+    """Return exit code and log; kill the process if it does not end."""
     try:
         _, log = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     finally:
@@ -224,11 +220,10 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
     ("holder", "after"), [("", ""), ("ghost", "ghost")], ids=["a leader gives the lease back", "a standby just goes"]
 )
 async def test_the_process_ends_with_0_on_sigterm(server: ApiServer, holder: str, after: str) -> None:
-    """Whatever its part is."""
     hand_to(server, holder)
     process = await daemon_process(server)
-    asked = "patch leases 200" if not holder else "get leases 200"
-    await until(lambda: server.requests()[asked] > 0, lambda: "the lease was not asked for")
+    request = "patch leases 200" if not holder else "get leases 200"
+    await until(lambda: server.requests()[request] > 0, lambda: "the lease was not requested")
     process.send_signal(signal.SIGTERM)
     code, _ = await ended(process)
 
@@ -236,7 +231,6 @@ async def test_the_process_ends_with_0_on_sigterm(server: ApiServer, holder: str
 
 
 async def test_without_election_there_is_no_lease(server: ApiServer) -> None:
-    """Leases are listed once, for another scheduler of this name, and nothing is said about them."""
     async with rig_on(server) as world:
         world.node("n1")
         world.pod("p")

@@ -49,25 +49,23 @@ _PART: Final = re.compile(r"_(?:bucket|count|sum)$")
 
 
 def moves(row: Row) -> bool:
-    """Whether the row demands a change, rather than that there is none, or a zero from the start."""
+    """Return whether the row demands a change, and not the absence of one or an initial zero."""
     return row.shows is not None if DESCRIBED[row.name].kind == "gauge" else bool(row.rises)
 
 
 def test_each_metric_is_moved_by_a_row() -> None:
-    """A new metric needs a row, and no row is about a metric that does not exist."""
     assert {row.name for row in ROWS if moves(row)} == DESCRIBED.keys() - NEVER
     assert {row.name for row in ROWS} == DESCRIBED.keys()
 
 
 @pytest.mark.parametrize("name", sorted(DESCRIBED))
 def test_rows_have_all_labels(name: str) -> None:
-    """A misspelt label would be looked up in vain, and a gauge that never existed differs from every value."""
+    """A misspelt label would match nothing, and a missing gauge differs from each value."""
     labels = {frozenset(row.labels) for row in ROWS if row.name == name}
     assert labels == {frozenset(DESCRIBED[name].labels)}
 
 
 def test_histograms_and_counters_rise_and_gauges_show() -> None:
-    """A row reads its metric in the way that fits the type."""
     gauges = [row for row in ROWS if DESCRIBED[row.name].kind == "gauge"]
     others = [row for row in ROWS if DESCRIBED[row.name].kind != "gauge"]
     assert [str(row) for row in gauges if row.rises] == []
@@ -76,7 +74,7 @@ def test_histograms_and_counters_rise_and_gauges_show() -> None:
 
 @pytest.mark.parametrize("file", ["rules.yaml", "dashboard.json"])
 def test_what_alerts_and_dashboard_read_is_moved_by_a_row(file: str) -> None:
-    """So that no alert and no panel rests on a metric that the daemon never writes."""
+    """No alert and no panel may depend on a metric that the daemon never writes."""
     named = set(_without_parts(_NAME.findall((FILES / file).read_text(encoding="utf-8"))))
     assert len(named) > 10
     assert named <= {row.name for row in ROWS if moves(row)} | PROCESS
@@ -89,7 +87,6 @@ def _without_parts(names: Iterable[str]) -> Iterable[str]:
 
 
 async def test_a_daemon_serves_the_registry() -> None:
-    """GET /metrics has the metrics of the table and those of the process, and no others."""
     async with rig() as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
         world.node("n1")
         world.pod("p")

@@ -19,7 +19,7 @@ from simulator.apiserver import Fault
 from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, when
 
 HOLD: Final = "example.com/hold"
-"""A pod with this label is held at Permit for so many seconds."""
+"""A pod with this label is held at Permit for this many seconds."""
 REFUSED: Final = "example.com/refused"
 """A pod with this label is refused at the point that it names, until `Directed.is_open`; no event wakes the pod."""
 BREAKS: Final = "example.com/breaks"
@@ -28,7 +28,7 @@ BIND: Final[dict[str, Any]] = {"verb": "create", "subresource": "binding"}
 
 
 class Directed:
-    """A plugin that does what the labels of a pod say."""
+    """A plugin that the labels of a pod control."""
 
     name = "Directed"
     is_open = False
@@ -86,7 +86,7 @@ def labelled(stage: Stage, name: str, cpu: str = "100m", **labels: str) -> None:
 
 
 async def scenario() -> Steps:
-    """The steps in order. The nodes n1 and n2 have room for everything that is not to be refused."""
+    """Run the steps in order. The nodes n1 and n2 have capacity for all pods that are to be bound."""
     with patch.dict(plugins.BUILT_IN, {Directed.name: lambda _args, _handle: Directed()}):
         async with staged(profiles=DIRECTED, max_in_unschedulable_s=20) as stage:
             for part in (_bindings, _slow_bindings, _refusals, _flushes, _permits, _conflicts, _errors):
@@ -124,8 +124,8 @@ def point(name: str, status: str = "Success", by: int = 1) -> Row:
     )
 
 
-def asked(plugin: str, name: str, by: int = 1) -> Row:
-    """A plugin is asked."""
+def evaluated(plugin: str, name: str, by: int = 1) -> Row:
+    """A plugin is evaluated."""
     return rises("scheduler_plugin_evaluation_total", by, plugin=plugin, extension_point=name, profile=OUR_NAME)
 
 
@@ -189,10 +189,10 @@ BINDINGS: Final = [
         rises(_SLI, attempts="1"),
         rises(_POD_ATTEMPTS, total=1),
         *map(point, ("PreEnqueue", "PreFilter", "Filter", "PreScore", "Score", "Reserve", "Permit", "Bind")),
-        asked("NodePorts", "PreFilter"),
-        asked("NodeResourcesFit", "Filter"),
-        asked("TaintToleration", "PreScore"),
-        asked("NodeResourcesFit", "Score"),
+        evaluated("NodePorts", "PreFilter"),
+        evaluated("NodeResourcesFit", "Filter"),
+        evaluated("TaintToleration", "PreScore"),
+        evaluated("NodeResourcesFit", "Score"),
         rises(_INCOMING, queue="active", event="UnschedulablePodAdd"),
         rises(_EVENT, event="AssignedPodAdd"),
         shows("scheduler_cache_size", 1, type_="pods"),
@@ -275,16 +275,16 @@ SLOW_BINDINGS: Final = [
 
 
 async def _refusals(stage: Stage) -> None:
-    with stage.steps("no node has room"):
+    with stage.steps("no node has enough cpu"):
         stage.pod("big", cpu="2000")
         await stage.refused("big")
         await stage.seconds(3)
-    with stage.steps("a node with room is added"):
+    with stage.steps("a larger node is added"):
         stage.node("large", cpu="2000", unschedulable=False)
         await stage.bound("big")
         await stage.seconds(1)
     stage.server.patch("nodes", "large", {"spec": {"unschedulable": True}})
-    with stage.steps("a node with room is added before the back-off of a pod is over"):
+    with stage.steps("a larger node is added before the back-off of a pod is over"):
         stage.pod("early", cpu="3000")
         await stage.refused("early")
         stage.node("larger", cpu="3000")
@@ -309,7 +309,7 @@ async def _refusals(stage: Stage) -> None:
 
 REFUSALS: Final = [
     *when(
-        "no node has room",
+        "no node has enough cpu",
         rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
         rises(_ATTEMPT, result="unschedulable", profile=OUR_NAME),
         rises(_ALGORITHM),
@@ -321,7 +321,7 @@ REFUSALS: Final = [
         shows(_UNSCHEDULABLE, 1, plugin="NodeResourcesFit", profile=OUR_NAME),
     ),
     *when(
-        "a node with room is added",
+        "a larger node is added",
         rises(_HINT, plugin="NodeResourcesFit", event="NodeAdd", hint="Queue"),
         rises(_INCOMING, queue="active", event="NodeAdd"),
         rises(_SLI, total=(3, 5), attempts="2"),
@@ -330,7 +330,7 @@ REFUSALS: Final = [
         shows(_UNSCHEDULABLE, 0, plugin="NodeResourcesFit", profile=OUR_NAME),
     ),
     *when(
-        "a node with room is added before the back-off of a pod is over",
+        "a larger node is added before the back-off of a pod is over",
         rises(_INCOMING, queue="backoff", event="NodeAdd"),
         rises(_INCOMING, queue="active", event="PopFromBackoffQ"),
     ),
@@ -518,5 +518,4 @@ OUTCOME: Final = Outcome(scenario)
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
-    """The step changes the metric by the amount of the row."""
     assert OUTCOME.problems(row) == []

@@ -15,7 +15,7 @@ from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
 from tests.integration.metering import Amount, Outcome, Row, Steps, WorldStage, rises, shows, when
 from tests.integration.nodedevices import SLOW
 from tests.integration.skipping import SkippingClock
-from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_beside
+from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_as_another
 from tests.integration.world import hosted
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
@@ -30,11 +30,11 @@ _EXTENDED: Final = "example.com/gpu"
 
 class _Stage(WorldStage[DeviceWorld]):
     async def refused(self, name: str) -> None:
-        def is_told() -> bool:
+        def is_refused() -> bool:
             conditions = self.world.server.get("pods", name)["status"].get("conditions", [])
             return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
-        await self.until(is_told, f"{name} was never refused")
+        await self.until(is_refused, f"{name} was never refused")
 
     async def delete(self, *names: str) -> None:
         """Pods, and what was allocated for them."""
@@ -44,7 +44,7 @@ class _Stage(WorldStage[DeviceWorld]):
 
 
 async def scenario() -> Steps:
-    """One node, n1, with the devices that `DeviceWorld.publish` gives it."""
+    """Run the steps on one node, n1, with the devices of `DeviceWorld.publish`."""
     async with hosted(DeviceWorld, clock=SkippingClock, kubelets_grace_s=2) as world:
         stage = _Stage(world)
         world.add_node("n1", 4000, "a")
@@ -113,13 +113,13 @@ async def _collisions(stage: _Stage) -> None:
 
 
 async def _given_away(stage: _Stage, claim: str, name: str, fault: Fault) -> None:
-    """The only GPU goes to a claim of another scheduler while our write suffers from the fault."""
+    """Allocate the only GPU to a claim of another scheduler while our write suffers from the fault."""
     world = stage.world
     world.server.create(CLAIMS, a_claim(claim).request("r", "gpu").obj())
     slow = world.server.faults.add(fault)
     world.add_pod_with(name, 100, ("gpu-1",))
     await stage.until(lambda: slow.hits, "no write")
-    allocate_beside(world, claim, {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
+    allocate_as_another(world, claim, {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
     await stage.refused(name)
     await stage.seconds(1)
     status = {"status": {"allocation": None, "reservedFor": None}}
@@ -175,5 +175,4 @@ OUTCOME: Final = Outcome(scenario)
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
-    """The step changes the metric by the amount of the row."""
     assert OUTCOME.problems(row) == []

@@ -25,7 +25,7 @@ def _with_classes(server: ApiServer) -> None:
 
 
 async def scenario() -> Steps:
-    """Each part has a node of its own size, so that no other node helps its pods."""
+    """Each part has one node of a different size, so that no other node fits its pods."""
     async with staged(before=[_with_classes]) as stage:
         for part in (_success, _failure, _lost):
             await part(stage)
@@ -82,7 +82,7 @@ async def _lost(stage: Stage) -> None:
     _victim(stage, "c0", "n3", "7")
     await stage.seconds(1)
     stage.pod("r", cpu="7", priorityClassName="high")
-    for i, step in enumerate(("room on a node is lost once", "room on a node is lost twice")):
+    for i, step in enumerate(("freed capacity is lost once", "freed capacity is lost twice")):
         with stage.steps(step):
             await stage.until(lambda i=i: _leaving(stage, f"c{i}"), "not evicted")  # type: ignore[misc]
             await stage.seconds(5)
@@ -105,13 +105,12 @@ ROWS: Final = [
     *when(
         "victims may not be deleted", rises(_DONE, result="error"), rises(_DURATION, result="error"), rises(_OTHERS, 0)
     ),
-    *when("room on a node is lost once", rises(_LOST, 0)),
-    *when("room on a node is lost twice", rises(_LOST)),
+    *when("freed capacity is lost once", rises(_LOST, 0)),
+    *when("freed capacity is lost twice", rises(_LOST)),
 ]
 OUTCOME: Final = Outcome(scenario)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
-    """The step changes the metric by the amount of the row."""
     assert OUTCOME.problems(row) == []

@@ -25,7 +25,7 @@ def _spec(plugin: str) -> dict[str, Any]:
 
 
 async def scenario() -> Steps:
-    """A pod waits from the first step on, so that a profile that is put in force has it tried again."""
+    """Run the steps. A pod waits from the first step on, so each profile that is applied causes an attempt."""
     async with staged(served=LIKE_1_36_WITH_OURS) as stage:
         stage.node("n1", cpu="1")
         stage.pod("big", cpu="2")
@@ -62,11 +62,11 @@ def _watches(stage: Stage) -> int:
 async def _observed(stage: Stage, generation: int) -> None:
     """The status of the profile is about this generation."""
 
-    def is_told() -> bool:
+    def is_observed() -> bool:
         status = stage.server.get(PROFILES, OUR_NAME).get("status", {})
         return bool(status.get("observedGeneration") == generation)
 
-    await stage.until(is_told, f"generation {generation} was not observed")
+    await stage.until(is_observed, f"generation {generation} was not observed")
     await stage.seconds(1)
 
 
@@ -95,5 +95,4 @@ OUTCOME: Final = Outcome(scenario)
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
-    """The step changes the metric by the amount of the row."""
     assert OUTCOME.problems(row) == []

@@ -127,14 +127,14 @@ REQUESTS: Final = [
 async def _events_about_pods(stage: Stage) -> None:
     with stage.steps("an Event is refused"):
         stage.server.faults.add(Fault(**EVENTS, status=403))
-        stage.pod("told", cpu="100m")
-        await stage.bound("told")
+        stage.pod("seen", cpu="100m")
+        await stage.bound("seen")
         await stage.seconds(1)
     slow = stage.server.faults.add(Fault(**EVENTS, delay_s=10, times=None))
-    with stage.steps("more Events wait than the queue has room for"):
-        for limit, count in ((4096, 8), (3, 10)):  # the first eight are being sent when the others come
+    with stage.steps("more Events wait than the queue can hold"):
+        for limit, count in ((4096, 8), (3, 10)):  # the first eight are being sent when the next ones come
             stage.daemon._recorder._limit = limit
-            names = [f"untold-{count}-{i}" for i in range(count)]
+            names = [f"unseen-{count}-{i}" for i in range(count)]
             for name in names:
                 stage.pod(name, cpu="100m")
             await stage.bound(*names)
@@ -152,7 +152,7 @@ async def _events_about_pods(stage: Stage) -> None:
 
 EVENTS_ABOUT_PODS: Final = [
     *when("an Event is refused", rises(_RECORDED, outcome="failed"), rises(_RECORDED, 0, outcome="sent")),
-    *when("more Events wait than the queue has room for", shows(_QUEUED, 3), rises(_RECORDED, 7, outcome="dropped")),
+    *when("more Events wait than the queue can hold", shows(_QUEUED, 3), rises(_RECORDED, 7, outcome="dropped")),
     *when("the Events that waited are sent", shows(_QUEUED, 0), rises(_RECORDED, 11, outcome="sent")),
     *when(
         "an Event raises an error that no code path expects",
@@ -293,11 +293,9 @@ OUTCOME_THROTTLED: Final = Outcome(throttled)
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
-    """The step changes the metric by the amount of the row."""
     assert OUTCOME.problems(row) == []
 
 
 @pytest.mark.parametrize("row", THROTTLED, ids=str)
 def test_the_limit_moves(row: Row) -> None:
-    """The same for a daemon whose requests are limited."""
     assert OUTCOME_THROTTLED.problems(row) == []

@@ -39,7 +39,7 @@ def _made(server: ApiServer, clock: Any) -> VolumeWorld:
 
 
 async def scenario() -> Steps:
-    """One node, n1, with a rack that has room for 10 GiB."""
+    """Run the steps on one node, n1, whose rack has capacity for 10 GiB."""
     async with hosted(_made, clock=SkippingClock, kubelets_grace_s=2) as world:
         stage = _Stage(world)
         world.add_node("n1", 4000, "a")
@@ -74,7 +74,7 @@ async def _conflicts(stage: _Stage) -> None:
 
 
 async def _settling(stage: _Stage) -> None:
-    """Capacity is not published again, so that the volume of the last pod is never seen in it."""
+    """Capacity is not published again, so it never shows the volume of the last pod."""
     with stage.steps("a volume has been made for ten seconds and capacity does not show it"):
         await stage.seconds(10)
     with stage.steps("capacity does not show a volume for two minutes"):
@@ -85,14 +85,14 @@ async def _settling(stage: _Stage) -> None:
 
 async def _waiting(stage: _Stage) -> None:
     world = stage.world
-    with stage.steps("nobody makes a volume for ten seconds"):
+    with stage.steps("no volume is made for ten seconds"):
         world.kill_provisioner(in_a_call=False)
         world.add_pod_with("waits", 100, (FAST,))
         await stage.until(lambda: selected(world, "waits-0"), "no node was selected")
         await stage.seconds(10)
-    with stage.steps("nobody makes a volume until the binding times out"):
+    with stage.steps("no volume is made until the binding times out"):
         await stage.until(lambda: any(name == "waits" for name, _ in world.refusals), "never refused")
-    with stage.steps("nobody makes a volume for ten minutes"):
+    with stage.steps("no volume is made for ten minutes"):
         await stage.seconds(600)
     world.revive_provisioner()
     with stage.steps("the volume is made"):
@@ -163,20 +163,18 @@ ROWS: Final = [
         rises(_STAGE, operation="bind"),
     ),
     *when(
-        "nobody makes a volume for ten seconds",
+        "no volume is made for ten seconds",
         shows(_OLDEST, (10, 11), state="flying"),
         shows(_BYTES, 2 * GIB, storage_class="fast"),
     ),
     *when(
-        "nobody makes a volume until the binding times out",
+        "no volume is made until the binding times out",
         rises(_LONG, after="30"),
         rises(_LONG, after="60"),
         rises(_STAGE, operation="bind"),
         rises(_WAIT, total=(BIND_TIMEOUT_S - 1, BIND_TIMEOUT_S + 1), kind="dynamic"),
     ),
-    *when(
-        "nobody makes a volume for ten minutes", rises(_EXPIRED, state="flying"), shows(_BYTES, 0, storage_class="fast")
-    ),
+    *when("no volume is made for ten minutes", rises(_EXPIRED, state="flying"), shows(_BYTES, 0, storage_class="fast")),
     *when("the volume is made", shows(_OLDEST, 0, state="flying")),
     *when("a pod gets a volume that is there and one that is made", rises(_WAIT, kind="mixed")),
     *when("a pool is charged more than is in flight", shows("kubestow_volume_ledger_drift_bytes", 17)),
@@ -186,5 +184,4 @@ OUTCOME: Final = Outcome(scenario)
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_daemon_moves(row: Row) -> None:
-    """The step changes the metric by the amount of the row."""
     assert OUTCOME.problems(row) == []

@@ -1,4 +1,4 @@
-"""Whatever happens to pods that need all at once, and to the daemons: what was reserved is bound or undone, nothing is left."""
+"""Pods with volumes, devices and placement rules, under faults and fail-overs: each reservation ends in a Binding or is undone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.integration.mixedhistories import histories, live
 @so_many(14)
 @given(histories, st.booleans())
 def test_what_was_reserved_is_bound_or_undone(history: list[Step], watch_list: bool) -> None:
-    """The laws of tests/integration/mixedworld.py hold after every history, and the log tells of nothing unforeseen."""
     _keeps_the_laws(history, watch_list)
 
 
@@ -27,7 +26,6 @@ def test_what_was_reserved_is_bound_or_undone(history: list[Step], watch_list: b
 @so_many_anew(9)
 @given(histories, st.booleans())
 def test_nor_is_anything_left_in_histories_of_this_run_alone(history: list[Step], watch_list: bool) -> None:
-    """As above."""
     _keeps_the_laws(history, watch_list)
 
 

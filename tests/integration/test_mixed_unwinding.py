@@ -1,4 +1,4 @@
-"""A pod with volumes and devices, and one of the two fails while the other is held: all of it is undone, or done in the end."""
+"""A pod with volumes and devices, of which one fails while the other is held: all reservations are undone, or the pod is bound in the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Harm = Callable[[MixedWorld], None]
 
 
 def prepare(world: MixedWorld) -> None:
-    """Two nodes; on either of them one such pod has room at a time."""
+    """Create two nodes with capacity for one such pod each."""
     world.add_node("n1", 4000, "a")
     world.add_node(SHARED, 4000, "b")
 
@@ -34,18 +34,18 @@ def node_of(world: MixedWorld) -> str:
 
 
 def places(world: MixedWorld) -> dict[str, str]:
-    """The pods that the leader has assumed and that are not bound, and their nodes."""
+    """Return pods that the leader has assumed and that are not bound → their nodes."""
     return dict(pair for n in range(2) for pair in world._assumed(n))
 
 
 async def assumed(world: MixedWorld) -> None:
-    """The leader has reserved everything for the pod, and it is not bound."""
+    """Wait until the leader has reserved volumes and devices for the pod, which is not bound."""
     await until(lambda: bool(world._assumed(0)), lambda: f"never assumed: {world.refusals}")
     assert world.reservations.calls >= 2
 
 
 def allocated(world: MixedWorld) -> list[str]:
-    """Claims that hold devices."""
+    """Return the claims that have devices."""
     return [obj["metadata"]["name"] for obj in world.server.objects("resourceclaims") if results_of(obj)]
 
 
@@ -59,7 +59,6 @@ def allocated(world: MixedWorld) -> list[str]:
     ],
 )
 async def test_what_is_undone_once_is_done_in_the_end(harm: Harm) -> None:
-    """Unreserve is called for both plugins, and the next attempt places the pod."""
     async with with_all() as world:
         prepare(world)
         harm(world)
@@ -74,7 +73,6 @@ async def test_what_is_undone_once_is_done_in_the_end(harm: Harm) -> None:
 @pytest.mark.parametrize("is_sent", [False, True], ids=["in PreBind", "when its Binding is on the way"])
 @pytest.mark.parametrize("is_there", [True, False], ids=["bound elsewhere by another scheduler", "deleted"])
 async def test_what_is_held_for_a_pod_that_is_taken_away(is_there: bool, is_sent: bool) -> None:
-    """Neither volumes nor devices stay held, and the daemon's caches are those of one that begins."""
     async with with_all() as world:
         world.add_node("n1", 4000, "a")
         sent = world.server.faults.add(Fault(**BINDINGS, delay_s=6, times=1))
@@ -96,7 +94,6 @@ async def test_what_is_held_for_a_pod_that_is_taken_away(is_there: bool, is_sent
 
 
 async def test_a_fail_over_while_all_is_held() -> None:
-    """The leader is killed in PreBind; the other one finds its claims and binds the pod."""
     async with with_all() as world:
         prepare(world)
         world.kill_provisioner(in_a_call=False)
@@ -114,7 +111,6 @@ async def test_a_fail_over_while_all_is_held() -> None:
 
 
 async def test_a_pod_that_is_moved_onto_the_node_of_another() -> None:
-    """Both were assumed, each on a node of its own: no Binding leaves for the node where only one of them has room now."""
     async with with_all() as world:
         prepare(world)
         world.add_mixed(2, 2500, FAST, (), Rules())

@@ -18,7 +18,7 @@ def opt_in(world: VolumeWorld) -> None:
 
 
 def add_bound_pod(world: VolumeWorld, *, is_ephemeral: bool = False) -> str:
-    """A pod of another scheduler's name that was created on `n1`; returns the name of its claim."""
+    """Create a pod of another scheduler on `n1`; return the name of its claim."""
     built = pod("p").cpu("100m").scheduler(THEIRS).bound_to("n1")
     if is_ephemeral:
         world.server.create("pods", built.ephemeral("e", "2Gi", "fast").obj())
@@ -36,7 +36,7 @@ async def has_volume(world: VolumeWorld, name: str) -> None:
     await until(is_there, lambda: f"no volume: {world.server.objects(CLAIMS)}")
 
 
-@pytest.mark.parametrize("is_ephemeral", [False, True], ids=["a claim of its own", "an ephemeral volume"])
+@pytest.mark.parametrize("is_ephemeral", [False, True], ids=["a claim", "an ephemeral volume"])
 async def test_a_pod_with_a_node_name_gets_its_volume_once_its_namespace_opts_in(is_ephemeral: bool) -> None:
     async with with_volumes() as world:
         world.add_node("n1", 4000, "a")

@@ -21,7 +21,7 @@ ALONE = LeaderElection(leader_elect=False)
 
 @pytest.fixture(autouse=True)
 def outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person runs it, not a pod."""
+    """Remove the environment that a pod would have."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
@@ -29,7 +29,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 async def running(
     server: ApiServer, clock: HastyClock, election: LeaderElection, name: str = "kubestow", *, is_forced: bool = False
 ) -> AsyncIterator[Rig]:
-    """A daemon with one profile of this name."""
+    """Run a daemon with one profile of this name."""
     config = Configuration(leader_election=election, profiles=(KubeSchedulerProfile(name),))
     daemon = Daemon(RunOptions(config=config, master=server.url, drain_timeout_s=5, is_forced=is_forced), clock=clock)
     await daemon.start()
@@ -45,19 +45,18 @@ def leads(world: Rig) -> bool:
 
 @contextlib.asynccontextmanager
 async def with_chart() -> AsyncIterator[tuple[ApiServer, HastyClock]]:
-    """A cluster with a leader of an installation in a namespace of its own."""
+    """Yield a cluster with a leader whose Lease is in another namespace."""
     clock = HastyClock()
     async with ApiServer(clock=clock) as server:
         server.ensure_namespace("stow")
         async with running(server, clock, CHART) as chart:
-            await chart.until(lambda: leads(chart), "nobody leads")
+            await chart.until(lambda: leads(chart), "no replica leads")
             yield server, clock
             assert leads(chart)
 
 
-@pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with a Lease of its own", "without leader election"])
+@pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with another Lease", "without leader election"])
 async def test_a_second_scheduler_of_the_same_name_ends(election: LeaderElection) -> None:
-    """It says which Lease is in its way, binds nothing, and leaves no Lease that is held."""
     async with with_chart() as (server, clock), running(server, clock, election) as second:
         with pytest.raises(AnotherScheduler, match=r"Lease stow/kubestow is held by .* which serves kubestow; "):
             await second.daemon.wait()
@@ -66,24 +65,22 @@ async def test_a_second_scheduler_of_the_same_name_ends(election: LeaderElection
         assert not server.list("leases", "kube-system")
 
 
-@pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with a Lease of its own", "without leader election"])
+@pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with another Lease", "without leader election"])
 @pytest.mark.parametrize(
     "more",
     [pytest.param({"name": "another"}, id="another scheduler name"), pytest.param({"is_forced": True}, id="--force")],
 )
 async def test_a_second_scheduler_acts(election: LeaderElection, more: dict[str, object]) -> None:
-    """Beside the first."""
     async with with_chart() as (server, clock), running(server, clock, election, **more) as second:  # type: ignore[arg-type]
         await second.until(lambda: leads(second), "it does not act")
 
 
 async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
-    """Its Lease is held, and renewed no more; nothing was given back."""
     clock = HastyClock()
     async with ApiServer(clock=clock) as server:
         server.ensure_namespace("stow")
         async with running(server, clock, CHART) as chart:
-            await chart.until(lambda: leads(chart), "nobody leads")
+            await chart.until(lambda: leads(chart), "no replica leads")
             (held,) = server.list("leases", "stow")
         server.patch("leases", "kubestow", {"spec": held["spec"]}, namespace="stow")
         async with running(server, clock, BY_HAND) as second:

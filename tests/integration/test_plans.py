@@ -1,4 +1,4 @@
-"""The judge of preemption plans: silent about a good plan, and names what is wrong with every other."""
+"""The checks of preemption plans: they accept a good plan and name the defect of each other plan."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ TOO_FEW = "it does not fit without them either"
 
 
 async def full(world: World) -> None:
-    """Two nodes of 1000m, each with a pod of 600m and one of 400m that matter less than one that waits, of 500m.
-
-    And a third of 500m, whose pod matters as much.
-    """
+    """Create two nodes of 1000m with pods of 600m and 400m and priority 0, a third with a pod of equal priority, and a pod of 500m that waits."""
     for name in ("n1", "n2"):
         world.add_node(name, 1000, "a")
         for i, size in enumerate((600, 400)):
@@ -54,7 +51,6 @@ def known(world: World, name: str) -> PodInfo:
     ],
 )
 async def test_a_plan(node_name: str, victims: list[str], wrong: list[str]) -> None:
-    """On the picture that the daemon has."""
     async with inhabited() as world:
         await full(world)
         assert world.plans.broken == []
@@ -79,11 +75,10 @@ async def protected(world: World) -> None:
 
 
 async def joined(world: World) -> None:
-    """A node that has nothing to do with it."""
     world.add_node("n4", 50, "b")
 
 
-@pytest.mark.parametrize("has_died", [True, False], ids=["somebody had died", "nobody had died"])
+@pytest.mark.parametrize("has_died", [True, False], ids=["a victim was deleted", "no victim was deleted"])
 @pytest.mark.parametrize(
     ("happens", "is_reason"),
     [
@@ -94,7 +89,6 @@ async def joined(world: World) -> None:
     ],
 )
 async def test_another_node(happens: Callable[[World], Awaitable[None]], is_reason: bool, has_died: bool) -> None:
-    """A second plan elsewhere needs a reason, once somebody has died for the first."""
     async with inhabited() as world:
         await full(world)
         daemon = world.daemon
@@ -109,8 +103,7 @@ async def test_another_node(happens: Callable[[World], Awaitable[None]], is_reas
         assert bool(plans.broken) == (has_died and not is_reason)
 
 
-async def test_who_died_for_another_has_not_died_for_this_one() -> None:
-    """Two pods want the same one gone: what the second does then is its own business."""
+async def test_a_victim_of_two_preemptors_counts_for_neither() -> None:
     async with inhabited() as world:
         await full(world)
         daemon = world.daemon

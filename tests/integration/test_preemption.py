@@ -1,4 +1,4 @@
-"""Preemption by the real daemon over real sockets: who dies, for whom, and what trouble in between costs (§3.10, §9.7)."""
+"""Preemption by the real daemon over real sockets: the victims, the preemptor, and restarts in between (§3.10, §9.7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 def prepared() -> ApiServer:
-    """A server on which `high` is more important than what names no class."""
+    """Return a server with the priority class `high`."""
     server = ApiServer()
     server.create("priorityclasses", {"metadata": {"name": "high"}, "value": 1000})
     return server
@@ -27,10 +27,7 @@ def prepared() -> ApiServer:
 
 @contextlib.asynccontextmanager
 async def stage(**victims: int) -> AsyncIterator[tuple[Rig, Kubelet, Witness]]:
-    """Nodes that are full of so many victims each, and kubelets that move when they are told to.
-
-    Victims of n1 are n1-0, n1-1 …; a node takes as many CPUs as it has victims.
-    """
+    """Yield nodes full of this many victims each, `<node>-<n>` of one CPU, and kubelets that act on `step`."""
     server = prepared()
     async with rig(server) as world:
         witness, kubelet = Witness(server), Kubelet(server)
@@ -48,7 +45,7 @@ def high(world: Rig, cpu: str) -> None:
 
 
 def victims(witness: Witness) -> list[str]:
-    """Whom the daemon has deleted, by name."""
+    """Return the names of the pods that the daemon has deleted."""
     return sorted(key.partition("/")[2] for key in witness.preempted.values() if key != "default/p")
 
 
@@ -69,7 +66,6 @@ def is_quiet(world: Rig) -> bool:
 
 
 async def test_180_victims_end_in_peace_and_the_preemptor_takes_their_place() -> None:
-    """Told, deleted with their grace, and waited for; then bound, with nothing left to tidy up."""
     async with stage(n1=2) as (world, kubelet, witness):
         high(world, "2")
         await world.until(lambda: len(leaving(world)) == 2, "not evicted")
@@ -97,15 +93,6 @@ async def test_180_victims_end_in_peace_and_the_preemptor_takes_their_place() ->
         await world.until(lambda: not leftovers(world.server, world.daemon), "something is left")
 
 
-# -- disruption budgets ------------------------------------------------------------------------------------------------
-
-
-# -- a victim that resists ---------------------------------------------------------------------------------------------
-
-
-# -- trouble between two victims ---------------------------------------------------------------------------------------
-
-
 # -- a daemon that is restarted ----------------------------------------------------------------------------------------
 
 
@@ -123,7 +110,7 @@ async def test_180_victims_end_in_peace_and_the_preemptor_takes_their_place() ->
     ],
 )
 async def test_a_daemon_that_comes_back_finishes_what_the_first_has_begun(fault: Fault, begun: int) -> None:
-    """Two nodes would do equally well. Who was nominated where is on the server, so nobody dies on the other."""
+    """Both nodes would do. The nomination is stored, so no pod on the other node is evicted."""
     async with prepared() as server:
         witness = Witness(server)
         kubelet = Kubelet(server)
@@ -159,7 +146,6 @@ def vars_of(fault: Fault) -> dict[str, Any]:
 
 
 async def test_a_daemon_that_is_stopped_again_and_again_evicts_each_victim_once() -> None:
-    """Four victims, and a daemon for each: at the end the pod has the node, and the other node has all of its pods."""
     async with prepared() as server:
         witness = Witness(server)
         async with Kubelet(server, grace_used_s=0.01):

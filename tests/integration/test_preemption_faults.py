@@ -1,8 +1,6 @@
-"""One kind of trouble at a time, while important pods displace others from a full cluster: as many go as must, and no more.
+"""One kind of fault at a time, while pods of high priority preempt pods in a full cluster.
 
-Nobody whose place is taken comes back, so each important pod costs exactly one other, whatever fails. Seconds are the
-world's, a hundred and more to one of ours.
-"""
+Evicted pods do not come back, so each preemptor costs exactly one victim, whatever fails. Seconds are virtual."""
 
 from __future__ import annotations
 
@@ -27,7 +25,6 @@ STATUS: Final[Object] = {"verb": "patch", "resource": "pods", "subresource": "st
 
 
 async def full(world: World) -> None:
-    """Every node is full of pods that matter little."""
     for i in range(NODES):
         world.add_node(f"n{i}", PER_NODE * 500, "a")
     for i in range(NODES * PER_NODE):
@@ -36,7 +33,7 @@ async def full(world: World) -> None:
 
 
 def contested(world: World, *, from_: int = 0, to: int = COMING) -> None:
-    """Pods arrive that matter more, the last of them with one that is too large."""
+    """Create pods of high priority; the last come with one that is too large."""
     for i in range(from_, to):
         world.add_pod(f"high{i}", 500, class_name="high")
     if to == COMING:
@@ -44,11 +41,10 @@ def contested(world: World, *, from_: int = 0, to: int = COMING) -> None:
 
 
 async def exactly_displaced(world: World) -> None:
-    """Quiet, every law kept, every pod in its place that has one, and nobody dead in vain.
+    """Wait until the cluster is quiet; check the laws, and that each victim was needed.
 
-    Only a Binding that the server refuses may cost another one: the pod loses its nomination (docs/spec/core.md §3.8), and
-    whoever takes the place has had room made elsewhere.
-    """
+    Only a Binding that the server refuses may cost another victim: the pod loses its nomination (docs/spec/core.md §3.8), and the
+    pod that takes the place may have had a nomination elsewhere."""
     await world.settle()
     assert world.broken_laws() == []
     pods = {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in world.server.objects("pods")}
@@ -83,7 +79,6 @@ FAULTS: Final = {
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
 async def test_requests_that_fail(faults: list[Fault]) -> None:
-    """From the first preemption on, until they have struck as often as they should."""
     async with inhabited(kubelets_grace_s=0) as world:
         await full(world)
         rules = [world.server.faults.add(dataclasses.replace(rule)) for rule in faults]
@@ -104,12 +99,12 @@ async def test_requests_that_fail(faults: list[Fault]) -> None:
         pytest.param(compacted, id="history is compacted: 410"),
         pytest.param(restarted, id="the server restarts"),
         pytest.param(killed, id="the daemon is killed"),
-        pytest.param(drained, id="the daemon is told to stop"),
-        pytest.param(silenced, id="what happens to pods is told a second later"),
+        pytest.param(drained, id="the daemon is stopped"),
+        pytest.param(silenced, id="watches of pods lag by a second"),
     ],
 )
 async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]]) -> None:
-    """A few pods arrive, turns pass, it happens again: also in the middle of evictions."""
+    """The fault also occurs in the middle of evictions."""
     async with inhabited(kubelets_grace_s=2) as world:
         await full(world)
         world.fault(DELETION, {"delay_s": 0.5}, None)
@@ -123,7 +118,6 @@ async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]])
 
 @pytest.mark.parametrize("permission", [("delete", "pods"), ("patch", "pods/status"), ("create", "pods/binding")])
 async def test_a_permission_that_is_taken_away(permission: tuple[str, str]) -> None:
-    """When it is given back, what was begun is finished."""
     async with inhabited(kubelets_grace_s=0) as world:
         await full(world)
         world.forbid([permission])
@@ -136,7 +130,6 @@ async def test_a_permission_that_is_taken_away(permission: tuple[str, str]) -> N
 
 
 async def test_what_goes_wrong_again_and_again_is_said_once() -> None:
-    """The pod is tried with its back-off, its condition stays, and the log has one line."""
     with structlog.testing.capture_logs() as log:
         async with inhabited(kubelets_grace_s=0) as world:
             await full(world)

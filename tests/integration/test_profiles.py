@@ -1,4 +1,4 @@
-"""A whole daemon and SchedulerProfile objects: kopf tells of them, the next decision goes by them, and nothing waits for it."""
+"""A whole daemon and SchedulerProfile objects: a change decides the next attempt, and kopf's failures cost nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def server(clock: HastyClock) -> AsyncIterator[ApiServer]:
 
 
 def wish(server: ApiServer, spec: Object, name: str = "kubestow") -> None:
-    """Create the object, or change it."""
+    """Create the object, or replace its spec."""
     if server.list("schedulerprofiles", field_selector=f"metadata.name={name}"):
         server.patch("schedulerprofiles", name, {"spec": spec | {"$patch": "replace"}})
     else:
@@ -54,8 +54,8 @@ def condition(server: ApiServer, name: str = "kubestow") -> Object:
     return found
 
 
-async def told(server: ApiServer, state: str, generation: int, name: str = "kubestow") -> Object:
-    """The condition once it is about this generation."""
+async def observed(server: ApiServer, state: str, generation: int, name: str = "kubestow") -> Object:
+    """Return the condition once it is about this generation."""
     wanted = (state, generation)
     await until(
         lambda: (condition(server, name).get("status"), condition(server, name).get("observedGeneration")) == wanted,
@@ -76,7 +76,7 @@ LEAST = weight("NodeResourcesFit", 1)
 
 
 def two_nodes(world: Rig) -> None:
-    """One is half full."""
+    """Create two nodes; one of them is half full."""
     world.node("full", cpu="4", memory="8Gi")
     world.node("empty", cpu="4", memory="8Gi")
     world.pod("there", cpu="2", nodeName="full")
@@ -89,7 +89,7 @@ async def placed(world: Rig, name: str) -> str:
 
 
 async def readyz(world: Rig, check: str = "scheduler-profiles") -> tuple[int, str]:
-    """The answer, and the line of the check."""
+    """Return the status, and the line of the check."""
     url = f"http://127.0.0.1:{world.daemon.port}"
     async with aiohttp.ClientSession(url) as http, http.get("/readyz?verbose") as answer:
         lines = (await answer.text()).splitlines()
@@ -97,7 +97,7 @@ async def readyz(world: Rig, check: str = "scheduler-profiles") -> tuple[int, st
 
 
 async def says(world: Rig, words: str) -> None:
-    """/readyz is fine, and has this to say."""
+    """Wait until /readyz passes and has these words."""
     line = ""
     for _ in range(6000):
         code, line = await readyz(world)
@@ -112,7 +112,7 @@ def metric(world: Rig, line: str) -> bool:
 
 
 def restarts(world: Rig) -> float:
-    """A slow machine may make it start once more: kopf is then too late to tell of a change."""
+    """Return the count. On a slow machine kopf may miss a change, which costs one more restart."""
     lines = world.daemon.metrics.render().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("kubestow_shell_restarts_total "))
 
@@ -122,7 +122,7 @@ async def up(world: Rig) -> None:
 
 
 def kopfs_tasks() -> list[str]:
-    """Of this loop, by the code they run."""
+    """Return the tasks of this loop that run kopf's code."""
     coroutines = [(task, task.get_coro()) for task in asyncio.all_tasks()]
     return [
         task.get_name()
@@ -135,14 +135,13 @@ def kopfs_tasks() -> list[str]:
 
 
 async def test_nothing_is_written_but_the_status_and_that_by_us(server: ApiServer) -> None:
-    """No annotation, no finalizer, no Event; and an object of another scheduler is left alone."""
     async with rig_on(server) as world:
         wish(server, {}, name="theirs")
         wish(server, MOST)
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
         await up(world)
         wish(server, LEAST)
-        await told(server, "True", 2)
+        await observed(server, "True", 2)
 
         for name in ("kubestow", "theirs"):
             assert {"annotations", "finalizers"}.isdisjoint(server.get("schedulerprofiles", name)["metadata"])
@@ -153,7 +152,7 @@ async def test_nothing_is_written_but_the_status_and_that_by_us(server: ApiServe
 
 
 async def test_an_object_that_is_there_decides_from_the_first_pod_on(server: ApiServer) -> None:
-    """A daemon that starts, or takes over, reads the objects before it decides."""
+    """A daemon that starts, or takes over, reads the objects before its first attempt."""
     world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
     two_nodes(world)
     wish(server, MOST)
@@ -165,7 +164,6 @@ async def test_an_object_that_is_there_decides_from_the_first_pod_on(server: Api
 
 
 async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer, clock: HastyClock) -> None:
-    """They are mirrored from then on, and its permissions asked for."""
     without = KubeSchedulerProfile(
         "kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources", "DefaultPreemption"))}
     )
@@ -177,7 +175,7 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
 
         wish(server, {"plugins": {"multiPoint": {}}})
 
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
         assert {"ResourceClaim", "PodDisruptionBudget"} <= world.daemon.mirrors.reflectors.keys()
         assert world.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
         assert (await readyz(world, "informer-sync-resourceclaims"))[1] == "[+]informer-sync-resourceclaims ok"
@@ -189,12 +187,11 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
 
 
 async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: HastyClock) -> None:
-    """What was in force stays, and why is told; with the permission it is met."""
     without = KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))})
     server.forbidden.update({("list", "deviceclasses"), ("watch", "deviceclasses")})
     async with rig_on(server, clock=clock, profiles=(without,)) as world:
         wish(server, {"plugins": {"multiPoint": {}}})
-        said = await told(server, "False", 1)
+        said = await observed(server, "False", 1)
         assert said["reason"] == "WaitingForKinds"
         await until(lambda: "DeviceClass (" in condition(server)["message"], lambda: str(condition(server)))
         world.node("n1")
@@ -202,36 +199,34 @@ async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: Hast
 
         server.forbidden.clear()
 
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
 
 
-# -- who leads -------------------------------------------------------------------------------------------------------------
+# -- leader election ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_standby_goes_by_the_same_rules_and_says_nothing(server: ApiServer) -> None:
-    """And when it takes over it decides by them from its first pod on."""
     async with rig_on(server, leader_election=ELECTION) as first:
         two_nodes(first)
-        await first.until(first.daemon._leadership.may_write, "nobody leads")
+        await first.until(first.daemon._leadership.may_write, "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as second:
             wish(server, MOST)
-            await told(server, "True", 1)
+            await observed(server, "True", 1)
             await until(
                 lambda: metric(second, 'kubestow_profile_generation{profile="kubestow"} 1.0'), lambda: "not taken in"
             )
             assert server.requests()["patch schedulerprofiles/status 200"] == 1
             await first.daemon.stop()
-            await second.until(second.daemon._leadership.may_write, "nobody took over")
+            await second.until(second.daemon._leadership.may_write, "no replica took over")
             assert await placed(second, "p") == "full"
-            wish(server, {"plugins": {"score": {"enabled": [{"name": "Nobody"}]}}})
-            await told(server, "False", 2)
+            wish(server, {"plugins": {"score": {"enabled": [{"name": "Missing"}]}}})
+            await observed(server, "False", 2)
 
 
 # -- kopf and its ends -----------------------------------------------------------------------------------------------------
 
 
 async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.MonkeyPatch, clock: HastyClock) -> None:
-    """Asked for again once a minute: found later, it is watched; gone again, the file counts."""
     loaded: list[str] = []
     real = shell._kopf
 
@@ -249,7 +244,7 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
 
         wish(server, MOST)
         server.serve(LIKE_1_36_WITH_OURS)
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
         assert await placed(world, "b") == "full"
 
         server.serve(LIKE_1_36)
@@ -259,7 +254,6 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
 
 
 async def test_switched_off_nothing_is_read(server: ApiServer) -> None:
-    """`--scheduler-profiles=false`: not even discovery is asked."""
     wish(server, MOST)
     daemon = Daemon(dataclasses.replace(options(server.url), scheduler_profiles=False))
     try:
@@ -278,7 +272,7 @@ def _coroutine(task: asyncio.Task[Any]) -> Any:
 
 
 async def kopfs(name: str) -> asyncio.Task[Any]:
-    """One of its tasks, once it has begun: cancelled before, what it was to run would never have been awaited."""
+    """Return a task that has started: the coroutine of a task that is cancelled before would never be awaited."""
     victims: list[asyncio.Task[Any]] = []
 
     def found() -> bool:
@@ -292,7 +286,6 @@ async def kopfs(name: str) -> asyncio.Task[Any]:
 
 @pytest.mark.parametrize("name", ["resource observer", "multidimensional multitasker", "credentials retriever"])
 async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, name: str, clock: HastyClock) -> None:
-    """It is said, counted and started anew; changes are noticed meanwhile."""
     async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await up(world)
@@ -301,19 +294,19 @@ async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, 
 
         assert await placed(world, "a") == "empty"
         wish(server, MOST)
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
         assert await placed(world, "b") == "full"
         await up(world)
 
 
 async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer, clock: HastyClock) -> None:
-    """kopf does not: changes that it does not tell of are found by the list of ours, and it is started anew."""
+    """Our own list finds changes that kopf does not report, and kopf is restarted."""
     async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await up(world)
         (await kopfs("watcher for schedulerprofiles")).cancel()
         wish(server, MOST)
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
         assert await placed(world, "a") == "full"
 
         await until(lambda: restarts(world) > 0, lambda: "not noticed")
@@ -321,7 +314,6 @@ async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer, clock: Ha
 
 
 async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServer, clock: HastyClock) -> None:
-    """What it takes for fatal: a watch that is refused otherwise than by 410."""
     async with rig_on(server, clock=clock) as world:
         two_nodes(world)
         await up(world)
@@ -337,8 +329,6 @@ async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServe
 async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, clock: HastyClock
 ) -> None:
-    """Ready, and said so."""
-
     def missing() -> Any:
         return importlib.import_module("no_such_kopf")
 
@@ -347,7 +337,7 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
         two_nodes(world)
         await says(world, "the shell is down, changes are noticed once a minute: ModuleNotFoundError(")
         wish(server, MOST)
-        await told(server, "True", 1)
+        await observed(server, "True", 1)
 
         assert await placed(world, "a") == "full"
 
@@ -355,7 +345,6 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
 async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGTERM drains as ever: our handler is the one that runs, and the daemon ends with all of kopf's tasks."""
     daemons: list[Daemon] = []
     real = Daemon.start
 
@@ -383,7 +372,7 @@ async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(
 async def test_stopped_while_it_looks_around_it_leaves_nothing_behind(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its questions to discovery are tasks beside its parts, and do not end with them; those of another daemon's shell go on."""
+    """kopf's discovery requests are separate tasks, which do not end with it. Those of another daemon's shell continue."""
     asking: list[asyncio.Task[Any] | None] = []
 
     async def never(*_: object, **__: object) -> None:

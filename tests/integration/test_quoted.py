@@ -1,4 +1,4 @@
-"""What README and docs/ quote of the simulation, they quote truly: all but times, speeds and names that are made up."""
+"""README and docs/ quote the simulation exactly, except for times, speeds and generated names."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ QUOTED = [
 
 
 def timeless(text: str) -> str:
-    """In one line, without what differs from run to run."""
+    """Return the text in one line, without parts that differ between runs."""
     return " ".join(re.sub(r"\d+\.\d+\s+s\b|\d+ pods/s", "…", text).split())
 
 
 def test_every_page_quotes_something() -> None:
-    """Else the pattern has missed it."""
     assert [str(each.id) for each in QUOTED] == [
         "README.md: simulate examples/volumes.yaml",
         "docs/preemption.md: simulate examples/preemption.yaml",
@@ -53,7 +52,7 @@ def test_every_page_quotes_something() -> None:
 
 @functools.cache
 def ran(command: str) -> subprocess.CompletedProcess[str]:
-    """Once, on however many pages it is."""
+    """Run the command once per session."""
     return subprocess.run(
         [sys.executable, "-m", "scheduler", *command.split()],
         cwd=ROOT,
@@ -66,7 +65,6 @@ def ran(command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("command", "shown"), QUOTED)
 def test_what_is_quoted_is_printed(command: str, shown: str) -> None:
-    """In this order; what is left out is an ellipsis on a line of its own."""
     ended = ran(command)
     rest = timeless(ended.stdout)
 
@@ -76,8 +74,8 @@ def test_what_is_quoted_is_printed(command: str, shown: str) -> None:
         assert found, f"{part}\nis not, or not here, in\n{ended.stdout}"
 
 
-class Asking(app.Daemon):
-    """Is asked about a pod before it ends."""
+class InspectedDaemon(app.Daemon):
+    """A daemon that reads /debug/pod before it stops."""
 
     def __init__(self, master: str, pod: str) -> None:
         config = dataclasses.replace(
@@ -95,14 +93,13 @@ class Asking(app.Daemon):
 
 
 async def test_the_answer_about_a_pod_with_devices() -> None:
-    """docs/devices.md shows its facts, after all others were placed."""
     page = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^```json debug-pod\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    asked: list[Asking] = []
+    daemons: list[InspectedDaemon] = []
 
-    def daemon(master: str) -> Asking:
-        asked.append(Asking(master, "demo/fine-tune-wide"))
-        return asked[0]
+    def daemon(master: str) -> InspectedDaemon:
+        daemons.append(InspectedDaemon(master, "demo/fine-tune-wide"))
+        return daemons[0]
 
     rules = ReadOptions(scheduler_names=("kubestow",), keeps_scheduler_names=False, expect_pending=(), timeout_s=120)
     outcome = await simulate(
@@ -110,9 +107,9 @@ async def test_the_answer_about_a_pod_with_devices() -> None:
     )
 
     assert outcome.is_settled
-    assert _unnamed(asked[0].answer["facts"]) == _unnamed(json.loads(shown))
+    assert _unnamed(daemons[0].answer["facts"]) == _unnamed(json.loads(shown))
 
 
 def _unnamed(facts: Any) -> Any:
-    """Claims of templates get a name with a part that is made up."""
+    """Replace the generated part of claim names."""
     return json.loads(re.sub(r"-gpus-\w{5}\"", '-gpus-*"', json.dumps(facts)))

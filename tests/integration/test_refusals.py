@@ -1,4 +1,4 @@
-"""Both schedulers fill one node; its kubelet refuses our pod, and the whole daemon notices (docs/spec/core.md §2.6)."""
+"""Two schedulers fill one node; its kubelet refuses our pod, and the whole daemon notices (docs/spec/core.md §2.6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 'kubestow_admission_rejections_total{profile="kubestow",reason="OutOfcpu
 
 
 def counted(world: Rig) -> float:
-    """Our pods that kubelets refused for want of cpu, by the metric."""
+    """Return the metric of our pods that kubelets refused for lack of cpu."""
     lines = world.daemon.metrics.render().decode().splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(COUNT)), 0.0)
 
@@ -33,7 +33,6 @@ def counted(world: Rig) -> float:
     ],
 )
 async def test_a_pod_that_its_kubelet_refuses(more: dict[str, Any], expected: str) -> None:
-    """Theirs is bound while our Binding is on the wire: too late for any look. Counted, and the node is held back."""
     server = ApiServer()
     on_the_wire = server.faults.add(Fault(verb="create", subresource="binding", name="ours", delay_s=0.5))
     async with rig(server, **more) as world, Kubelet(server):
@@ -55,7 +54,6 @@ async def test_a_pod_that_its_kubelet_refuses(more: dict[str, Any], expected: st
 
 @pytest.mark.parametrize("watch_list", [True, False], ids=["with WatchList", "with paged lists"])
 async def test_pods_that_failed_before_the_start_are_no_news(watch_list: bool) -> None:
-    """They are not waited for and count for nothing; the node that refused them then is as good as any now."""
     server = ApiServer(watch_list=watch_list)
     world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
     world.node("n1", cpu="4")

@@ -18,7 +18,6 @@ TODAY: Final = dt.datetime.now(tz=dt.UTC).toordinal() * 100
 
 @pytest.mark.parametrize("nth", range(COUNT))
 async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(nth: int) -> None:
-    """Each app has one pod per node; what the killed daemons wrote ties pods to nodes that other pods of the app could take."""
     seed = TODAY + nth
     async with restarting(seed) as world:
         await world.burst()

@@ -1,7 +1,6 @@
-"""Rows of docs/spec/core.md §9 that need a server's own answers: conflicts over one pod, texts, a restart.
+"""Rows of docs/spec/core.md §9 that need answers of a server: conflicts over one pod, texts, a restart.
 
-The other rows are in tests/unit/scenarios/ and beside the parts they are about; ids begin with the row's number.
-"""
+The other rows are in tests/unit/; ids begin with the row's number."""
 
 from __future__ import annotations
 
@@ -19,17 +18,15 @@ POST = "create pods/binding"
 
 
 def events(world: Rig, reason: str) -> list[Any]:
-    """Events of that reason, as the server has them."""
     return [event for event in world.server.list("events") if event["reason"] == reason]
 
 
 def is_quiet(world: Rig) -> bool:
-    """Nothing to apply, to try, to bind or to write."""
+    """Return whether the daemon has no changes to apply, pods to try, Bindings or writes."""
     return world.daemon.decisions.is_idle() and not world.daemon.decisions.cluster.sizes()["assumed_pods"]
 
 
 async def test_199_a_pod_is_bound() -> None:
-    """One Binding, one event, the condition is the server's, and the watch confirms what was assumed."""
     async with rig() as world:
         world.node("n1")
         world.pod("p", cpu="1")
@@ -47,7 +44,7 @@ async def test_199_a_pod_is_bound() -> None:
 # -- conflicts ---------------------------------------------------------------------------------------------------------
 
 
-def bound_by_others(server: ApiServer) -> None:
+def bound_elsewhere(server: ApiServer) -> None:
     server.bind("p", "elsewhere")
 
 
@@ -63,18 +60,15 @@ def recreated(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "posts", "where"),
+    ("change", "posts", "where"),
     [
-        pytest.param(bound_by_others, 1, "elsewhere", id="200 somebody else has bound the pod"),
+        pytest.param(bound_elsewhere, 1, "elsewhere", id="200 another scheduler has bound the pod"),
         pytest.param(deleted, 1, "", id="201 the pod is being deleted"),
         pytest.param(recreated, 2, "n1", id="203 another pod has its name"),
     ],
 )
-async def test_a_binding_that_comes_too_late(meanwhile: Callable[[ApiServer], None], posts: int, where: str) -> None:
-    """Our watch is behind: the server answers 409. Nothing stays held, nothing is retried, nothing is said of it.
-
-    A new pod of that name is another pod: it is tried when the watch has shown it, and not before.
-    """
+async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None], posts: int, where: str) -> None:
+    """Our watch lags: the server answers 409, and nothing is retried. A new pod of that name is tried once the watch shows it."""
     async with rig() as world:
         world.node("n1", cpu="1")
         requests = {"requests": {"cpu": "2"}}
@@ -83,7 +77,7 @@ async def test_a_binding_that_comes_too_late(meanwhile: Callable[[ApiServer], No
         world.server.create("pods", {"metadata": metadata, "spec": body})
         await world.until(lambda: "message" in world.condition("p"), "not tried")
         world.server.hold_watches("pods")
-        meanwhile(world.server)
+        change(world.server)
         said = len(events(world, "FailedScheduling"))
 
         world.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
@@ -109,7 +103,6 @@ async def test_a_binding_that_comes_too_late(meanwhile: Callable[[ApiServer], No
 
 
 async def test_119_a_long_message() -> None:
-    """The event has what fits into 1024 bytes and says that it was cut; the condition has all of it."""
     names = [f"example.com/a-device-with-quite-a-long-name-{i:03}" for i in range(60)]
     async with rig() as world:
         world.node("n1")
@@ -134,7 +127,6 @@ async def test_119_a_long_message() -> None:
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["it remembers its history", "it has compacted it"])
 async def test_222_the_server_restarts(forgets: bool) -> None:
-    """Watches go on where they were or start anew; no pod is queued twice, and the cache is what a list would give."""
     async with rig() as world:
         server = world.server
         for name in ("n1", "n2"):

@@ -24,7 +24,7 @@ from tests.integration.mortal import HastyClock
 async def checked(
     server: ApiServer, clock: HastyClock, *profiles: KubeSchedulerProfile
 ) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
-    """A daemon on the server's clock, and a session to its endpoints."""
+    """Run a daemon on the server's clock and yield it with a session to its endpoints."""
     more = {"profiles": profiles} if profiles else {}
     async with (
         rig(server, clock=clock, **more) as world,
@@ -34,7 +34,7 @@ async def checked(
 
 
 async def answered(http: aiohttp.ClientSession, status: int, *lines: str, starting: str = "") -> None:
-    """Until /readyz answers with this status, these lines and one `starting` so; the failure tells what it said last."""
+    """Wait until /readyz answers with this status, these lines and a line that begins with `starting`."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         async with http.get("/readyz?verbose") as answer:
@@ -62,7 +62,6 @@ def problems(log: CapturingLogger) -> list[tuple[str, str]]:
 
 
 async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger, clock: HastyClock) -> None:
-    """500 naming it, one line in the log; given later, ready, and the pod that waited is bound."""
     server = ApiServer(clock=clock)
     server.forbidden.add(("create", "pods/binding"))
     async with checked(server, clock) as (world, http):
@@ -81,7 +80,6 @@ async def test_223_a_missing_permission_is_named_until_it_is_given(log: Capturin
 
 
 async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger, clock: HastyClock) -> None:
-    """One warning; what is refused will show where it is used."""
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if not group.startswith("authorization")])
     async with checked(server, clock) as (world, http):
         await answered(http, 200)
@@ -94,10 +92,9 @@ async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogge
         assert problem.startswith("permissions could not be checked: ")
 
 
-async def test_a_kind_that_is_not_served_and_not_needed_keeps_nobody_from_being_ready(
+async def test_a_kind_that_is_not_served_and_not_needed_leaves_the_daemon_ready(
     log: CapturingLogger, clock: HastyClock
 ) -> None:
-    """One warning each; pods are bound by what there is."""
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "apps/v1"])
     async with checked(server, clock) as (world, http):
         missing = [f"not served: {plural} (apps/v1)" for plural in ("replicasets", "statefulsets")]
@@ -137,7 +134,6 @@ WITHOUT_BUDGETS = "preemption goes on without budgets"
 async def test_without_budgets_preemption_goes_on(
     log: CapturingLogger, withheld: set[tuple[str, str]], said: list[str], line: str, clock: HastyClock
 ) -> None:
-    """Ready, visibly so in the log and in /readyz?verbose; the victim goes, the preemptor comes."""
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if withheld or group != "policy/v1"])
     server.forbidden.update(withheld)
     async with checked(server, clock) as (world, http), Kubelet(server, clock=clock):
@@ -146,13 +142,12 @@ async def test_without_budgets_preemption_goes_on(
         world.pod("low", cpu="2", nodeName="n1")
         priority_class(server, "high", 7)
         world.pod("high", cpu="2", priorityClassName="high")
-        await world.until(lambda: world.pods() == {"high": "n1"}, "no room was made")
+        await world.until(lambda: world.pods() == {"high": "n1"}, "no pod was evicted")
 
         assert problems(log) == [("warning", problem) for problem in said]
 
 
-async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: CapturingLogger, clock: HastyClock) -> None:
-    """Ready; the pod stays pending and says so; given later, it preempts."""
+async def test_without_the_permission_to_delete_pods_no_pod_is_evicted(log: CapturingLogger, clock: HastyClock) -> None:
     server = ApiServer(clock=clock)
     server.forbidden.add(("delete", "pods"))
     text = "missing permission: delete pods: preemption evicts no pods"
@@ -166,14 +161,13 @@ async def test_without_the_permission_to_delete_pods_nobody_is_evicted(log: Capt
         assert world.pods()["low"] == "n1"
 
         server.forbidden.clear()
-        await world.until(lambda: world.pods() == {"high": "n1"}, "no room was made")
+        await world.until(lambda: world.pods() == {"high": "n1"}, "no pod was evicted")
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])
-async def test_the_permissions_of_volumes_are_asked_for_with_their_plugin(
+async def test_the_permissions_of_volumes_are_checked_with_their_plugin(
     log: CapturingLogger, binds: bool, clock: HastyClock
 ) -> None:
-    """Ready all the same; only who may have to write to claims says that it cannot."""
     server = ApiServer(clock=clock)
     server.forbidden.add(("patch", "persistentvolumeclaims"))
     plugins = {} if binds else {"multiPoint": PluginSet(disabled=("VolumeBinding",))}
@@ -184,8 +178,8 @@ async def test_the_permissions_of_volumes_are_asked_for_with_their_plugin(
         assert problems(log) == ([("warning", text)] if binds else [])
 
 
-async def test_without_pods_and_nodes_nobody_stands_for_election(clock: HastyClock) -> None:
-    """Something in between answers 404 to all: a replica that sees the cluster must get the lease. Found later, it leads."""
+async def test_without_pods_and_nodes_no_replica_takes_part_in_the_election(clock: HastyClock) -> None:
+    """A proxy in between answers 404 to all: a replica that sees the cluster must get the lease."""
     bare = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "v1"])
     election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
     async with bare:

@@ -1,4 +1,4 @@
-"""The endpoints of a whole daemon: HTTPS for those whom the API server knows and permits, and nothing secret for anybody."""
+"""The endpoints of a whole daemon: HTTPS for users that the API server knows and permits, and no secrets in any answer."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ CONFIGMAP = {"metadata": {"name": "extension-apiserver-authentication", "namespa
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What looks for a change now and then does so all the time."""
+    """Shorten the intervals at which files and the ConfigMap are read."""
     monkeypatch.setattr(serving, "FILES_EVERY_S", 0.02)
     monkeypatch.setattr(serving, "LOOKUP_EVERY_S", 0.02)
 
 
 @dataclass
 class Served:
-    """A daemon and a client that need not trust it."""
+    """A daemon and a client that does not verify its certificate."""
 
     rig: Rig
     http: aiohttp.ClientSession
@@ -57,12 +57,12 @@ class Served:
             return answer.status, await answer.text()
 
     async def ready(self) -> None:
-        """Also in the eyes of the self-check."""
+        """Wait until /readyz passes, including the self-check."""
         async with asyncio.timeout(60):
             while (await self.get("/readyz"))[0] != 200:
                 await asyncio.sleep(0.02)
 
-    def asked(self, resource: str) -> int:
+    def requested(self, resource: str) -> int:
         return sum(entry.request.resource == resource for entry in self.rig.server.log)
 
 
@@ -73,7 +73,7 @@ def unverified() -> ssl.SSLContext:
 
 
 def shows(authority: Authority, name: str, path: Path, *groups: str) -> ssl.SSLContext:
-    """A client with a certificate."""
+    """Return a TLS context with a client certificate."""
     issued, file = authority.issues(name, groups=groups), path / f"{name}.pem"
     file.write_bytes(issued.key + issued.certificate)
     context = unverified()
@@ -119,8 +119,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
     return logger
 
 
-async def test_who_gets_in() -> None:
-    """Health for everybody; the rest for whoever is known and permitted; and each no in kube-scheduler's words."""
+async def test_access_to_each_path() -> None:
     async with served() as world:
         world.rig.node("n1")
         world.rig.pod("a")
@@ -129,7 +128,7 @@ async def test_who_gets_in() -> None:
         for path in OPEN:
             assert (await world.get(path))[0] == 200, path
         for path in CLOSED:
-            anonymous, wrong = await world.get(path), await world.get(path, token="nobody's")
+            anonymous, wrong = await world.get(path), await world.get(path, token="unknown")
             bob, ann = await world.get(path, token="bob's"), await world.get(path, token="ann's")
             assert (anonymous[0], wrong[0], bob[0], ann[0]) == (403, 401, 403, 200), path
             assert f'forbidden: User \\"bob\\" cannot get path \\"{path}\\"' in bob[1]
@@ -142,24 +141,23 @@ async def test_who_gets_in() -> None:
             assert plain.status == 200
 
 
-async def test_answers_are_remembered_and_equal_questions_asked_once() -> None:
-    """Many scrapes are one review of the token and one of each path; a right that is taken away ends with its seconds."""
+async def test_reviews_are_cached_and_equal_ones_are_sent_once() -> None:
     async with served(SecureServing(allowed_ttl_s=0.0, token_ttl_s=60.0, denied_ttl_s=0.0)) as world:
         answers = await asyncio.gather(*(world.get("/metrics", token="ann's") for _ in range(20)))
         assert {status for status, _ in answers} == {200}
-        assert world.asked("tokenreviews") == 1
-        assert 1 <= world.asked("subjectaccessreviews") <= 20
-        before = world.asked("subjectaccessreviews")
+        assert world.requested("tokenreviews") == 1
+        assert 1 <= world.requested("subjectaccessreviews") <= 20
+        before = world.requested("subjectaccessreviews")
         world.rig.server.people.sees.clear()
         assert (await world.get("/metrics", token="ann's"))[0] == 403
-        assert world.asked("subjectaccessreviews") == before + 1
+        assert world.requested("subjectaccessreviews") == before + 1
         world.rig.server.people.tokens.clear()
         assert (await world.get("/metrics", token="ann's"))[0] == 403
-        assert world.asked("tokenreviews") == 1
+        assert world.requested("tokenreviews") == 1
 
 
 async def test_an_api_server_that_is_gone(tmp_path: Path) -> None:
-    """Health goes on; whoever claims to be somebody is not known, for others it cannot be told; administrators get in."""
+    """Health still answers. Tokens are unknown, and only system:masters are admitted."""
     authority = Authority("cluster")
     file = tmp_path / "ca.pem"
     file.write_bytes(authority.pem)
@@ -174,11 +172,10 @@ async def test_an_api_server_that_is_gone(tmp_path: Path) -> None:
 
 
 async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
-    """Whoever the ConfigMap names: looked up after the start, and again when it changes."""
     one, two = Authority("one"), Authority("two")
     async with served() as world:
         ann = shows(one, "ann", tmp_path)
-        assert (await world.get("/metrics", shows=ann))[0] == 403  # her certificate is not asked for yet
+        assert (await world.get("/metrics", shows=ann))[0] == 403  # no certificate is requested yet
 
         async def lets_in(context: ssl.SSLContext) -> bool:
             with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
@@ -203,7 +200,6 @@ async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
 
 
 async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
-    """Tokens do without it; it is said once, however often it is looked for, and in /readyz; or nothing starts."""
     server = ApiServer()
     server.forbidden.add(("get", "configmaps"))
     async with served(server=server) as world:
@@ -220,7 +216,7 @@ async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
 
 
 async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: CapturingLogger) -> None:
-    """As a mounted Secret is: both files at once, by a link that is turned. A broken pair is said once and not served."""
+    """Both files change at once by a link, as in a mounted Secret. A broken pair is logged once and not served."""
     first, second = Authority("first"), Authority("second")
 
     def publish(authority: Authority, version: str) -> None:
@@ -266,7 +262,6 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
 
 @pytest.mark.parametrize("source", ["a file", "the ConfigMap"])
 async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(source: str, tmp_path: Path) -> None:
-    """Whoever is connected connects again, and is somebody only if the new authority says so."""
     one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
     file.write_bytes(one.pem)
     async with served(SecureServing(client_ca_file=str(file) if source == "a file" else "")) as world:
@@ -299,8 +294,7 @@ async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_unde
             await world.get("/metrics", shows=ann)
 
 
-async def test_others_may_be_asked(tmp_path: Path) -> None:
-    """Tokens and permissions may be known to servers of their own, as kube-scheduler's flags have it."""
+async def test_reviews_by_other_servers(tmp_path: Path) -> None:
     files = []
     async with ApiServer() as knows, ApiServer() as permits:
         knows.people.tokens["zoe's"] = {"username": "zoe"}
@@ -313,13 +307,17 @@ async def test_others_may_be_asked(tmp_path: Path) -> None:
             assert (await world.get("/metrics", token="zoe's"))[0] == 200
             assert (await world.get("/configz", token="zoe's"))[0] == 403
             assert (await world.get("/metrics", token="ann's"))[0] == 401
-            assert world.asked("tokenreviews") == world.asked("subjectaccessreviews") == world.asked("configmaps") == 0
+            assert (
+                world.requested("tokenreviews")
+                == world.requested("subjectaccessreviews")
+                == world.requested("configmaps")
+                == 0
+            )
             assert {entry.request.resource for entry in knows.log} == {"tokenreviews", "configmaps"}
             assert {entry.request.resource for entry in permits.log} == {"subjectaccessreviews"}
 
 
-async def test_the_rights_that_are_asked_for() -> None:
-    """What the endpoints need is part of the self-check where there is HTTPS, and not needed to be ready."""
+async def test_the_permissions_of_the_endpoints() -> None:
     server = ApiServer()
     server.forbidden.update({("create", "tokenreviews"), ("create", "subjectaccessreviews")})
     async with served(server=server) as world:
@@ -338,7 +336,7 @@ PLANTED = "hunter2"
 
 
 def _config(tmp_path: Path, url: str) -> RunOptions:
-    """A configuration and credentials with a secret wherever one may be."""
+    """Return a configuration and credentials with a secret in each possible field."""
     credentials = tmp_path / "kubeconfig"
     user = {"token": f"{PLANTED}-token", "password": f"{PLANTED}-password"}
     credentials.write_text(yaml.safe_dump(kubeconfig(url, user)))
@@ -358,7 +356,6 @@ def _config(tmp_path: Path, url: str) -> RunOptions:
 
 
 async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pages, on both ports, with secrets in the environment, the credentials, the callers' tokens and the pods."""
     monkeypatch.setenv("KUBESTOW_PLANTED", f"{PLANTED}-environment")
     server = ApiServer()
     server.people.tokens[f"{PLANTED}-caller"] = {"username": "root", "groups": ["system:masters"]}

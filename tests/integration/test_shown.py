@@ -1,4 +1,4 @@
-"""What /metrics shows of a daemon that runs: of the whole, where parts were tested alone."""
+"""/metrics of a running daemon that stands by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, re
 
 
 def shown(world: Rig, name: str) -> dict[tuple[str, ...], float]:
-    """Label values, by the labels' names → value."""
+    """Return label values → value of a metric."""
     text = world.daemon.metrics.render().decode()
     return {
         tuple(sample.labels.values()): sample.value
@@ -26,11 +26,11 @@ def shown(world: Rig, name: str) -> dict[tuple[str, ...], float]:
 
 
 async def test_a_standby_that_waits_with_its_mirrors_is_not_called_unsynced(clock: HastyClock) -> None:
-    """delayCacheUntilActive: it has no picture, and none is missing; a warm one has all."""
+    """With delayCacheUntilActive the standby has no informers, so none counts as unsynced."""
     election: dict[str, Any] = {"clock": clock, "leader_election": ELECTION}
     async with ApiServer(clock=clock) as server, rig_on(server, **election) as first:
         await first.until(first.daemon.idle, "never synced")
-        await first.until(lambda: shown(first, "kubestow_leading") == {(): 1}, "nobody leads")
+        await first.until(lambda: shown(first, "kubestow_leading") == {(): 1}, "no replica leads")
         assert set(shown(first, "kubestow_watch_synced").values()) == {1}
         assert {("Pod",), ("Node",), ("ResourceSlice",)} <= set(shown(first, "kubestow_watch_synced"))
 

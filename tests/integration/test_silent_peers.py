@@ -1,4 +1,4 @@
-"""Peers that are gone without a word: no FIN, no RST, and nothing is answered any more."""
+"""Peers that vanish silently: no FIN, no RST, and no answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.test_transport import answer, raw, says
 
 
 class Balancer:
-    """Passes bytes on to a server. `silence` lets those connections die that there are; new ones are served."""
+    """Passes bytes on to a server. `silence` freezes the existing connections; new ones are served."""
 
     def __init__(self, port: int) -> None:
         self.url = ""
@@ -30,7 +30,7 @@ class Balancer:
         self._open: set[asyncio.StreamWriter] = set()
 
     def silence(self) -> None:
-        """Nothing passes any more, and no connection is closed."""
+        """Stop passing bytes without closing a connection."""
         for task in self._living:
             task.cancel()
 
@@ -89,7 +89,6 @@ async def balanced(server: ApiServer) -> AsyncIterator[Balancer]:
 
 @pytest.mark.parametrize("pods", [1, 60], ids=["a quiet daemon", "with a burst's connections in its pool"])
 async def test_a_leader_keeps_its_lease_when_its_api_server_is_silently_replaced(pods: int) -> None:
-    """All connections die at once; the renewal that hangs is followed by one on a new connection, in time."""
     clock = HastyClock()
     async with ApiServer(clock=clock) as server, balanced(server) as balancer:
         config = Configuration(
@@ -115,7 +114,7 @@ async def test_a_leader_keeps_its_lease_when_its_api_server_is_silently_replaced
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
-    """Every socket that is made while the test runs."""
+    """Return each socket that is created while the test runs."""
     seen: list[socket.socket] = []
 
     class Seen(socket.socket):
@@ -129,7 +128,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
 
 @pytest.mark.parametrize("way", ["request", "lease", "lent"])
 async def test_the_kernel_gives_up_on_a_silent_peer_within_half_a_minute(way: str, made: list[socket.socket]) -> None:
-    """Probes on a quiet connection, as a watch is, and a limit to what is not acknowledged; on every connection."""
     async with raw(says(answer(200))) as server:
         settings = Settings(server.url)
         transport = HttpTransport(settings)
@@ -153,7 +151,6 @@ async def test_the_kernel_gives_up_on_a_silent_peer_within_half_a_minute(way: st
 
 
 async def test_a_platform_without_an_option_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that there are count."""
     monkeypatch.setattr(sockets, "OPTIONS", ())
     async with raw(says(answer(200))) as server:
         transport = HttpTransport(Settings(server.url))

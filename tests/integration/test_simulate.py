@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("guest")
 
 
 def pod(name: str, cpu: str = "1", **spec: Any) -> str:
-    """A pod that names no scheduler."""
+    """Return a pod without a scheduler name."""
     container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
     return json.dumps(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
@@ -29,7 +29,7 @@ def pod(name: str, cpu: str = "1", **spec: Any) -> str:
 
 
 def resizing(wanted: str, reason: str = "Deferred") -> str:
-    """A pod on the node that has one CPU and is to have another number of them."""
+    """Return a pod on the node that has one CPU and a pending resize."""
     manifest = json.loads(pod("a", wanted, nodeName="n"))
     have = {"requests": {"cpu": "1"}}
     manifest["status"] = {
@@ -44,7 +44,7 @@ def resizing(wanted: str, reason: str = "Deferred") -> str:
 def simulate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], *flags: str
 ) -> tuple[int, dict[str, Any]]:
-    """Exit code and JSON."""
+    """Return exit code and JSON."""
     file = tmp_path / "in.yaml"
     file.write_text("\n---\n".join(documents))
     code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *flags, str(file)])
@@ -53,7 +53,6 @@ def simulate(
 
 
 def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    """`make demo`: what fits is placed, what was made not to fit is pending, and that is a success."""
     code = cli.main(["simulate", "-o", "json", str(DEMO)])
     shown = json.loads(capsys.readouterr().out)
 
@@ -79,7 +78,6 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
 def test_exit_codes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], flags: list[str], code: int, problems: int
 ) -> None:
-    """0 when all is as expected, else 1 with the reasons."""
     ended, shown = simulate(tmp_path, capsys, documents, *flags)
 
     assert (ended, len(shown["problems"])) == (code, problems)
@@ -92,7 +90,7 @@ def test_exit_codes(
 def test_pods_of_a_workload_spread_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], api: str, kind: str
 ) -> None:
-    """As in a cluster, where their owner says which pods belong together; without it the larger node would have all."""
+    """Without the default spread by owner, the larger node would get all pods."""
     larger = '{apiVersion: v1, kind: Node, metadata: {name: larger}, status: {allocatable: {cpu: "64", memory: 64Gi}}}'
     template = {
         "metadata": {"labels": {"app": "w"}},
@@ -106,7 +104,6 @@ def test_pods_of_a_workload_spread_by_default(
 
 
 def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Pods of the default scheduler are ours unless they are to be kept; those of a third one never are."""
     documents = [NODE, pod("a"), pod("b", schedulerName="default-scheduler"), pod("c", schedulerName="volcano")]
 
     _, ours = simulate(tmp_path, capsys, documents)
@@ -128,14 +125,13 @@ def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         ),
         pytest.param([NODE, NODE], [], 'document 2 (Node n): nodes "n" already exists', id="the same name twice"),
         pytest.param(
-            [NODE, pod("a")], ["--expect-pending=b"], "no pod default/b is to be scheduled", id="nobody's name"
+            [NODE, pod("a")], ["--expect-pending=b"], "no pod default/b is to be scheduled", id="an unknown name"
         ),
     ],
 )
 def test_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], flags: list[str], said: str
 ) -> None:
-    """Exit code 2, and the place."""
     code, shown = simulate(tmp_path, capsys, documents, *flags)
 
     assert code == 2
@@ -145,7 +141,7 @@ def test_bad_input(
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: str = ""
 ) -> tuple[int, dict[str, Any], str]:
-    """Exit code, JSON and standard error."""
+    """Return exit code, JSON and standard error."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *arguments])
     out = capsys.readouterr()
@@ -165,7 +161,6 @@ def run(
 def test_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    """The node and the pod are found, and counted in one line that has the time of reading."""
     monkeypatch.chdir(tmp_path)
     Path("more").mkdir()
     Path("nodes.yaml").write_text(NODE)
@@ -197,7 +192,6 @@ def test_validation(
     code: int,
     said: str,
 ) -> None:
-    """A misspelt selector would place the pod anywhere."""
     monkeypatch.chdir(tmp_path)
     Path("in.yaml").write_text(f"{NODE}\n---\n{MISSPELT}")
     ended, _, errors = run(capsys, monkeypatch, "in.yaml", *flags)
@@ -209,7 +203,6 @@ def test_validation(
 def test_validation_can_be_turned_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flag: str
 ) -> None:
-    """Then nothing is said about it."""
     monkeypatch.chdir(tmp_path)
     Path("in.yaml").write_text(f"{NODE}\n---\n{MISSPELT}")
     ended, _, errors = run(capsys, monkeypatch, "in.yaml", flag)
@@ -234,7 +227,6 @@ def test_inputs_that_cannot_be_used(
     stdin: str,
     said: str,
 ) -> None:
-    """Exit code 2, and what to do."""
     monkeypatch.chdir(tmp_path)
     code, shown, errors = run(capsys, monkeypatch, *arguments, stdin=stdin)
 
@@ -245,7 +237,6 @@ def test_inputs_that_cannot_be_used(
 def test_pods_of_another_scheduler_s_groups_are_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two pods of one group, one line."""
     manifests = [json.loads(pod(name)) for name in ("a", "b")]
     for manifest in manifests:
         manifest["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
@@ -271,7 +262,7 @@ TEMPLATED: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTe
 def test_a_missing_claim_is_named_and_not_waited_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], kind: str
 ) -> None:
-    """Upstream writes no condition for such a pod, so that the simulation itself says what the pod waits for."""
+    """Upstream writes no condition for such a pod, so the simulation itself names the missing object."""
     code, shown = simulate(tmp_path, capsys, [NODE, pod("a", **spec)])
     (waits,) = shown["pods"]
 
@@ -288,7 +279,6 @@ def test_missing_references_end_a_strict_run(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_all_pods_of_missing_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An API server refuses them: the manifests cannot be used. What else is missing is named, too."""
     documents = [NODE, pod("a", priorityClassName="high"), pod("b", runtimeClassName="kata"), pod("c", **CLAIMED)]
     code, shown = simulate(tmp_path, capsys, documents)
     first, second, third = shown["stderr"].splitlines()
@@ -309,7 +299,7 @@ def test_all_pods_of_missing_classes_are_named(tmp_path: Path, capsys: pytest.Ca
 def test_a_workload_whose_pods_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], refusal: str
 ) -> None:
-    """It exists without pods, as in a cluster; that is a problem, and the other pods are placed."""
+    """The workload exists without pods, as in a cluster; that is a problem, and the other pods are placed."""
     template = {"metadata": {"labels": {"app": "w"}}, "spec": {**json.loads(pod("x"))["spec"], **spec}}
     selector = {"matchLabels": {"app": "w"}}
     workload = {
@@ -337,7 +327,6 @@ def test_a_workload_whose_pods_are_refused(
 def test_bound_pods_of_a_dump_are_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: dict[str, str]
 ) -> None:
-    """A StatefulSet goes on to its next pod."""
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
     metadata = {"name": "web", "uid": "web-uid"}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}

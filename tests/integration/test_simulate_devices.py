@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("guest")
 
 
 def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[str, str]]:
-    """Exit code, and pod → node, "" for none."""
+    """Return exit code, and pod → node, "" for none."""
     code = cli.main(["simulate", "-o", "json", "--timeout", "60s", str(file)])
     shown: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert shown["settled"]
@@ -34,7 +34,6 @@ def simulated(capsys: pytest.CaptureFixture[str], directory: Path, *objects: Bui
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """What fits gets its devices, what was made not to fit says why, and that is a success."""
     code, placed = simulate(capsys, EXAMPLE)
 
     assert code == 0
@@ -44,7 +43,7 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_a_dump_has_allocated_stays_allocated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The claim of a bound pod keeps its device and its user, though both have new uids here."""
+    """The claim of a bound pod keeps its device and its user, though both get new uids."""
     used = a_claim("used").request("r", "gpu").allocated(a_result("r", f"{DRIVER}/n1/d0")).reserved_for("old")
     world = (
         *(node("n1"), a_device_class("gpu"), a_slice("n1", DRIVER, a_device("d0"))),

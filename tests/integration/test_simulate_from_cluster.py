@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def deployment(name: str, namespace: str, replicas: int, image: str = "i:1") -> Object:
-    """Each pod asks for one CPU."""
+    """Return a Deployment whose pods request one CPU each."""
     container = {
         "name": "c",
         "image": image,
@@ -43,7 +43,7 @@ def deployment(name: str, namespace: str, replicas: int, image: str = "i:1") -> 
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    """Four CPUs, of which another namespace's pod has one; each of two namespaces wants more pods."""
+    """Yield a node of four CPUs, one of them in use by another namespace; each of two namespaces needs more pods."""
     async with ApiServer() as server:
         for obj in (
             node("n").cpu("4").obj(),
@@ -59,7 +59,7 @@ async def server() -> AsyncIterator[ApiServer]:
 async def simulate(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer | None, *flags: str
 ) -> tuple[int, Object, str]:
-    """Exit code, JSON, and what else was said."""
+    """Return exit code, JSON, and standard error."""
     where = ["--from-cluster", "--kubeconfig", kubeconfig(tmp_path / "config", {}, server.url)] if server else []
     code = await asyncio.to_thread(cli.main, ["simulate", "-o", "json", "--timeout", "60s", *where, *flags])
     out = capsys.readouterr()
@@ -71,7 +71,6 @@ def pods(shown: Object) -> dict[str, str]:
 
 
 async def test_a_cluster_and_its_dump(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
-    """Read, simulated, saved, and simulated again. Nothing is written to the cluster."""
     before = server.resource_version
     dump = tmp_path / "dump.json.gz"
     code, shown, said = await simulate(capsys, tmp_path, server, "--save", str(dump))
@@ -86,7 +85,6 @@ async def test_a_cluster_and_its_dump(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 async def test_one_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
-    """Its workloads get pods, on nodes that pods of others fill; what others want is left alone."""
     code, shown, _ = await simulate(capsys, tmp_path, server, "-n", "a")
 
     assert (code, pods(shown)) == (0, {"a/web-0": "n", "a/web-1": "n"})
@@ -94,7 +92,6 @@ async def test_one_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path,
 
 
 async def test_manifests_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
-    """A workload with more replicas, and a node that the cluster does not have."""
     file = tmp_path / "in.json"
     more = [deployment("web", "a", 5), node("m").cpu("2").obj()]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
@@ -106,7 +103,6 @@ async def test_manifests_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 async def test_permissions_that_are_missing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer
 ) -> None:
-    """All are named, and nothing is simulated; with --allow-partial they are a warning."""
     server.forbidden.update({("list", "pods"), ("list", "deployments")})
     refused, nothing, said = await simulate(capsys, tmp_path, server)
     partial, shown, warned = await simulate(capsys, tmp_path, server, "--allow-partial")
@@ -127,7 +123,6 @@ async def test_permissions_that_are_missing(
     ],
 )
 def test_flags_without_a_cluster(capsys: pytest.CaptureFixture[str], flags: list[str], said: str) -> None:
-    """Exit code 2."""
     assert cli.main(["simulate", *flags]) == 2
     assert said in capsys.readouterr().err
 

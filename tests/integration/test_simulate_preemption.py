@@ -1,4 +1,4 @@
-"""`kubestow simulate` with pods that make room for others: who went for whom, and where everybody is in the end."""
+"""`kubestow simulate` with preemption: victims, preemptors, and the final nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pod(name: str, cpu: int, *, started: str = "", labels: dict[str, str] | None
 def simulate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], objects: list[dict[str, Any]], *flags: str
 ) -> tuple[int, dict[str, Any]]:
-    """Exit code and JSON."""
+    """Return exit code and JSON."""
     file = tmp_path / "in.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *flags, str(file)])
@@ -46,12 +46,11 @@ def places(shown: dict[str, Any]) -> dict[str, str | None]:
 
 
 def went(shown: dict[str, Any]) -> dict[str, str]:
-    """Victim → preemptor."""
+    """Return victim → preemptor."""
     return {each["pod"].partition("/")[2]: each["for"].partition("/")[2] for each in shown["preempted"]}
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """Start times, budgets, a class that never preempts, a default class: each has its say."""
     code = cli.main(["simulate", "-o", "json", str(EXAMPLE)])
     shown = json.loads(capsys.readouterr().out)
 
@@ -94,7 +93,6 @@ def test_start_times_and_budgets(
     status: dict[str, Any] | None,
     victim: str,
 ) -> None:
-    """Two pods alike but for the time at which they started, one of which may be protected."""
     objects = [
         node("n", 2),
         pod("old", 1, nodeName="n", started="2026-01-01T08:00:00Z"),
@@ -115,7 +113,7 @@ def test_start_times_and_budgets(
 def test_one_that_was_placed_and_had_to_go_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int
 ) -> None:
-    """The most important pod waits for a friend to be placed; by then the room beside the friend is taken."""
+    """The pod of the highest priority waits for its affinity; before that, another pod has taken the node's last CPU."""
     beside = {"labelSelector": {"matchLabels": {"app": "friend"}}, "topologyKey": "kubernetes.io/hostname"}
     objects = [
         node("n", 2),
@@ -169,7 +167,6 @@ def test_one_that_was_placed_and_had_to_go_again(
 def test_mistakes_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, Any], said: str
 ) -> None:
-    """Exit code 2, and the place."""
     code, shown = simulate(tmp_path, capsys, [node("n", 1), wrong])
 
     assert code == 2

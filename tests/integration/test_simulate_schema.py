@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("guest")
 
 @pytest.mark.parametrize("path", [*EXAMPLES, *INPUTS], ids=lambda path: path.stem)
 def test_the_output_is_as_the_schema_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Kueue's pods are gated, a rollout deletes pods, Strimzi's file has custom resources."""
     cli.main(["simulate", "-o", "json", str(path)])
     printed = capsys.readouterr().out
     assert list(mistakes(json.loads(printed), SCHEMA)) == []
@@ -28,7 +27,6 @@ def test_the_output_is_as_the_schema_says(path: Path, capsys: pytest.CaptureFixt
 
 
 def test_missing_objects_are_in_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a pod whose claim does not exist."""
     spec = {
         "containers": [{"name": "c"}],
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}],
@@ -42,5 +40,4 @@ def test_missing_objects_are_in_the_schema(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_every_example_is_simulated() -> None:
-    """Except the one that needs a cluster of kind."""
     assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} == {path.stem for path in EXAMPLES} | {"kind"}

@@ -1,4 +1,4 @@
-"""`kubestow simulate` with volumes: claims bound, volumes made where there is room, and pods that cannot have theirs."""
+"""`kubestow simulate` with volumes: claims bound, volumes provisioned within capacity, and pods that stay pending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("guest")
 
 
 def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[str, Any], str]:
-    """Exit code, JSON, and what was complained of."""
+    """Return exit code, JSON, and standard error."""
     code = cli.main(["simulate", "-o", "json", "--timeout", "60s", str(file)])
     out = capsys.readouterr()
     return code, json.loads(out.out) if out.out else {}, out.err
@@ -29,7 +29,7 @@ def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[
 def simulated(
     capsys: pytest.CaptureFixture[str], directory: Path, *objects: Builder[object]
 ) -> dict[str, tuple[str, str]]:
-    """Pod → node and, if it has none, the first sentence of why."""
+    """Return pod → node and, if it has none, the first sentence of the reason."""
     file = directory / "in.yaml"
     file.write_text("\n---\n".join(json.dumps(each.obj()) for each in objects))
     _, shown, _ = simulate(capsys, file)
@@ -45,7 +45,6 @@ def _placements(shown: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """What fits is placed with its volumes, what was made not to fit says why, and that is a success."""
     code, shown, _ = simulate(capsys, EXAMPLE)
     assert (code, shown["problems"], shown["settled"]) == (0, [], True)
     placed = _placements(shown)
@@ -63,7 +62,6 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Twelve at once for room for five: the rest says that there is not enough."""
     placed = simulated(
         capsys,
         tmp_path,
@@ -99,7 +97,6 @@ def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[s
     ],
 )  # fmt: skip
 def test_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path, broken: Builder[object], complaint: str) -> None:
-    """Exit code 2, with file, document, object and field."""
     file = tmp_path / "in.yaml"
     file.write_text(json.dumps(broken.obj()))
     code, _, err = simulate(capsys, file)

@@ -1,4 +1,4 @@
-"""A daemon that is told to stop finishes what it has begun: preemptions too (docs/spec/core.md §7.3)."""
+"""A daemon that is stopped finishes what it has begun, preemptions included (docs/spec/core.md §7.3)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ def events(server: ApiServer, reason: str) -> list[str]:
 
 
 async def preempting(world: Rig) -> None:
-    """A node that two pods fill, and one that needs the room of both; returns once an eviction is on the wire."""
+    """Create a pod that needs the CPUs of two pods; return once an eviction is on the wire."""
     deleting = world.server.faults.add(Fault(verb="delete", resource="pods", delay_s=0.2, times=None))
     world.node("n1", cpu="2")
     world.server.create("PriorityClass", {"metadata": {"name": "high"}, "value": 7})
     for name in ("a", "b"):
         world.pod(name, cpu="1", nodeName="n1")
     world.pod("high", cpu="2", priorityClassName="high")
-    await until(lambda: bool(deleting.hits), lambda: "nobody was evicted")
+    await until(lambda: bool(deleting.hits), lambda: "no pod was evicted")
 
 
 async def test_evictions_end_within_the_drain_time_and_before_the_lease() -> None:
-    """Both victims go, their events are recorded, the nomination stays for whoever leads next; then the lease is free."""
     elected = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
     async with ApiServer() as server, Kubelet(server):
         daemon = Daemon(options(server.url, leader_election=elected))
@@ -52,7 +51,6 @@ async def test_evictions_end_within_the_drain_time_and_before_the_lease() -> Non
 
 
 async def test_without_drain_time_the_second_victim_lives() -> None:
-    """What is on the wire is awaited, nobody else is evicted."""
     async with ApiServer() as server:
         daemon = Daemon(options(server.url))
         try:
@@ -66,8 +64,8 @@ async def test_without_drain_time_the_second_victim_lives() -> None:
         assert events(server, "Preempted") == leaving
 
 
-async def test_the_collector_is_told_at_the_start_and_told_back() -> None:
-    """The first pictures are the most objects that are ever made at once."""
+async def test_the_garbage_collector_is_tuned_and_reset() -> None:
+    """The first lists create more objects than any later change."""
     before = gc.get_threshold()
     async with ApiServer() as server:
         daemon = Daemon(options(server.url))

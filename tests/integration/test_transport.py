@@ -1,4 +1,4 @@
-"""The HTTP transport against servers that misbehave, and against kubeconfigs as they come."""
+"""The HTTP transport against servers that misbehave, and against many forms of kubeconfig."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ DENIED = b'{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","co
 
 
 class Raw:
-    """A server that does with each request what its script says, and keeps the requests."""
+    """A server that runs a script for each request and keeps the requests."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -100,7 +100,7 @@ READS = [pytest.param(lambda t: t.get("/x"), id="get"), pytest.param(lambda t: t
 
 @pytest.mark.parametrize("call", WRITES)
 async def test_a_write_whose_answer_is_lost_is_ambiguous(call):
-    """The server had it, what it did is unknown; and nothing but a deletion, which may, is sent twice."""
+    """The server got the request. Only deletions, which are idempotent, are sent twice."""
     async with raw(hang_up) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Ambiguous):
             await call(transport)
@@ -110,7 +110,6 @@ async def test_a_write_whose_answer_is_lost_is_ambiguous(call):
 
 @pytest.mark.parametrize("call", READS)
 async def test_a_read_whose_answer_is_lost_is_unavailable(call):
-    """Nothing can have happened."""
     async with raw(hang_up) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Unavailable):
             await call(transport)
@@ -118,7 +117,6 @@ async def test_a_read_whose_answer_is_lost_is_unavailable(call):
 
 @pytest.mark.parametrize("call", READS + WRITES)
 async def test_no_connection_is_unavailable(call):
-    """Also for writes: they were never sent."""
     async with raw(hang_up) as server:
         pass
     port = server.url.rpartition(":")[2]
@@ -128,14 +126,12 @@ async def test_no_connection_is_unavailable(call):
 
 
 async def test_a_time_limit_is_unavailable_for_a_read():
-    """A server that accepts and says nothing."""
     async with raw(says()) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Unavailable):
             await transport.get("/x", timeout_s=0.05)
 
 
 async def test_refusals_carry_the_status():
-    """Retry-After included."""
     busy = answer(429, b'{"message":"too many"}', "Retry-After: 3")
     async with raw(says(busy)) as server, client(Settings(server.url)) as transport:
         with pytest.raises(TooManyRequests) as caught:
@@ -145,7 +141,6 @@ async def test_refusals_carry_the_status():
 
 
 async def test_what_is_sent():
-    """The query is escaped, the path is not touched, and no header is there that need not be."""
     async with raw(says(answer(200))) as server, client(Settings(server.url, authorization="Bearer t")) as transport:
         await transport.list("/api/v1/pods", {"fieldSelector": "status.phase!=Failed", "continue": "a+b/="})
         await transport.patch("/x", b'{"a":1}', content_type="application/merge-patch+json")
@@ -160,7 +155,6 @@ async def test_what_is_sent():
 
 
 async def test_bytes_of_another_type():
-    """What is asked for in protobuf, and sent so, is named; answers to writes are JSON all the same."""
     protobuf = "application/vnd.kubernetes.protobuf"
     async with raw(says(answer(200))) as server, client(Settings(server.url)) as transport:
         await transport.get("/x", accept=protobuf)
@@ -180,7 +174,6 @@ def _headers(request: str) -> set[str]:
 
 
 async def test_refused_credentials_are_renewed_and_the_request_is_sent_again():
-    """Once; many requests at the same time renew once."""
     renewals: list[bool] = []
 
     async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
@@ -203,8 +196,6 @@ async def test_refused_credentials_are_renewed_and_the_request_is_sent_again():
 
 
 async def test_credentials_that_stay_refused_are_an_error():
-    """Without new ones there is nothing to try."""
-
     async def renew(force: bool) -> None:
         pass
 
@@ -219,28 +210,26 @@ async def test_credentials_that_stay_refused_are_an_error():
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_a_write_is_asked_about_when_it_has_its_connection(write):
-    """Connecting may take long: what was right before may not be now. Nothing is sent then."""
+async def test_a_write_is_fenced_when_it_has_its_connection(write):
+    """Connecting may take long, so the fence is checked when the connection is ready."""
 
-    def ask() -> None:
+    def fence() -> None:
         assert server.open
         raise Fenced("too late")
 
     async with raw(says(answer(200))) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Fenced, match="too late"):
-            await write(transport, before_sending=ask)
+            await write(transport, before_sending=fence)
         assert [] == server.requests
         await transport.get("/x")
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_a_write_is_asked_about_again_after_new_credentials(write):
-    """Getting them may take long too."""
-
+async def test_a_write_is_fenced_again_after_new_credentials(write):
     async def renew(force: bool) -> None:
         settings.authorization = "Bearer new"
 
-    def ask() -> None:
+    def fence() -> None:
         if server.requests:
             raise Fenced("too late")
 
@@ -248,7 +237,7 @@ async def test_a_write_is_asked_about_again_after_new_credentials(write):
         settings = Settings(server.url, authorization="Bearer old", renew=renew)
         async with client(settings) as transport:
             with pytest.raises(Fenced, match="too late"):
-                await write(transport, before_sending=ask)
+                await write(transport, before_sending=fence)
 
     assert 1 == len(server.requests)
 
@@ -266,8 +255,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     ],
 )
 async def test_how_a_watch_ends(parts, ends):
-    """A cut is told from an end."""
-
     async def script(_: bytes, writer: asyncio.StreamWriter) -> None:
         writer.writelines(parts)
         await writer.drain()
@@ -286,7 +273,7 @@ COMPRESSED = b"HTTP/1.1 200 X\r\nContent-Encoding: gzip\r\n"
 
 
 async def test_a_compressed_list_is_read():
-    """Nobody asked for it: some proxies do so all the same."""
+    """Some proxies compress although the client accepts only identity."""
     body = gzip.compress(b'{"metadata":{"resourceVersion":"5"}}')
     whole = COMPRESSED + b"Content-Length: %d\r\n\r\n" % len(body) + body
     async with raw(says(whole)) as server, client(Settings(server.url)) as transport:
@@ -296,7 +283,6 @@ async def test_a_compressed_list_is_read():
 
 
 async def test_a_compressed_watch_is_read_as_it_comes():
-    """Each flush of the proxy brings what it has."""
     packer = zlib.compressobj(wbits=31)
     parts = [packer.compress(text) + packer.flush(zlib.Z_SYNC_FLUSH) for text in (b"one\n", b"two\n")]
     head = COMPRESSED + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -312,7 +298,6 @@ async def test_a_compressed_watch_is_read_as_it_comes():
 
 @pytest.mark.parametrize("call", READS)
 async def test_a_list_that_is_not_as_compressed_as_it_says_is_unavailable(call):
-    """An error of its own type would end the caller."""
     whole = COMPRESSED + b"Content-Length: 2\r\n\r\n{}"
     async with raw(says(whole)) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Unavailable):
@@ -320,14 +305,13 @@ async def test_a_list_that_is_not_as_compressed_as_it_says_is_unavailable(call):
 
 
 async def test_a_silent_watch_is_given_up():
-    """Dead connections show only by their silence."""
     async with raw(says(HEAD, b"2\r\na\n\r\n")) as server, client(Settings(server.url)) as transport:
         with pytest.raises(Unavailable):
             await _drained(transport, inactivity_timeout_s=0.1)
 
 
 async def test_a_proxy_that_says_nothing_is_given_up(monkeypatch):
-    """It takes connections and leaves it at that: no time limit of a stream has begun by then."""
+    """The proxy accepts connections and never answers; the time limit of a stream has not begun then."""
     monkeypatch.setattr("scheduler.kube.transport._REACH_S", 0.1)
 
     async with raw(says()) as proxy, client(Settings("https://10.0.0.1", proxy=proxy.url)) as transport:
@@ -338,8 +322,8 @@ async def test_a_proxy_that_says_nothing_is_given_up(monkeypatch):
 
 
 @pytest.mark.parametrize("secret", ["", "user:p@ss"], ids=["no password", "a password"])
-async def test_a_proxy_is_not_told_who_we_are(secret):
-    """It passes on what it cannot read. Its password is sent and not shown: /readyz, which is for everybody, has the error."""
+async def test_a_proxy_gets_no_token(secret):
+    """The bearer token is not sent to the proxy. The proxy's password is sent and not shown, because /readyz has the error."""
     async with raw(says(answer(407))) as proxy:
         login = f"{secret.replace('@', '%40')}@" if secret else ""
         settings = Settings("https://10.0.0.1", "Bearer token", proxy=proxy.url.replace("//", f"//{login}"))
@@ -381,7 +365,7 @@ def kubeconfig(path, user, server="http://127.0.0.1:1", *, name="k", **cluster):
 
 
 def plugin(path: pathlib.Path, status: str) -> dict[str, object]:
-    """An exec plugin that gives out token-1, token-2, …"""
+    """Return an exec plugin that gives token-1, token-2, …"""
     path.write_text(
         f"""#!/bin/sh
 echo x >> {path}.runs
@@ -394,7 +378,6 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
 
 
 async def test_a_token_file_is_read_again(tmp_path):
-    """As kubelets and projected tokens rotate it."""
     token = tmp_path / "token"
     token.write_text("first\n")
     settings = await load_settings(kubeconfig(tmp_path / "config", {"tokenFile": str(token)}))
@@ -421,7 +404,6 @@ async def test_a_token_file_is_read_again(tmp_path):
     ],
 )  # fmt: skip
 async def test_exec_plugins(tmp_path, status, forced, expected):
-    """Run at start, after expiry, and when what they gave was refused."""
     settings = await load_settings(kubeconfig(tmp_path / "config", plugin(tmp_path / "plugin", status)))
     assert "Bearer token-1" == settings.authorization
     assert settings.renew is not None
@@ -432,7 +414,7 @@ async def test_exec_plugins(tmp_path, status, forced, expected):
 
 
 async def test_an_authority_that_is_replaced_is_read_again(tmp_path):
-    """Its file keeps its name. Without that nothing could be reached any more, and nothing would be refused."""
+    """The file keeps its name. Otherwise each connection would fail, and no request would be refused."""
     authorities = Authority("old"), Authority("new")
     ca = tmp_path / "ca.crt"
     ca.write_bytes(authorities[0].pem)
@@ -458,8 +440,7 @@ async def test_an_authority_that_is_replaced_is_read_again(tmp_path):
             await transport.close()
 
 
-async def test_what_was_lent_trusts_whom_we_trust_by_now(tmp_path):
-    """By the server's name, too, which is another one than its address; the borrower knows nothing of either."""
+async def test_a_shared_session_follows_a_replaced_authority(tmp_path):
     authorities = Authority("old"), Authority("new")
     trusts = [ssl.create_default_context(cadata=each.pem.decode()) for each in authorities]
     async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
@@ -481,7 +462,7 @@ async def test_what_was_lent_trusts_whom_we_trust_by_now(tmp_path):
 
 
 async def test_half_a_file_is_looked_at_again(tmp_path):
-    """Whoever replaces it may not be done yet; then what there was counts until the next look."""
+    """The writer may not be done; the old authority counts until the next read."""
     ca = tmp_path / "ca.crt"
     ca.write_bytes(Authority("old").pem)
     trust = {"certificate-authority": str(ca)}
@@ -507,7 +488,7 @@ def _server_tls(directory: pathlib.Path, authority: Authority) -> ssl.SSLContext
 
 
 async def test_of_two_kubeconfigs_the_first_one_says_which_context(tmp_path):
-    """As kubectl reads $KUBECONFIG: another reading would schedule another cluster."""
+    """As kubectl reads $KUBECONFIG: otherwise another cluster would be scheduled."""
     paths = [tmp_path / "a", tmp_path / "b"]
     for path in paths:
         kubeconfig(path, {}, f"http://{path.name}", name=path.name)
@@ -518,7 +499,6 @@ async def test_of_two_kubeconfigs_the_first_one_says_which_context(tmp_path):
 
 
 async def test_master_replaces_the_address(tmp_path):
-    """Also after a renewal. Alone, as for a local proxy, it needs no credentials."""
     settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "t"}), "http://other:8080/")
     assert settings.renew is not None
     await settings.renew(True)
@@ -533,7 +513,6 @@ NO_ADDRESSES = "localhost:8080 http://[::1 http://host:99999 ftp://host https://
 
 @pytest.mark.parametrize("master", NO_ADDRESSES.split())
 async def test_an_address_that_is_none_is_refused(master):
-    """At once, rather than for ever after."""
     with pytest.raises(SettingsError, match=re.escape(master)):
         await load_settings(master=master)
 
@@ -563,7 +542,6 @@ users:
     ],
 )  # fmt: skip
 async def test_a_useless_kubeconfig_is_named_in_one_line(tmp_path, content, said):
-    """The error says which file and what is wrong with it, not what the library that looks keys up in it stumbles over."""
     path = tmp_path / "config"
     if content == "/":
         path.mkdir()
@@ -577,7 +555,6 @@ async def test_a_useless_kubeconfig_is_named_in_one_line(tmp_path, content, said
 
 
 async def test_the_service_account_is_found(tmp_path, monkeypatch):
-    """In a pod, without flags; the token file is read anew at each renewal."""
     from kubernetes_asyncio.config import incluster_config
 
     token, ca = tmp_path / "token", tmp_path / "ca.crt"

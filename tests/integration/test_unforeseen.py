@@ -25,7 +25,7 @@ ELECTION = LeaderElection(leader_elect=True)
 
 
 class Mistake:
-    """Stands in a method's place and raises at its first calls that concern us."""
+    """Replaces a method, and raises at its first calls that match."""
 
     def __init__(self, times: int, concerns: Callable[..., bool] = lambda *_: True) -> None:
         self.times = times
@@ -44,7 +44,7 @@ class Mistake:
 
 
 def is_about(name: str) -> Callable[..., bool]:
-    """Whether a delta, or a binding, concerns the pod of this name."""
+    """Return whether a delta, or a binding, is about the pod of this name."""
 
     def concerns(_self: object, about: Any, *_rest: object) -> bool:
         obj: Any = (about.new or about.old) if isinstance(about, Delta) else about.assumed.pod
@@ -59,7 +59,7 @@ async def page(world: Rig, path: str) -> tuple[int, str]:
 
 
 async def ready(world: Rig) -> str:
-    """Wait until /readyz passes; what it says then."""
+    """Wait until /readyz passes, and return its text."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         status, text = await page(world, "/readyz?verbose")
@@ -70,7 +70,7 @@ async def ready(world: Rig) -> str:
 
 
 def errors(world: Rig) -> dict[str, float]:
-    """Part → errors, of the parts that had any."""
+    """Return part → errors, of the parts that had any."""
     return {part: value for (part,), value in shown(world, "kubestow_unforeseen_errors_total").items() if value}
 
 
@@ -94,7 +94,6 @@ def errors(world: Rig) -> dict[str, float]:
     ],
 )
 async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, mistake, part) -> None:
-    """Pods are bound after it, it is counted under its part, and nothing has ended."""
     times = mistake.times
     mistake.around(monkeypatch, owner, method)
     try:
@@ -116,7 +115,6 @@ async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, m
 
 
 async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
-    """The answer is a 500 with the error; other pages and the scheduling go on."""
     Mistake(1).around(monkeypatch, cachedump, "cache_page")  # type: ignore[arg-type]
     monkeypatch.setattr("scheduler.daemon.introspection.cache_page", cachedump.cache_page)
     async with ApiServer() as server, rig_on(server) as world:
@@ -132,7 +130,6 @@ async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
 
 
 async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
-    """The other checks are still shown."""
     async with ApiServer() as server, rig_on(server) as world:
         await world.until(world.daemon.idle, "never synced")
         monkeypatch.setattr(world.daemon.mirrors, "lag", lambda _: 1 / 0)
@@ -144,7 +141,6 @@ async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
 
 
 async def test_a_part_that_cannot_run_ends_the_daemon(monkeypatch) -> None:
-    """Ten failures in a row; the error is what `wait` raises."""
     monkeypatch.setattr("scheduler.daemon.supervision._LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr("scheduler.daemon.supervision._FIRST_PAUSE_S", 0.01)
     Mistake(10**6, lambda of: of.spec.name == "Pod").around(monkeypatch, reflector.Reflector, "_follow")

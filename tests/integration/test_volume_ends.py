@@ -1,4 +1,4 @@
-"""Daemons that end while volumes are bound, and plans that nobody wants any more: what is begun is finished once, or not at all."""
+"""Daemons that end while volumes are bound, and plans that are obsolete: each begun write is finished once, or not at all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ from tests.integration.world import SHARED
 
 @pytest.mark.parametrize("is_killed", [pytest.param(True, id="SIGKILL"), pytest.param(False, id="SIGTERM")])
 async def test_the_daemon_ends_with_one_of_three_volumes_written(is_killed: bool) -> None:
-    """What is written says where the pod goes: the next daemon, or this one while it drains, finishes there."""
     async with with_volumes() as world:
         slow = second_volume(world, delay_s=8)
         with_local_volumes(world)
@@ -59,7 +58,7 @@ async def test_the_daemon_ends_with_one_of_three_volumes_written(is_killed: bool
 
 
 async def test_what_is_in_flight_is_known_again_before_the_first_decision() -> None:
-    """Killed while volumes are being made: the next daemon reads from their claims what the old capacity does not say."""
+    """The next daemon reads from the claims the volumes in flight, which old capacity does not show."""
     async with with_volumes(publishes_every_s=100_000) as world:
         world.add_node("n1", 4000, "a")
         world.add_node("n2", 4000, "a")
@@ -80,11 +79,10 @@ async def test_what_is_in_flight_is_known_again_before_the_first_decision() -> N
         assert selected(world, "late-0") == ""
 
 
-# -- writes that nobody wants any more ---------------------------------------------------------------------------------------
+# -- obsolete writes ---------------------------------------------------------------------------------------
 
 
 async def test_nothing_is_written_for_a_pod_that_has_gone() -> None:
-    """It was deleted while the server was too busy to be told its node: nobody is to make a volume for it."""
     async with with_volumes() as world:
         busy = world.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
         world.add_node("n1", 4000, "a")
@@ -99,7 +97,6 @@ async def test_nothing_is_written_for_a_pod_that_has_gone() -> None:
 
 
 async def test_a_node_that_has_gone_is_not_selected() -> None:
-    """It was deleted while the server was too busy: the pod goes elsewhere, and no claim ever names that node."""
     async with with_volumes() as world:
         busy = world.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
         world.add_node("n1", 4000, "a")
@@ -123,7 +120,6 @@ ELECTION: Final = LeaderElection(True, lease_duration_s=360_000, renew_deadline_
 
 
 async def test_leadership_that_is_lost_with_one_of_three_volumes_written() -> None:
-    """What was sent is awaited, nothing more is written; who leads next finishes on the same node."""
     async with with_volumes(election=ELECTION) as world:
         slow = second_volume(world, delay_s=100)
         with_local_volumes(world)
@@ -147,7 +143,6 @@ async def test_leadership_that_is_lost_with_one_of_three_volumes_written() -> No
 
 
 async def test_a_standby_clears_no_selected_node() -> None:
-    """It sees the same as the leader, and reads and writes nothing about it; once it leads, it does."""
     async with with_volumes(election=ELECTION) as world:
         chosen = await waiting_for_its_volume(world)
         await world.kill_daemon()
@@ -164,8 +159,7 @@ async def test_a_standby_clears_no_selected_node() -> None:
         await until(lambda: selected(world, "p-0") == "", lambda: "never cleared")
 
 
-async def test_who_leads_pods_that_share_a_claim_goes() -> None:
-    """It was to write the node for both, and was deleted while the server was busy: the other one is tried again and writes it."""
+async def test_the_first_of_two_pods_that_share_a_claim_is_deleted() -> None:
     async with with_volumes() as world:
         busy = world.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
         world.add_node("n1", 4000, "a")
@@ -180,8 +174,7 @@ async def test_who_leads_pods_that_share_a_claim_goes() -> None:
         await well(world)
 
 
-async def test_nothing_is_written_for_a_pod_that_others_have_bound() -> None:
-    """It runs elsewhere: no volume is to be made where it is not."""
+async def test_nothing_is_written_for_a_pod_that_another_scheduler_has_bound() -> None:
     async with with_volumes() as world:
         busy = world.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
         world.add_node("n1", 4000, "a")

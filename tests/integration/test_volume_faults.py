@@ -1,4 +1,4 @@
-"""One kind of trouble at a time for pods with volumes, and exactly what it leads to. Seconds are the world's, a hundred and more to one of ours."""
+"""One kind of fault at a time for pods with volumes, and its exact result. Seconds are virtual."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.integration.volumeworld import VolumeWorld, Want, with_volumes
 
 
 async def labelled_under_way(world: VolumeWorld) -> str:
-    """The second of three volumes is written by somebody else while our write is on its way. The node that was chosen."""
+    """Label the second of three volumes while our write is on its way; return the chosen node."""
     slow = second_volume(world, delay_s=5)
     with_local_volumes(world)
     world.add_pod_with("p", 100, THREE)
     await until(lambda: any(each.hits for each in slow), lambda: "no write")
     name = next(each.name for each in slow if each.hits)
-    world.server.patch(VOLUMES, name, {"metadata": {"labels": {"somebody": "else"}}})
+    world.server.patch(VOLUMES, name, {"metadata": {"labels": {"written": "meantime"}}})
     return "n1" if name == "v002" else "n2"
 
 
@@ -45,7 +45,7 @@ async def labelled_under_way(world: VolumeWorld) -> str:
 
 
 async def test_a_label_in_between_as_kube_scheduler_takes_it() -> None:
-    """`parity: true`: the attempt fails with the server's words and is backed off; what is written nails the pod there."""
+    """`parity: true`: the attempt fails with the server's text, and the written volumes keep the pod on its node."""
     async with with_volumes(ours=KubestowArgs(parity=True)) as world:
         node_name = await labelled_under_way(world)
         await bound(world, "p")
@@ -72,7 +72,6 @@ HARMS: Final[dict[str, Object]] = {
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
 async def test_the_second_of_three_volumes_is_hard_to_write(harm: Object) -> None:
-    """The pod is bound where the first is written, in its first attempt: nobody is told of anything."""
     async with with_volumes() as world:
         faults = second_volume(world, **harm)
         with_local_volumes(world)
@@ -88,15 +87,11 @@ async def test_the_second_of_three_volumes_is_hard_to_write(harm: Object) -> Non
         assert sum(bool(v["spec"].get("claimRef")) for v in world.server.objects(VOLUMES)) == 3
 
 
-# -- nodes, claims and volumes that come and go during the wait ---------------------------------------------------------
-
-
 # -- controllers that fail ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("in_a_call", [pytest.param(False, id="between calls"), pytest.param(True, id="in a call")])
 async def test_the_provisioner_dies(in_a_call: bool) -> None:
-    """The pod waits until it is back, and is told of nothing."""
     async with with_volumes() as world:
         world.add_node("n1", 4000, "a")
         await published(world)
@@ -111,17 +106,11 @@ async def test_the_provisioner_dies(in_a_call: bool) -> None:
         await well(world)
 
 
-def told(world: VolumeWorld, name: str) -> dict[str, str]:
-    """What the pod was told first for each reason."""
-    events = [each for each in world.server.list("events") if each["regarding"]["name"] == name]
-    return {each["reason"]: each["note"] for each in reversed(events)}
-
-
-# -- room ---------------------------------------------------------------------------------------------------------------
+# -- capacity --------------------------------------------------------------------------------------------------------------
 
 
 async def burst(world: VolumeWorld) -> None:
-    """Four pods of two volumes, which fill both racks to the last; all of them like `n1` better. Nothing is published meanwhile."""
+    """Create four pods with two volumes each, which fill both racks; all prefer `n1`. Capacity is not published again."""
     world.add_node("n1", 64_000, "a")
     world.add_node("n2", 400, "a")
     for n in range(12):
@@ -131,7 +120,7 @@ async def burst(world: VolumeWorld) -> None:
 
 
 async def test_a_burst_on_old_capacity_fails_nowhere() -> None:
-    """B-1: what is in flight is taken off, so that two pods go to each node."""
+    """B-1: capacity in flight is subtracted, so two pods go to each node."""
     async with with_volumes(publishes_every_s=100_000) as world:
         await burst(world)
         await bound(world, *(f"b{i}" for i in range(4)))
@@ -140,11 +129,10 @@ async def test_a_burst_on_old_capacity_fails_nowhere() -> None:
         assert sorted(node_of(world, f"b{i}") for i in range(4)) == ["n1", "n1", "n2", "n2"]
 
 
-# -- pods beside each other -------------------------------------------------------------------------------------------------
+# -- several pods ------------------------------------------------------------------------------------------------
 
 
 async def test_a_pod_that_waits_for_its_volume_gives_way() -> None:
-    """Preempted before it is bound: it is not deleted, keeps its claim, and comes back when there is room again."""
     async with with_volumes() as world:
         world.add_node("n1", 1000, "a")
         await published(world)
@@ -161,7 +149,6 @@ async def test_a_pod_that_waits_for_its_volume_gives_way() -> None:
 
 
 async def test_the_node_is_taken_while_the_volume_is_made() -> None:
-    """The second look before Bind refuses: nothing is over-committed, and the pod follows once there is room."""
     async with with_volumes() as world:
         world.add_node("n1", 1000, "a")
         await published(world)
@@ -181,7 +168,6 @@ async def test_the_node_is_taken_while_the_volume_is_made() -> None:
 
 
 async def test_a_volume_that_is_given_back_by_a_claim_that_is_gone() -> None:
-    """A pod fails to write it, and its claim was deleted meanwhile: whoever waited for the volume is woken and gets it."""
     async with with_volumes() as world:
         refuses = world.server.faults.add(Fault(verb="patch", resource=VOLUMES, delay_s=8, status=403))
         world.add_node("n1", 4000, "a")

@@ -1,4 +1,4 @@
-"""Every write against the in-process API server: success, conflict, and an answer that is lost."""
+"""Each write against the in-process API server: success, conflict, and a lost answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,6 @@ async def seen(writer: ApiWriter, name: str = "p") -> Pod:
     [pytest.param("before", "", id="before it was done"), pytest.param("after", "n1", id="after it was done")],
 )
 async def test_a_lost_bind_is_ambiguous(server, writer, reset, node_name):
-    """Only a read tells what happened."""
     before = await seen(writer)
     server.faults.add(Fault(verb="create", resource="pods", subresource="binding", reset=reset))
     with pytest.raises(Ambiguous):
@@ -56,7 +55,6 @@ async def test_a_lost_bind_is_ambiguous(server, writer, reset, node_name):
 
 
 async def test_status_patch(server, writer):
-    """Condition and nomination appear; the transition time stays while the status does; other conditions are kept."""
     server.patch("pods", "p", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, subresource="status")
     await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name="n1")
     first = server.get("pods", "p")["status"]
@@ -84,7 +82,6 @@ async def test_status_patch(server, writer):
     ],
 )
 async def test_delete(server, writer, on, stays):
-    """With the pod's own grace, under its uid. Twice does no harm."""
     if on:
         server.bind("p", on)
     before = await seen(writer)
@@ -104,7 +101,6 @@ async def test_delete(server, writer, on, stays):
 
 
 async def test_delete_of_a_recreated_pod_is_a_conflict(server, writer):
-    """Same name, other uid: not the pod that was decided about."""
     before = await seen(writer)
     server.delete("pods", "p", grace_s=0)
     server.create("pods", pod("p").obj())
@@ -119,7 +115,7 @@ async def test_delete_of_a_recreated_pod_is_a_conflict(server, writer):
     [pytest.param("before", False, id="before it was done"), pytest.param("after", True, id="after it was done")],
 )
 async def test_a_lost_delete_is_ambiguous(server, writer, reset, is_leaving):
-    """The client has sent it once more by itself; under its uid that does no harm."""
+    """The client retries once; the uid makes this harmless."""
     server.bind("p", "n1")
     before = await seen(writer)
     lost = server.faults.add(Fault(verb="delete", resource="pods", reset=reset, times=2))
@@ -134,7 +130,6 @@ async def test_a_lost_delete_is_ambiguous(server, writer, reset, is_leaving):
 
 @pytest.mark.parametrize("reset", ["", "before", "after"])
 async def test_events(server, writer, reset):
-    """One Event and its series, also when the first answer is lost."""
     if reset:
         server.faults.add(Fault(verb="create", resource="events", reset=reset))
     recorder = EventRecorder(writer, SystemClock(), instance="host")
@@ -163,7 +158,6 @@ async def leases(server: ApiServer) -> AsyncIterator[LeaseWriter]:
 
 
 async def test_a_lease(server, leases):
-    """Made, read, changed; what others keep in it stays, and an empty holder is a holder."""
     assert await leases.read_lease() is None
     made = await leases.create_lease(LeaseSpec("a", 15, "2026-01-01T00:00:00.000001Z", None, 0))
     server.patch("leases", "kubestow", {"metadata": {"labels": {"x": "y"}}}, namespace="kube-system")
@@ -181,7 +175,6 @@ async def test_a_lease(server, leases):
 
 
 async def test_a_lease_without_our_marks_gets_them_with_the_next_write(server, leases):
-    """It was written by an older version, or for other scheduler names; annotations of others stay."""
     marks = {"annotations": {NAMES: "gone", "theirs": "kept"}}
     server.create("leases", {"metadata": {"name": "kubestow", "namespace": "kube-system"} | marks, "spec": {}})
     await leases.patch_lease(await leases.read_lease(), LeaseSpec("a", 15))
@@ -190,8 +183,7 @@ async def test_a_lease_without_our_marks_gets_them_with_the_next_write(server, l
     assert ({LABEL: "true"}, {NAMES: "first,second", "theirs": "kept"}) == (metadata["labels"], metadata["annotations"])
 
 
-async def test_a_lease_that_somebody_else_wrote_is_a_conflict(server, leases):
-    """Of two writes from one version one is refused; so is a second creation; a lease that is gone is not made anew."""
+async def test_a_lease_that_another_replica_wrote_is_a_conflict(server, leases):
     made = await leases.create_lease(LeaseSpec("a"))
     await leases.patch_lease(made, LeaseSpec("b"))
     with pytest.raises(Conflict):
