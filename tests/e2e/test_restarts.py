@@ -20,7 +20,7 @@ from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.stage import Stage
 from tests.e2e.storage import CONTROLLERS
-from tests.integration.restartworld import MADE, classes, nodes, replicas, with_claims
+from tests.integration.restart_bursts import MADE, classes, nodes, replicas, with_claims
 
 PATCHES_BETWEEN_KILLS: Final = (5, 40)
 PATIENCE_S: Final = 90.0

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from scheduler.metrics import logs
-from tests.integration.mortal import HastyClock
+from tests.integration.clocks import HastyClock
 
 
 @pytest.fixture

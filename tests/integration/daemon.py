@@ -15,18 +15,18 @@ from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
 
 DEADLINE_S = 150.0
-"""Generous: the machine may be three times slower than a minute ago."""
+"""The machine may become three times slower within a minute."""
 
 
 @dataclass
 class Rig:
-    """A server, a daemon on it, and ways to wait for what should become true."""
+    """A server, a daemon on it, and waits."""
 
     server: ApiServer
     daemon: Daemon
 
     def node(self, name: str, **more: Any) -> None:
-        """Create a node, or change it if it is there."""
+        """Create a node."""
         labels, taints = more.pop("labels", {}), more.pop("taints", [])
         spec = {"taints": taints, "unschedulable": more.pop("unschedulable", False)}
         allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **more}
@@ -52,11 +52,9 @@ class Rig:
         return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for a condition; the failure tells the state of all pods."""
         await until(holds, lambda: f"{what}: {self.pods()}")
 
     async def bound(self, *names: str) -> None:
-        """Every named pod has a node."""
         await self.until(lambda: all(self.pods().get(name) for name in names), f"never bound {names}")
 
 
@@ -65,7 +63,7 @@ async def until(
 ) -> None:
     """Poll a condition of this process; raises AssertionError after the deadline.
 
-    With a clock so much time has to pass by that, too: it hardly goes while others have the machine.
+    With a clock, `lasts_s` must pass on it, too: it almost stands still while the machine is busy.
     """
     deadline = time.monotonic() + DEADLINE_S
     end = clock.now() + lasts_s if clock is not None else 0.0
@@ -76,21 +74,21 @@ async def until(
 
 
 def options(url: str, **more: Any) -> RunOptions:
-    """No limit on requests, any free port, a short drain."""
+    """Return options without a rate limit, with any free port and a short drain."""
     config = Configuration(client_connection=ClientConnection(qps=-1), **more)
     return RunOptions(config=config, master=url, port=0, drain_timeout_s=5)
 
 
 @contextlib.asynccontextmanager
 async def rig(server: ApiServer | None = None, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Rig]:
-    """Start both; stop the daemon first."""
-    async with server or ApiServer() as running, rig_on(running, clock=clock, **more) as world:
-        yield world
+    """Run a server and a daemon; stop the daemon first."""
+    async with server or ApiServer() as running, rig_on(running, clock=clock, **more) as cluster:
+        yield cluster
 
 
 @contextlib.asynccontextmanager
 async def rig_on(server: ApiServer, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Rig]:
-    """A daemon on a server that is running already; the server outlives it. Without a clock it takes the machine's."""
+    """Run a daemon on a server that runs already. Without a clock it uses the machine's."""
     daemon = Daemon(options(server.url, **more), clock=clock)
     try:
         await daemon.start()

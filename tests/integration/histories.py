@@ -1,4 +1,4 @@
-"""Histories: what may happen to a cluster, as hypothesis draws it, and the run of one from empty to quiet."""
+"""Histories of a cluster, as hypothesis draws them, and the run of one from empty to quiet."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 
-from tests.integration.judging import Object
-from tests.integration.world import SHARED, World, inhabited
+from tests.integration.daemon_laws import Object
+from tests.integration.harness import Harness, running_cluster
+from tests.integration.pod_steps import SHARED
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ PERMISSIONS: Final = (
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens: a method of `World` and what it is called with."""
+    """A method of `Harness` and its arguments."""
 
     act: Callable[..., Coroutine[Any, Any, None] | None]
     args: tuple[Any, ...] = ()
@@ -68,24 +69,24 @@ class Step:
 
 
 LONG: Final = int(os.environ.get("KUBESTOW_HISTORIES", "0"))
-"""So many drawn anew, and shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`."""
+"""The number of random histories, which are shrunk: `KUBESTOW_HISTORIES=2000 pytest tests/integration/test_fault_histories.py`."""
 _BUSY: Final = (HealthCheck.too_slow, HealthCheck.data_too_large)
 _SHORT: Final = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
-def so_many(few: int) -> settings:
-    """Few histories, always the same."""
-    return settings(max_examples=few, derandomize=True, database=None, phases=_SHORT, suppress_health_check=_BUSY)
+def fixed(count: int) -> settings:
+    """Draw the same histories in each run."""
+    return settings(max_examples=count, derandomize=True, database=None, phases=_SHORT, suppress_health_check=_BUSY)
 
 
-def so_many_anew(few: int) -> settings:
-    """Few histories, others in each run; as many as the environment says if it does.
+def random(count: int) -> settings:
+    """Draw other histories in each run; the environment may set their number.
 
-    They follow from the seed of the run, which a failure tells (tests/seeds.py). One that failed is kept and tried first.
+    They follow from the seed of the run, which a failure prints (tests/seeds.py). A history that failed is kept and tried first.
     Only long runs shrink, as a history takes a second.
     """
     phases = (*_SHORT, Phase.shrink) if LONG else _SHORT
-    return settings(max_examples=LONG or few, phases=phases, suppress_health_check=_BUSY)
+    return settings(max_examples=LONG or count, phases=phases, suppress_health_check=_BUSY)
 
 
 def a_step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.SearchStrategy[Any]) -> Any:
@@ -93,7 +94,7 @@ def a_step(act: Callable[..., Coroutine[Any, Any, None] | None], *args: st.Searc
 
 
 def one_of(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """One of them, by weight: `st.one_of` takes every alternative for equally likely, however often it is named."""
+    """Choose by weight: for `st.one_of` each alternative is equally likely, however often it is named."""
     return st.sampled_from([each for weight, each in weighted for _ in range(weight)]).flatmap(lambda each: each)
 
 
@@ -102,9 +103,9 @@ sizes, requests = st.sampled_from((4000, 2000, 3000)), st.sampled_from((500, 100
 resources, picks = st.sampled_from(("", "pods", "nodes")), st.integers(0, 15)
 classes, teams = st.sampled_from(CLASS_NAMES), st.sampled_from(TEAMS)
 
-new_node = a_step(World.add_node, nodes, sizes, zones)
+new_node = a_step(Harness.add_node, nodes, sizes, zones)
 new_pod = a_step(
-    World.add_pod,
+    Harness.add_pod,
     st.sampled_from(PODS),
     requests,
     st.sampled_from(("", "", *ZONES)),
@@ -113,60 +114,63 @@ new_pod = a_step(
     classes,
     teams,
 )
-burst = a_step(World.add_burst, st.integers(3, 10), requests, classes, teams)
+burst = a_step(Harness.add_burst, st.integers(3, 10), requests, classes, teams)
 crowd = st.tuples(
-    a_step(World.add_burst, st.integers(5, 12), st.sampled_from((1000, 500)), st.sampled_from(("", "", "mid")), teams),
-    a_step(World.seconds, st.just(3)),
+    a_step(
+        Harness.add_burst, st.integers(5, 12), st.sampled_from((1000, 500)), st.sampled_from(("", "", "mid")), teams
+    ),
+    a_step(Harness.seconds, st.just(3)),
 ).map(list)
-"""Whoever comes after it finds the nodes full."""
+"""Pods that come later find the nodes full."""
 life = one_of(
     (2, new_node),
     (3, new_pod),
-    (2, a_step(World.add_foreign_pod, st.sampled_from(FOREIGN), requests, st.sampled_from(("", "mid", "high")))),
-    (2, a_step(World.promise, picks, st.sampled_from(("", *NODES)))),
-    (3, a_step(World.bind_by_others, picks)),
-    (5, a_step(World.delete_pod, picks, truth)),
-    (3, a_step(World.replace_pod, picks, requests)),
-    (3, a_step(World.finish_pod, picks)),
-    (1, a_step(World.open_gate, picks)),
-    (1, a_step(World.remove_node, picks)),
-    (2, a_step(World.remove_promised_node, picks)),
-    (2, a_step(World.delete_preemptor, picks)),
-    (2, a_step(World.cling, picks, truth)),
-    (3, a_step(World.protect, st.sampled_from(("red", "blue")), st.sampled_from((None, 0, 1, 5)))),
-    (2, a_step(World.cordon_node, picks, truth)),
-    (2, a_step(World.relabel_node, picks, zones)),
-    (2, a_step(World.resize_node, picks, sizes)),
-    (2, a_step(World.storm, st.sampled_from(("heartbeats", "labels", "pods")), st.integers(5, 20))),
+    (2, a_step(Harness.add_foreign_pod, st.sampled_from(FOREIGN), requests, st.sampled_from(("", "mid", "high")))),
+    (2, a_step(Harness.promise, picks, st.sampled_from(("", *NODES)))),
+    (3, a_step(Harness.bind_as_another, picks)),
+    (5, a_step(Harness.delete_pod, picks, truth)),
+    (3, a_step(Harness.replace_pod, picks, requests)),
+    (3, a_step(Harness.finish_pod, picks)),
+    (1, a_step(Harness.open_gate, picks)),
+    (1, a_step(Harness.remove_node, picks)),
+    (2, a_step(Harness.remove_promised_node, picks)),
+    (2, a_step(Harness.delete_preemptor, picks)),
+    (2, a_step(Harness.cling, picks, truth)),
+    (3, a_step(Harness.protect, st.sampled_from(("red", "blue")), st.sampled_from((None, 0, 1, 5)))),
+    (2, a_step(Harness.cordon_node, picks, truth)),
+    (2, a_step(Harness.relabel_node, picks, zones)),
+    (2, a_step(Harness.resize_node, picks, sizes)),
+    (2, a_step(Harness.storm, st.sampled_from(("heartbeats", "labels", "pods")), st.integers(5, 20))),
 )
 fault = a_step(
-    World.fault,
+    Harness.fault,
     one_of(*((weight, st.just(where)) for weight, where in zip((6, 3, 2, 3, 1, 2, 1, 1, 6), WHERE, strict=True))),
     st.sampled_from(HARMS),
     st.sampled_from((3, 1, 10, None)),
 )
 trouble = one_of(
-    (4, a_step(World.end_faults)),
-    (3, a_step(World.cut_watches, resources, truth)),
-    (2, a_step(World.compact)),
-    (2, a_step(World.hold_watches, resources)),
-    (4, a_step(World.release_watches)),
-    (2, a_step(World.forbid, st.sampled_from(PERMISSIONS))),
-    (4, a_step(World.allow_all)),
-    (1, a_step(World.restart_server)),
-    (2, a_step(World.crash_daemon)),
-    (1, a_step(World.kill_daemon)),
-    (1, a_step(World.stop_daemon)),
-    (2, a_step(World.change_profile)),
-    (6, a_step(World.start_daemon)),
+    (4, a_step(Harness.end_faults)),
+    (3, a_step(Harness.cut_watches, resources, truth)),
+    (2, a_step(Harness.compact)),
+    (2, a_step(Harness.hold_watches, resources)),
+    (4, a_step(Harness.release_watches)),
+    (2, a_step(Harness.forbid, st.sampled_from(PERMISSIONS))),
+    (4, a_step(Harness.allow_all)),
+    (1, a_step(Harness.restart_server)),
+    (2, a_step(Harness.crash_daemon)),
+    (1, a_step(Harness.kill_daemon)),
+    (1, a_step(Harness.stop_daemon)),
+    (2, a_step(Harness.change_profile)),
+    (6, a_step(Harness.start_daemon)),
 )
 time = one_of(
-    (1, a_step(World.turns, st.sampled_from((1, 3, 10, 50)))), (1, a_step(World.seconds, st.sampled_from((1, 3, 8))))
+    (1, a_step(Harness.turns, st.sampled_from((1, 3, 10, 50)))),
+    (1, a_step(Harness.seconds, st.sampled_from((1, 3, 8)))),
 ).map(lambda step: [step])
 gap = st.tuples(
-    a_step(World.hold_watches, resources), st.lists(life, min_size=1, max_size=4), a_step(World.compact)
+    a_step(Harness.hold_watches, resources), st.lists(life, min_size=1, max_size=4), a_step(Harness.compact)
 ).map(lambda parts: [parts[0], *parts[1], parts[2]])
-"""What happens in it is never told: the watches were silent, then cut, then history was gone."""
+"""Its events are lost: watches are silent, then cut, and history is compacted."""
 rounds = st.tuples(
     one_of((2, fault), (1, trouble)).map(lambda step: [step]),
     one_of((4, trouble.map(lambda step: [step])), (1, gap)),
@@ -179,18 +183,22 @@ histories = st.tuples(
     st.lists(new_node, min_size=2, max_size=4),
     one_of((3, crowd), (1, st.just([]))),
     st.lists(rounds, min_size=3, max_size=8).map(itertools.chain.from_iterable),
-    st.just([Step(World.settle)]),
+    st.just([Step(Harness.settle)]),
     st.lists(life, min_size=2, max_size=8),
 ).map(lambda parts: list(itertools.chain.from_iterable(parts)))
-"""Some nodes, most often full; then, again and again, trouble, pods, time, life, time; at last peace, and life that goes on in it."""
+"""Nodes, mostly full; then rounds of faults, pods and time; then a settled cluster, and life without faults."""
 
 
-async def live(history: list[Step], *, watch_list: bool) -> list[str]:
-    """Run it, and then to quiet. The laws that were broken; AssertionError if the world never gets quiet."""
-    async with inhabited(watch_list=watch_list, kubelets_grace_s=2) as world:
+async def live(history: list[Step], **options: Any) -> list[str]:
+    """Run a history and then to quiet; with several replicas, replace them at the end. Return the laws that were broken.
+
+    Raises AssertionError if the cluster never gets quiet.
+    """
+    async with running_cluster(**options) as cluster:
         for step in history:
-            done = step.act(world, *step.args)
+            done = step.act(cluster, *step.args)
             if inspect.isawaitable(done):
                 await done
-        await world.settle()
-        return world.broken_laws()
+        await cluster.settle()
+        broken = cluster.broken_laws()
+        return broken if len(cluster.replicas.all) == 1 else [*broken, *(await cluster.start_over())]

@@ -1,8 +1,8 @@
-"""Actions on a daemon, and what its metrics show before and after each of them. Time is virtual.
+"""Actions on a daemon, and its metrics before and after each of them. Time is virtual.
 
 A scenario runs one daemon and divides what happens into named steps. A row says which sample a step must change, and how.
-Every row is a test of its own; the scenario runs once for all of them. No row may be waited for: a scenario waits for what
-the API server or the daemon has done, so that a metric that is never written fails its rows and nothing else.
+Each row is one test; the scenario runs once for all of them. A scenario waits for what the API server or the
+daemon has done, so that a metric that is never written fails only its rows.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from simulator.apiserver import LIKE_1_36, ApiServer
+from tests.integration.clocks import SkippingClock
 from tests.integration.daemon import Rig
-from tests.integration.skipping import SkippingClock
-from tests.integration.world import World
+from tests.integration.harness import Harness
 
-W = TypeVar("W", bound=World)
 Samples: TypeAlias = dict[str, dict[frozenset[tuple[str, str]], float]]
 """Name → label pairs → value."""
 Amount: TypeAlias = float | tuple[float, float]
@@ -48,7 +47,7 @@ def scraped(daemon: Daemon) -> Samples:
 
 @dataclass(frozen=True)
 class Row:
-    """What one step does to one metric. `name` is the one in docs/metrics.md, `labels` has all of its labels."""
+    """The change of one metric in one step. `name` is the one in docs/metrics.md, `labels` has all of its labels."""
 
     step: str
     name: str
@@ -124,18 +123,18 @@ class Steps:
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """A step begins and ends when the scenario says so; it may end while something is still under way."""
+        """Record the metrics before and after the block."""
         before = scraped(self._daemon())
         yield
         self.seen[name] = before, scraped(self._daemon())
 
     def begin(self, name: str) -> None:
-        """Record what the daemon has shown since it was started; before that it showed nothing."""
+        """Record the metrics since the start of the daemon, when there were none."""
         self.seen[name] = {}, scraped(self._daemon())
 
 
 class Outcome:
-    """Runs a scenario when it is first asked for, and remembers how it ended."""
+    """Runs a scenario once, when a row needs it."""
 
     def __init__(self, scenario: Callable[[], Coroutine[Any, Any, Steps]]) -> None:
         self._story = scenario
@@ -143,7 +142,7 @@ class Outcome:
         self._error: Exception | None = None
 
     def problems(self, row: Row) -> list[str]:
-        """As `Row.problems`. Raises what the scenario has raised, for later rows an AssertionError that names it."""
+        """Return `Row.problems`. Raises the error of the scenario, and for later rows an AssertionError that names it."""
         assert self._error is None, f"the scenario failed: {self._error!r}"
         if self._steps is None:
             try:
@@ -162,25 +161,23 @@ async def reached(clock: Clock, holds: Callable[[], object], what: Callable[[], 
         await clock.sleep(0.1)
 
 
-class WorldStage(Generic[W]):
-    """A world in virtual time, and its steps."""
+class ClusterStage:
+    """A cluster in virtual time, and its steps."""
 
-    def __init__(self, world: W) -> None:
-        self.world = world
-        self.steps = Steps(self.daemon)
-
-    def daemon(self) -> Daemon:
-        assert self.world.daemon is not None
-        return self.world.daemon
+    def __init__(self, cluster: Harness) -> None:
+        self.cluster = cluster
+        self.steps = Steps(cluster.running)
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
-        await reached(self.world.clock, holds, lambda: f"{what}: {self.world.server.list('pods')}")
+        await reached(self.cluster.clock, holds, lambda: f"{what}: {self.cluster.server.list('pods')}")
 
     async def seconds(self, count: float) -> None:
-        await self.world.clock.sleep(count)
+        await self.cluster.clock.sleep(count)
 
     async def bound(self, name: str) -> None:
-        await self.until(lambda: self.world.server.get("pods", name)["spec"].get("nodeName"), f"{name} was never bound")
+        await self.until(
+            lambda: self.cluster.server.get("pods", name)["spec"].get("nodeName"), f"{name} was never bound"
+        )
         await self.seconds(1)
 
 
@@ -191,7 +188,6 @@ class Stage(Rig):
     steps: Steps
 
     async def seconds(self, count: float) -> None:
-        """Let so many virtual seconds pass, and what happens in them."""
         await self.clock.sleep(count)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
@@ -199,11 +195,11 @@ class Stage(Rig):
         await reached(self.clock, holds, lambda: f"{what}: {self.pods()}")
 
     async def refused(self, *names: str) -> None:
-        """Each pod was tried and told why it has no node."""
+        """Wait until each pod was tried and has a message."""
         await self.until(lambda: all(self.condition(name).get("message") for name in names), f"not refused: {names}")
 
     def moved(self, name: str, node_name: str) -> None:
-        """Store a bound pod with another node, as a server that was set back to a backup has it."""
+        """Store a bound pod with another node, as a server that was restored from a backup."""
         pod = self.server.get("pods", name)
         pod["spec"]["nodeName"] = node_name
         pod["metadata"]["resourceVersion"] = "1"
@@ -224,7 +220,7 @@ async def staged(
     max_in_unschedulable_s: float = 1e9,
     **config: Any,
 ) -> AsyncIterator[Stage]:
-    """A daemon on a server of its own that is synced. `before` is done to the server before the daemon starts."""
+    """Run a daemon on a new server. `before` is applied to the server before the daemon starts."""
     clock = SkippingClock()
     made = Configuration(client_connection=ClientConnection(qps=qps, burst=max(1, int(qps))), **config)
     async with ApiServer(clock=clock, rng=random.Random(1), served=served, bookmark_interval_s=5) as server:

@@ -1,7 +1,6 @@
-"""What the plugins of a daemon were called for: each Reserve must end in a Binding or in an Unreserve.
+"""A recorder of reservations: each Reserve must end in a Binding or in an Unreserve.
 
-`observed` puts a recorder around the Reserve, Bind and PostBind plugins of each profile that is made within it, profiles that
-are put in force later included. The plugins themselves decide and act as always.
+`observed` wraps the Reserve, Bind and PostBind plugins of each profile that is built within it, also of profiles that are applied later.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from scheduler.framework.status import Rejection, Skip
 from scheduler.profiles import build as building
 
 OnBinding = Callable[[Cluster, PodInfo, str], None]
-"""Called when a Binding is about to leave: the daemon's cache as it is then, the assumed pod, the node."""
+"""Called before a Binding is sent: the daemon's cache, the assumed pod, the node."""
 
 
 @dataclass
 class Reservations:
-    """Of all daemons of a world, by their caches."""
+    """The reservations of all daemons, by their caches."""
 
     on_binding: OnBinding
     broken: list[str] = field(default_factory=list)
     calls: int = 0
-    """How often Reserve was called, all plugins together."""
+    """The number of calls of Reserve by all plugins."""
     undone: int = 0
-    """How often Unreserve ended what Reserve began."""
+    """The number of reservations that Unreserve ended."""
     _open: dict[int, dict[tuple[str, str], PodInfo]] = field(default_factory=dict)
-    """By cache: plugin and uid of what is reserved, neither bound nor undone."""
+    """Cache → plugin and uid of reservations that are neither bound nor undone."""
     _bound: dict[int, set[str]] = field(default_factory=dict)
 
     def reserved(self, cluster: Cluster, plugin: str, pod: PodInfo) -> None:
-        """Reserve of this plugin is being called."""
+        """Note a call of Reserve."""
         self.calls += 1
         held = self._open.setdefault(id(cluster), {})
         if (plugin, pod.uid) in held:
@@ -46,38 +45,38 @@ class Reservations:
         held[plugin, pod.uid] = pod
 
     def unreserved(self, cluster: Cluster, plugin: str, pod: PodInfo) -> None:
-        """Unreserve of this plugin is being called."""
+        """Note a call of Unreserve."""
         if pod.uid in self._bound.get(id(cluster), ()):
             self.broken.append(f"{plugin} was to give back what it has reserved for {pod.key}, which is bound")
         if self._open.setdefault(id(cluster), {}).pop((plugin, pod.uid), None) is not None:
             self.undone += 1
 
     def bound(self, cluster: Cluster, pod: PodInfo) -> None:
-        """The pod is on its node: what is reserved for it is in use."""
+        """Note a Binding, which ends the reservations of the pod."""
         self._bound.setdefault(id(cluster), set()).add(pod.uid)
         held = self._open.setdefault(id(cluster), {})
         for key in [key for key in held if key[1] == pod.uid]:
             del held[key]
 
     def left(self, cluster: Cluster) -> list[str]:
-        """What a daemon that does nothing any more has reserved for nothing."""
+        """Return the open reservations of an idle daemon."""
         return [
             f"{plugin} has reserved for {pod.key} on {pod.node_name}, and neither was it bound nor Unreserve called"
             for (plugin, _), pod in self._open.get(id(cluster), {}).items()
         ]
 
     def forget(self, cluster: Cluster) -> None:
-        """The daemon was killed: what it held in memory is gone."""
+        """Drop the reservations of a daemon that was killed."""
         self._open.pop(id(cluster), None)
         self._bound.pop(id(cluster), None)
 
 
 class _Plugin:
-    """Everything that is not recorded is the plugin's own."""
+    """Delegates to the plugin all that is not recorded."""
 
-    def __init__(self, inner: Any, told: Reservations, cluster: Cluster) -> None:
+    def __init__(self, inner: Any, recorder: Reservations, cluster: Cluster) -> None:
         self._inner = inner
-        self._told = told
+        self._recorder = recorder
         self._cluster = cluster
 
     def __getattr__(self, name: str) -> Any:
@@ -86,18 +85,18 @@ class _Plugin:
 
 class _Reserve(_Plugin):
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
-        self._told.reserved(self._cluster, self._inner.name, pod)
+        self._recorder.reserved(self._cluster, self._inner.name, pod)
         answer: Rejection | None = self._inner.reserve(state, pod, node_name)
         return answer
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        self._told.unreserved(self._cluster, self._inner.name, pod)
+        self._recorder.unreserved(self._cluster, self._inner.name, pod)
         self._inner.unreserve(state, pod, node_name)
 
 
 class _Bind(_Plugin):
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
-        self._told.on_binding(self._cluster, pod, node_name)
+        self._recorder.on_binding(self._cluster, pod, node_name)
         answer: Rejection | Skip | None = await self._inner.bind(state, pod, node_name)
         return answer
 
@@ -105,23 +104,23 @@ class _Bind(_Plugin):
 class _PostBind:
     name: Final = "Reservations"
 
-    def __init__(self, told: Reservations, cluster: Cluster) -> None:
-        self._told = told
+    def __init__(self, recorder: Reservations, cluster: Cluster) -> None:
+        self._recorder = recorder
         self._cluster = cluster
 
     def post_bind(self, _state: CycleState, pod: PodInfo, _node_name: str) -> None:
-        self._told.bound(self._cluster, pod)
+        self._recorder.bound(self._cluster, pod)
 
 
 @contextlib.contextmanager
-def observed(told: Reservations) -> Iterator[None]:
-    """Daemons that start within it are recorded as long as they run."""
+def observed(recorder: Reservations) -> Iterator[None]:
+    """Record the daemons that start within it."""
 
     def recorded(config: Any, registry: Any, handle: Any, **more: Any) -> Profile:
         profile, cluster = build(config, registry, handle, **more), handle.cluster
-        reserve: tuple[ReservePlugin, ...] = tuple(_Reserve(each, told, cluster) for each in profile.reserve)
-        bind: tuple[BindPlugin, ...] = tuple(_Bind(each, told, cluster) for each in profile.bind)
-        post_bind = (*profile.post_bind, _PostBind(told, cluster))
+        reserve: tuple[ReservePlugin, ...] = tuple(_Reserve(each, recorder, cluster) for each in profile.reserve)
+        bind: tuple[BindPlugin, ...] = tuple(_Bind(each, recorder, cluster) for each in profile.bind)
+        post_bind = (*profile.post_bind, _PostBind(recorder, cluster))
         return replace(profile, reserve=reserve, bind=bind, post_bind=post_bind)
 
     with mock.patch.object(building, "build", recorded):

@@ -11,8 +11,8 @@ from scheduler.cache.storage.capacity import Capacities
 from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
 from simulator.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, options, until
-from tests.integration.mortal import HastyClock
 
 CAPACITY = "csistoragecapacities"
 NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1")
@@ -40,18 +40,20 @@ def offer(server: ApiServer, name: str, room: str = "1Gi") -> None:
     server.create(CAPACITY, {"metadata": metadata, "storageClassName": "s", "nodeTopology": selector, "capacity": room})
 
 
-def capacities(world: Rig) -> Capacities:
-    return world.daemon.decisions.cluster.volumes.capacities
+def capacities(cluster: Rig) -> Capacities:
+    return cluster.daemon.decisions.cluster.volumes.capacities
 
 
-def state(world: Rig) -> tuple[str | None, bool, int]:
+def state(cluster: Rig) -> tuple[str | None, bool, int]:
     """Return the mirrored version, whether capacity is considered, and the number of objects."""
-    known = capacities(world)
-    return world.daemon.mirrors.capacity_version(), known.is_served, len(known)
+    known = capacities(cluster)
+    return cluster.daemon.mirrors.capacity_version(), known.is_served, len(known)
 
 
-async def shows(world: Rig, *wanted: object) -> None:
-    await until(lambda: world.daemon._is_synced and state(world) == wanted, lambda: f"{state(world)}, not {wanted}")
+async def shows(cluster: Rig, *wanted: object) -> None:
+    await until(
+        lambda: cluster.daemon._is_synced and state(cluster) == wanted, lambda: f"{state(cluster)}, not {wanted}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,15 +70,15 @@ async def shows(world: Rig, *wanted: object) -> None:
 )
 async def test_servers_of_every_age(served: Sequence[str], flag: str, wanted: tuple[object, ...]) -> None:
     """D1, D2, D3, D5, D9: one version is watched or none, and pods are scheduled in any case."""
-    async with running(served, flag) as world:
-        await shows(world, *wanted)
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
-        assert len(world.daemon.mirrors.reflectors) > 3
-        world.daemon.metrics.sample()
+    async with running(served, flag) as cluster:
+        await shows(cluster, *wanted)
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
+        assert len(cluster.daemon.mirrors.reflectors) > 3
+        cluster.daemon.metrics.sample()
         info = f'scheduler_volume_capacity_api_info{{version="{wanted[0]}"}} 1.0'
-        assert info in world.daemon.metrics.render().decode()
+        assert info in cluster.daemon.metrics.render().decode()
 
 
 @pytest.mark.parametrize(
@@ -88,32 +90,32 @@ async def test_servers_of_every_age(served: Sequence[str], flag: str, wanted: tu
 )
 async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions: tuple[str, str]) -> None:
     """D6: objects created during the upgrade are seen, and none is missing at any time."""
-    async with running(before) as world:
-        await shows(world, versions[0], True, 1)
-        least = len(capacities(world))
-        world.server.serve(after)
-        offer(world.server, "b", "2Gi")
+    async with running(before) as cluster:
+        await shows(cluster, versions[0], True, 1)
+        least = len(capacities(cluster))
+        cluster.server.serve(after)
+        offer(cluster.server, "b", "2Gi")
 
         def has_moved() -> bool:
             nonlocal least
-            least = min(least, len(capacities(world)))
-            return state(world) == (versions[1], True, 2)
+            least = min(least, len(capacities(cluster)))
+            return state(cluster) == (versions[1], True, 2)
 
-        await until(has_moved, lambda: str(state(world)))
+        await until(has_moved, lambda: str(state(cluster)))
         assert least == 1
-        offer(world.server, "c")
-        await shows(world, versions[1], True, 3)
+        offer(cluster.server, "c")
+        await shows(cluster, versions[1], True, 3)
 
 
 async def test_it_goes_and_comes_back() -> None:
     """D5, D7: without the kind, no pod is refused for lack of capacity."""
-    async with running(LIKE_1_36) as world:
-        await shows(world, "v1", True, 1)
-        world.server.serve(NOWHERE)
-        await shows(world, "none", False, 1)
-        lag = world.daemon.mirrors.lag("CSIStorageCapacity")
+    async with running(LIKE_1_36) as cluster:
+        await shows(cluster, "v1", True, 1)
+        cluster.server.serve(NOWHERE)
+        await shows(cluster, "none", False, 1)
+        lag = cluster.daemon.mirrors.lag("CSIStorageCapacity")
         assert lag is not None
         assert not lag.matters
-        world.server.serve(LIKE_1_23)
-        await shows(world, "v1beta1", True, 1)
-        assert world.daemon.mirrors.lag("CSIStorageCapacity") is None
+        cluster.server.serve(LIKE_1_23)
+        await shows(cluster, "v1beta1", True, 1)
+        assert cluster.daemon.mirrors.lag("CSIStorageCapacity") is None

@@ -13,8 +13,8 @@ from scheduler.daemon.app import Daemon
 from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport
 from simulator.apiserver import ApiServer
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, until
-from tests.integration.mortal import HastyClock
 from tests.integration.test_transport import answer, kubeconfig, raw, says
 from tests.support.clock import VirtualClock
 

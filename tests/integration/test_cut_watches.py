@@ -10,9 +10,9 @@ import pytest
 
 from simulator.apiserver import Fault, WatchFault
 from tests.examples import examples
-from tests.integration.judging import Object
-from tests.integration.skipping import SkippingClock
-from tests.integration.world import World, inhabited
+from tests.integration.clocks import SkippingClock
+from tests.integration.daemon_laws import Object
+from tests.integration.harness import Harness, running_cluster
 
 NODES: Final = 30
 PODS: Final = 150
@@ -26,28 +26,28 @@ SEEDS: Final = 200
 
 async def longest_wait_s(seed: int) -> float:
     """Return the longest wait for a Binding in virtual seconds; raise AssertionError if a pod waits too long."""
-    async with inhabited(clock=SkippingClock, seed=seed) as world:
-        world.server.faults.add(Fault(verb="watch", status=410, probability=0.1, times=None))
-        world.server.faults.add(Fault(verb="watch", watch=SHORT_LIVED, times=None))
-        waits = Waits(world)
+    async with running_cluster(clock=SkippingClock, seed=seed) as cluster:
+        cluster.server.faults.add(Fault(verb="watch", status=410, probability=0.1, times=None))
+        cluster.server.faults.add(Fault(verb="watch", watch=SHORT_LIVED, times=None))
+        waits = Waits(cluster)
         for n in range(NODES):
-            world.add_node(f"n{n}", PODS // NODES * 500, "a")
+            cluster.add_node(f"n{n}", PODS // NODES * 500, "a")
         for n in range(PODS):
-            world.add_pod(f"p{n}", 500)
-            await world.clock.sleep(1 / PER_SECOND)
+            cluster.add_pod(f"p{n}", 500)
+            await cluster.clock.sleep(1 / PER_SECOND)
         while waits.began:
             waits.check()
-            await world.clock.sleep(0.1)
-        assert world.broken_laws() == []
+            await cluster.clock.sleep(0.1)
+        assert cluster.broken_laws() == []
         return waits.longest_s
 
 
 class Waits:
-    def __init__(self, world: World) -> None:
+    def __init__(self, cluster: Harness) -> None:
         self.began: dict[str, float] = {}
         self.longest_s = 0.0
-        self._clock = world.clock
-        world.server.subscribe(self._on_write)
+        self._clock = cluster.clock
+        cluster.server.subscribe(self._on_write)
 
     def check(self) -> None:
         late = [name for name, began in self.began.items() if self._clock.now() - began >= BOUND_WITHIN_S]

@@ -14,30 +14,30 @@ import pytest
 
 from scheduler.daemon import app
 from simulator.apiserver import ApiServer, Fault
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import DEADLINE_S, Rig, rig, until
-from tests.integration.mortal import HastyClock
 
 
 async def test_a_pod_that_does_not_fit_says_why_and_is_woken_by_a_node() -> None:
-    async with rig() as world:
-        world.node("small", cpu="1")
-        world.pod("big", cpu="2")
-        await world.until(lambda: "message" in world.condition("big"), "no condition")
+    async with rig() as cluster:
+        cluster.node("small", cpu="1")
+        cluster.pod("big", cpu="2")
+        await cluster.until(lambda: "message" in cluster.condition("big"), "no condition")
 
-        condition = world.condition("big")
+        condition = cluster.condition("big")
         assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
         assert condition["message"] == (
             "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
             "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         )
-        await world.until(lambda: bool(events(world, "FailedScheduling")), "no event")
-        event = events(world, "FailedScheduling")[0]
+        await cluster.until(lambda: bool(events(cluster, "FailedScheduling")), "no event")
+        event = events(cluster, "FailedScheduling")[0]
         assert (event["type"], event["action"], event["reportingController"]) == ("Warning", "Scheduling", "kubestow")
         assert event["note"] == condition["message"]
 
-        world.node("large", cpu="4")
-        await world.bound("big")
-        await world.until(lambda: bool(events(world, "Scheduled")), "no event")
+        cluster.node("large", cpu="4")
+        await cluster.bound("big")
+        await cluster.until(lambda: bool(events(cluster, "Scheduled")), "no event")
 
 
 async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,15 +45,15 @@ async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypa
     monkeypatch.setattr(app, "_FLUSH_S", 0.1)
     raised: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
-    async with rig() as world:
-        world.node("n1", cpu="1")
-        fault = world.server.faults.add(Fault(verb="patch", subresource="status", delay_s=3600, times=None))
+    async with rig() as cluster:
+        cluster.node("n1", cpu="1")
+        fault = cluster.server.faults.add(Fault(verb="patch", subresource="status", delay_s=3600, times=None))
         for i in range(40):
-            world.pod(f"p{i}", cpu="2")
-        patches = world.daemon.decisions.patches
-        await world.until(lambda: (fault.hits, len(patches)) == (16, 40), "not tried")
-        await world.daemon.stop()
-        await world.until(lambda: not patches, "something is left")
+            cluster.pod(f"p{i}", cpu="2")
+        patches = cluster.daemon.decisions.patches
+        await cluster.until(lambda: (fault.hits, len(patches)) == (16, 40), "not tried")
+        await cluster.daemon.stop()
+        await cluster.until(lambda: not patches, "something is left")
         gc.collect()
 
         assert fault.hits == 16
@@ -61,15 +61,15 @@ async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypa
 
 
 async def test_endpoints_show_the_state() -> None:
-    async with rig() as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
-        world.node("n1", cpu="1")
-        world.pod("fits", cpu="500m")
-        world.pod("big", cpu="2")
-        await world.bound("fits")
-        await world.until(lambda: "message" in world.condition("big"), "no condition")
+    async with rig() as cluster, aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http:
+        cluster.node("n1", cpu="1")
+        cluster.pod("fits", cpu="500m")
+        cluster.pod("big", cpu="2")
+        await cluster.bound("fits")
+        await cluster.until(lambda: "message" in cluster.condition("big"), "no condition")
 
         assert await text(http, "/livez") == "ok"
-        await world.until(lambda: world.daemon._check.permissions() is None, "permissions were not checked")
+        await cluster.until(lambda: cluster.daemon._check.permissions() is None, "permissions were not checked")
         assert "[+]informer-sync-pods ok" in await text(http, "/readyz?verbose")
         metrics = await text(http, "/metrics")
         assert 'scheduler_schedule_attempts_total{profile="kubestow",result="scheduled"} 1.0' in metrics
@@ -87,22 +87,22 @@ async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))
     async with (
-        rig(server, clock=clock) as world,
-        aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http,
+        rig(server, clock=clock) as cluster,
+        aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http,
     ):
         await until(
-            lambda: [kind for kind, is_synced in world.daemon.mirrors.synced().items() if not is_synced] == ["Pod"],
-            lambda: str(world.daemon.mirrors.synced()),
+            lambda: [kind for kind, is_synced in cluster.daemon.mirrors.synced().items() if not is_synced] == ["Pod"],
+            lambda: str(cluster.daemon.mirrors.synced()),
         )
         async with http.get("/readyz") as answer:
             body = await answer.text()
 
         assert answer.status == 500
         assert "[-]sched-handler-sync failed: informers are not synced: Pod\n" in body
-        world.node("n1")
-        world.server.forbidden.clear()
-        world.pod("p")
-        await world.bound("p")
+        cluster.node("n1")
+        cluster.server.forbidden.clear()
+        cluster.pod("p")
+        await cluster.bound("p")
 
 
 @pytest.mark.parametrize("second", [False, True], ids=["SIGTERM drains", "a second SIGTERM stops at once"])
@@ -117,9 +117,9 @@ async def test_signals(second: bool) -> None:
             stdout=asyncio.subprocess.DEVNULL,
         )
         try:
-            world = Rig(server, None)  # type: ignore[arg-type] # the daemon is another process here
-            world.node("n1")
-            world.pod("p")
+            cluster = Rig(server, None)  # type: ignore[arg-type] # the daemon is another process here
+            cluster.node("n1")
+            cluster.pod("p")
             await until(lambda: bool(binding_requests(server)), lambda: "no binding was tried")
             process.send_signal(signal.SIGTERM)
             if second:
@@ -132,14 +132,14 @@ async def test_signals(second: bool) -> None:
                 await process.wait()
 
         assert code == (130 if second else 0)
-        assert bool(world.pods()["p"]) is not second
+        assert bool(cluster.pods()["p"]) is not second
 
 
 # -- looking at the server ---------------------------------------------------------------------------------------------
 
 
-def events(world: Rig, reason: str) -> list[Any]:
-    return [event for event in world.server.list("events") if event["reason"] == reason]
+def events(cluster: Rig, reason: str) -> list[Any]:
+    return [event for event in cluster.server.list("events") if event["reason"] == reason]
 
 
 def binding_requests(server: ApiServer) -> list[Any]:

@@ -15,10 +15,10 @@ from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import pod
 from simulator.builders.devices import on_node
 from tests.integration.daemon import until
-from tests.integration.devicejudging import results_of
-from tests.integration.deviceworld import DeviceWorld, with_devices
-from tests.integration.judging import Object
-from tests.integration.nodedevices import GPU, MEMORY, PART
+from tests.integration.daemon_laws import Object
+from tests.integration.device_laws import results_of
+from tests.integration.device_steps import GPU, MEMORY, PART
+from tests.integration.harness import Harness, running_cluster
 from tests.support.deviceinvariants import capacity_overdrawn, counters_overdrawn
 from tests.support.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 
@@ -31,12 +31,12 @@ _SOMEBODY: Final = {"apiGroup": "example.com", "resource": "things", "name": "t"
 
 
 @contextlib.asynccontextmanager
-async def stage() -> AsyncIterator[DeviceWorld]:
+async def stage() -> AsyncIterator[Harness]:
     """Yield one node with one GPU, and a gated pod `q` of high priority with a claim for it."""
-    async with with_devices() as made:
+    async with running_cluster(devices=True) as made:
         made.add_node("n1", 4000, "a")
         made.publish("n1", 1)
-        made.add_pod_with("earlier", 100, ("gpu-1",))  # for the template
+        made.add_pod_with("earlier", 100, devices=("gpu-1",))  # for the template
         made.delete("earlier", at_once=True)
         entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
         gated = pod("q").cpu("100m").priority_class("meek").gate(_GATE).set({"spec": {"resourceClaims": [entry]}})
@@ -45,127 +45,129 @@ async def stage() -> AsyncIterator[DeviceWorld]:
         yield made
 
 
-def node_of(world: DeviceWorld, name: str) -> str:
-    return str(world.server.get("pods", name)["spec"].get("nodeName", ""))
+def node_of(cluster: Harness, name: str) -> str:
+    return str(cluster.server.get("pods", name)["spec"].get("nodeName", ""))
 
 
-def holders(world: DeviceWorld) -> list[str]:
+def holders(cluster: Harness) -> list[str]:
     """Return the pods whose claims have the GPU; a claim without an owner by its own name."""
-    claims = (obj["metadata"] for obj in world.server.objects(CLAIMS) if results_of(obj))
+    claims = (obj["metadata"] for obj in cluster.server.objects(CLAIMS) if results_of(obj))
     return sorted(each.get("ownerReferences", (each,))[0]["name"] for each in claims)
 
 
-async def let_q_try(world: DeviceWorld) -> None:
+async def let_q_try(cluster: Harness) -> None:
     """Remove the gate of `q` while the daemon receives no events about claims."""
-    world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
-    await until(lambda: _is_refused(world, "q"), lambda: "q was never tried")
+    cluster.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
+    await until(lambda: _is_refused(cluster, "q"), lambda: "q was never tried")
 
 
-def _is_refused(world: DeviceWorld, name: str) -> bool:
-    conditions = world.server.get("pods", name)["status"].get("conditions") or ()
+def _is_refused(cluster: Harness, name: str) -> bool:
+    conditions = cluster.server.get("pods", name)["status"].get("conditions") or ()
     return any(each["type"] == "PodScheduled" and each.get("reason") in {None, "Unschedulable"} for each in conditions)
 
 
-async def ends_well(world: DeviceWorld) -> None:
+async def ends_well(cluster: Harness) -> None:
     """Check that `p` alone has the GPU, and that `q` gets it after `p` is deleted."""
-    await world.seconds(10)
-    assert (holders(world), node_of(world, "q")) == (["p"], "")
-    world.release_watches()
-    await until(lambda: node_of(world, "p") == "n1", lambda: "p was never bound")
-    await world.settle()
-    assert (holders(world), node_of(world, "q"), world.broken_laws()) == (["p"], "", [])
-    world.delete("p", at_once=True)
-    await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
-    await world.settle()
-    assert (holders(world), world.broken_laws()) == (["q"], [])
+    await cluster.seconds(10)
+    assert (holders(cluster), node_of(cluster, "q")) == (["p"], "")
+    cluster.release_watches()
+    await until(lambda: node_of(cluster, "p") == "n1", lambda: "p was never bound")
+    await cluster.settle()
+    assert (holders(cluster), node_of(cluster, "q"), cluster.broken_laws()) == (["p"], "", [])
+    cluster.delete("p", at_once=True)
+    await until(lambda: node_of(cluster, "q") == "n1", lambda: "q was never bound")
+    await cluster.settle()
+    assert (holders(cluster), cluster.broken_laws()) == (["q"], [])
 
 
 async def test_the_write_is_committed_and_its_answer_is_lost() -> None:
     """kube-scheduler counts the device as free until its watch shows the claim. Here it is in use until the claim was read."""
-    async with stage() as world:
-        lost = world.server.faults.add(Fault(**ALLOCATE, delay_s=3, reset="after"))
-        world.server.faults.add(Fault(verb="get", resource=CLAIMS, status=500, times=4))
-        world.add_pod_with("p", 100, ("gpu-1",))
+    async with stage() as cluster:
+        lost = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=3, reset="after"))
+        cluster.server.faults.add(Fault(verb="get", resource=CLAIMS, status=500, times=4))
+        cluster.add_pod_with("p", 100, devices=("gpu-1",))
         await until(lambda: lost.hits > 0, lambda: "no write")
-        world.hold_watches(CLAIMS)
-        await until(lambda: holders(world) == ["p"], lambda: "not committed")
+        cluster.hold_watches(CLAIMS)
+        await until(lambda: holders(cluster) == ["p"], lambda: "not committed")
 
-        await let_q_try(world)
+        await let_q_try(cluster)
 
-        await ends_well(world)
+        await ends_well(cluster)
 
 
 async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> None:
     """kube-scheduler cancels the write and allocates the device again, though the server commits it."""
-    async with stage() as world:
-        world.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
-        world.server.create("persistentvolumes", a_pv("v", "1Gi", "local").where(HOSTNAME, "n1").obj())
-        world.server.create("persistentvolumeclaims", a_volume_claim("data", "1Gi", "local").obj())
-        refused = world.server.faults.add(Fault(verb="patch", resource="persistentvolumes", status=403))
-        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+    async with stage() as cluster:
+        cluster.server.create("storageclasses", a_class("local", NO_PROVISIONER).obj())
+        cluster.server.create("persistentvolumes", a_pv("v", "1Gi", "local").where(HOSTNAME, "n1").obj())
+        cluster.server.create("persistentvolumeclaims", a_volume_claim("data", "1Gi", "local").obj())
+        refused = cluster.server.faults.add(Fault(verb="patch", resource="persistentvolumes", status=403))
+        slow = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=100))
         entry = {"name": "e0", "resourceClaimTemplateName": "gpu-1"}
         with_both = pod("p").cpu("100m").pvc("data").set({"spec": {"resourceClaims": [entry]}})
-        world.server.create("pods", with_both.obj())
+        cluster.server.create("pods", with_both.obj())
         await until(lambda: refused.hits > 0 and slow.hits > 0, lambda: "not both under way")
-        world.hold_watches(CLAIMS)
+        cluster.hold_watches(CLAIMS)
 
-        await let_q_try(world)
-        await until(lambda: holders(world) == ["p"], lambda: "not committed")
+        await let_q_try(cluster)
+        await until(lambda: holders(cluster) == ["p"], lambda: "not committed")
 
-        await ends_well(world)
+        await ends_well(cluster)
 
 
-def allocate_as_another(world: DeviceWorld, claim: str, user: Object, result: Object = _THE_GPU) -> None:
+def allocate_as_another(cluster: Harness, claim: str, user: Object, result: Object = _THE_GPU) -> None:
     """Allocate a result to this claim as another client, even if the device is in use."""
-    stored = world.server.get(CLAIMS, claim)
-    world.others.allocated.add(stored["metadata"]["uid"])
+    stored = cluster.server.get(CLAIMS, claim)
+    cluster.other_allocator.allocated.add(stored["metadata"]["uid"])
     if FINALIZER not in stored["metadata"].get("finalizers", ()):
-        world.server.patch(CLAIMS, claim, {"metadata": {"finalizers": [FINALIZER]}})
+        cluster.server.patch(CLAIMS, claim, {"metadata": {"finalizers": [FINALIZER]}})
     given = {"devices": {"results": [result]}, "nodeSelector": on_node("n1")}
     status = {"allocation": given, "reservedFor": [user]}
-    world.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
+    cluster.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
 
 
 async def test_the_daemon_dies_before_it_sees_that_another_claim_was_first() -> None:
-    async with stage() as world:
-        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
-        world.server.create(CLAIMS, a_claim("theirs").request("r", "gpu").obj())
-        world.add_pod_with("p", 100, ("gpu-1",))
+    async with stage() as cluster:
+        slow = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+        cluster.server.create(CLAIMS, a_claim("theirs").request("r", "gpu").obj())
+        cluster.add_pod_with("p", 100, devices=("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
-        world.hold_watches(CLAIMS)
-        allocate_as_another(world, "theirs", _SOMEBODY)
-        await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
-        await world.kill_daemon()
-        world.release_watches()
-        await world.start_daemon()
+        cluster.hold_watches(CLAIMS)
+        allocate_as_another(cluster, "theirs", _SOMEBODY)
+        await until(lambda: holders(cluster) == ["p", "theirs"], lambda: "not committed")
+        await cluster.kill_daemon()
+        cluster.release_watches()
+        await cluster.start_daemon()
 
-        await until(lambda: holders(world) == ["theirs"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
-        await world.settle()
+        await until(
+            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {node_of(cluster, 'p')}"
+        )
+        await cluster.settle()
 
-        assert (node_of(world, "p"), world.broken_laws()) == ("", [])
+        assert (node_of(cluster, "p"), cluster.broken_laws()) == ("", [])
 
 
 async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_device_away() -> None:
-    async with stage() as world:
-        slow = world.server.faults.add(Fault(**ALLOCATE, reset="before", times=None))
-        world.add_pod_with("p", 100, ("gpu-1",))
+    async with stage() as cluster:
+        slow = cluster.server.faults.add(Fault(**ALLOCATE, reset="before", times=None))
+        cluster.add_pod_with("p", 100, devices=("gpu-1",))
         await until(lambda: slow.hits > 0, lambda: "no write")
-        await world.kill_daemon()
-        world.server.faults.rules.remove(slow)
-        pod_uid = world.server.get("pods", "p")["metadata"]["uid"]
-        (claim,) = (o for o in world.server.list(CLAIMS) if o["metadata"]["ownerReferences"][0]["uid"] == pod_uid)
+        await cluster.kill_daemon()
+        cluster.server.faults.rules.remove(slow)
+        pod_uid = cluster.server.get("pods", "p")["metadata"]["uid"]
+        (claim,) = (o for o in cluster.server.list(CLAIMS) if o["metadata"]["ownerReferences"][0]["uid"] == pod_uid)
         refused = Fault(**ALLOCATE, name=claim["metadata"]["name"], status=403, times=None)
-        world.server.faults.add(refused)  # whichever of the two is tried first
-        world.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
-        await world.start_daemon()
-        await until(lambda: node_of(world, "q") == "n1", lambda: "q was never bound")
-        world.server.faults.rules.remove(refused)
+        cluster.server.faults.add(refused)  # whichever of the two is tried first
+        cluster.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
+        await cluster.start_daemon()
+        await until(lambda: node_of(cluster, "q") == "n1", lambda: "q was never bound")
+        cluster.server.faults.rules.remove(refused)
 
-        allocate_as_another(world, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
+        allocate_as_another(cluster, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
 
-        await until(lambda: holders(world) == ["q"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
-        await world.settle()
-        assert (node_of(world, "p"), world.broken_laws()) == ("", [])
+        await until(lambda: holders(cluster) == ["q"], lambda: f"{holders(cluster)}, p is on {node_of(cluster, 'p')}")
+        await cluster.settle()
+        assert (node_of(cluster, "p"), cluster.broken_laws()) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -179,28 +181,30 @@ async def test_another_client_overcommits_a_shared_device_while_the_write_is_on_
     want: str, taken: Object
 ) -> None:
     """kube-scheduler overcommits the device and runs the pod. Here the later claim is deallocated."""
-    async with stage() as world:
-        slow = world.server.faults.add(Fault(**ALLOCATE, delay_s=100))
-        world.server.create(CLAIMS, a_claim("theirs").request("r", want.partition("-")[0]).obj())
-        world.add_pod_with("p", 100, (want,))
+    async with stage() as cluster:
+        slow = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=100))
+        cluster.server.create(CLAIMS, a_claim("theirs").request("r", want.partition("-")[0]).obj())
+        cluster.add_pod_with("p", 100, devices=(want,))
         await until(lambda: slow.hits > 0, lambda: "no write")
-        world.hold_watches(CLAIMS)
-        allocate_as_another(world, "theirs", _SOMEBODY, taken)
-        await until(lambda: holders(world) == ["p", "theirs"], lambda: "not committed")
-        assert len(overdrawn(world)) == 1
-        world.release_watches()
+        cluster.hold_watches(CLAIMS)
+        allocate_as_another(cluster, "theirs", _SOMEBODY, taken)
+        await until(lambda: holders(cluster) == ["p", "theirs"], lambda: "not committed")
+        assert len(overdrawn(cluster)) == 1
+        cluster.release_watches()
 
-        await until(lambda: holders(world) == ["theirs"], lambda: f"{holders(world)}, p is on {node_of(world, 'p')}")
-        await world.settle()
+        await until(
+            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {node_of(cluster, 'p')}"
+        )
+        await cluster.settle()
 
-        assert (overdrawn(world), node_of(world, "p")) == ([], "")
-        world.server.patch(
+        assert (overdrawn(cluster), node_of(cluster, "p")) == ([], "")
+        cluster.server.patch(
             CLAIMS, "theirs", {"status": {"allocation": None, "reservedFor": None}}, subresource="status"
         )
-        await until(lambda: node_of(world, "p") == "n1", lambda: "p was never bound")
-        await world.settle()
-        assert (holders(world), overdrawn(world)) == (["p"], [])
+        await until(lambda: node_of(cluster, "p") == "n1", lambda: "p was never bound")
+        await cluster.settle()
+        assert (holders(cluster), overdrawn(cluster)) == (["p"], [])
 
 
-def overdrawn(world: DeviceWorld) -> list[str]:
-    return capacity_overdrawn(world.server) + counters_overdrawn(world.server)
+def overdrawn(cluster: Harness) -> list[str]:
+    return capacity_overdrawn(cluster.server) + counters_overdrawn(cluster.server)

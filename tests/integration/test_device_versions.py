@@ -19,8 +19,8 @@ from simulator.apiserver import ApiServer
 from simulator.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
 from simulator.builders.claims import a_claim
 from simulator.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, options, until
-from tests.integration.mortal import HastyClock
 
 BEFORE_DEVICES = LIKE_1_25
 OLD_RULES = (*LIKE_1_36, "resource.k8s.io/v1alpha3")
@@ -45,22 +45,22 @@ async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON) -> As
             await daemon.stop()
 
 
-def known(world: Rig) -> SharedDRAManager:
-    return world.daemon.decisions.cluster.devices
+def known(cluster: Rig) -> SharedDRAManager:
+    return cluster.daemon.decisions.cluster.devices
 
 
-def sizes(world: Rig) -> tuple[int, int, int, int]:
+def sizes(cluster: Rig) -> tuple[int, int, int, int]:
     """Return the numbers of claims, devices, classes, and taints on devices."""
-    devices = known(world)
+    devices = known(cluster)
     published = [device for each in devices.slices() for device in each.spec.devices]
     return len(devices.claims), len(published), len(devices.classes), sum(len(device.taints) for device in published)
 
 
-def versions(world: Rig) -> Mapping[str, str]:
+def versions(cluster: Rig) -> Mapping[str, str]:
     """Return the version of each mirrored kind, or "gone"."""
     return {
         name: "gone" if mirror.stats.absent else mirror.served.version
-        for name, mirror in world.daemon.mirrors.reflectors.items()
+        for name, mirror in cluster.daemon.mirrors.reflectors.items()
         if name in {"ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"}
     }
 
@@ -75,10 +75,10 @@ def absences(logs: Iterable[Mapping[str, Any]]) -> list[str]:
     return [problem.split()[2] for problem in problems if "(resource.k8s.io/" in problem]
 
 
-async def shows(world: Rig, wanted: Mapping[str, str], *counts: int) -> None:
+async def shows(cluster: Rig, wanted: Mapping[str, str], *counts: int) -> None:
     await until(
-        lambda: world.daemon._is_synced and versions(world) == wanted and sizes(world) == counts,
-        lambda: f"{versions(world)} {sizes(world)}, not {wanted} {counts}",
+        lambda: cluster.daemon._is_synced and versions(cluster) == wanted and sizes(cluster) == counts,
+        lambda: f"{versions(cluster)} {sizes(cluster)}, not {wanted} {counts}",
     )
 
 
@@ -102,12 +102,12 @@ async def test_servers_of_every_age(
     served: Sequence[str], gates: frozenset[str], wanted: Mapping[str, str], counts: tuple[int, ...]
 ) -> None:
     with structlog.testing.capture_logs() as logs:
-        async with running(served, gates) as world:
-            await shows(world, wanted, *counts)
-            world.node("n1")
-            world.pod("p")
-            await world.bound("p")
-            mirrors, metrics = world.daemon.mirrors, world.daemon.metrics
+        async with running(served, gates) as cluster:
+            await shows(cluster, wanted, *counts)
+            cluster.node("n1")
+            cluster.pod("p")
+            await cluster.bound("p")
+            mirrors, metrics = cluster.daemon.mirrors, cluster.daemon.metrics
             kinds = {*all_in(""), *(("DeviceTaintRule",) if gates is WITH_RULES else ())}
             metrics.sample()
             shown = metrics.render().decode()
@@ -131,33 +131,33 @@ async def test_servers_of_every_age(
     ],
 )
 async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions_: tuple[str, str]) -> None:
-    async with running(before) as world:
-        await shows(world, all_in(versions_[0]), 1, 1, 1, 0)
-        least: tuple[int, ...] = sizes(world)
-        world.server.serve(after)
-        world.server.apply(a_slice("n2", "drv.example.com", a_device("d0"), a_device("d1")).obj())
-        world.server.apply(a_claim("later").request("r", "gpu").obj())
-        world.server.apply(a_device_class("later").obj())
+    async with running(before) as cluster:
+        await shows(cluster, all_in(versions_[0]), 1, 1, 1, 0)
+        least: tuple[int, ...] = sizes(cluster)
+        cluster.server.serve(after)
+        cluster.server.apply(a_slice("n2", "drv.example.com", a_device("d0"), a_device("d1")).obj())
+        cluster.server.apply(a_claim("later").request("r", "gpu").obj())
+        cluster.server.apply(a_device_class("later").obj())
 
         def has_moved() -> bool:
             nonlocal least
-            least = tuple(map(min, least, sizes(world)))
-            return (versions(world), sizes(world)) == (all_in(versions_[1]), (2, 3, 2, 0))
+            least = tuple(map(min, least, sizes(cluster)))
+            return (versions(cluster), sizes(cluster)) == (all_in(versions_[1]), (2, 3, 2, 0))
 
-        await until(has_moved, lambda: f"{versions(world)} {sizes(world)}")
+        await until(has_moved, lambda: f"{versions(cluster)} {sizes(cluster)}")
         assert least == (1, 1, 1, 0)
 
 
 async def test_rules_go_and_come_back() -> None:
     """While rules cannot be read, devices keep the taints of the last rules."""
-    async with running(LIKE_1_36_WITH_BETAS, WITH_RULES) as world:
-        await shows(world, all_in("v1") | {"DeviceTaintRule": "v1beta2"}, 1, 1, 1, 1)
-        world.server.serve(LIKE_1_36)
-        await shows(world, all_in("v1") | {"DeviceTaintRule": "gone"}, 1, 1, 1, 1)
-        assert world.daemon.mirrors.device_kinds()["DeviceTaintRule"] == 0
-        world.server.delete("DeviceTaintRule", "rule")
-        world.server.serve(OLD_RULES)
-        await shows(world, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, 1, 1, 1, 0)
+    async with running(LIKE_1_36_WITH_BETAS, WITH_RULES) as cluster:
+        await shows(cluster, all_in("v1") | {"DeviceTaintRule": "v1beta2"}, 1, 1, 1, 1)
+        cluster.server.serve(LIKE_1_36)
+        await shows(cluster, all_in("v1") | {"DeviceTaintRule": "gone"}, 1, 1, 1, 1)
+        assert cluster.daemon.mirrors.device_kinds()["DeviceTaintRule"] == 0
+        cluster.server.delete("DeviceTaintRule", "rule")
+        cluster.server.serve(OLD_RULES)
+        await shows(cluster, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, 1, 1, 1, 0)
 
 
 async def test_what_may_not_be_read_is_waited_for() -> None:
@@ -168,7 +168,7 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
         daemon = Daemon(options(server.url), clock=clock)
         try:
             await daemon.start()
-            world = Rig(server, daemon)
+            cluster = Rig(server, daemon)
 
             def is_reported() -> bool:
                 lag = daemon.mirrors.lag("ResourceClaim")
@@ -181,6 +181,6 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
             )
             assert not daemon._is_synced
             server.forbidden.clear()
-            await shows(world, all_in("v1"), 0, 0, 0, 0)
+            await shows(cluster, all_in("v1"), 0, 0, 0, 0)
         finally:
             await daemon.stop()

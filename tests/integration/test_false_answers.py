@@ -9,9 +9,9 @@ import pytest
 import structlog
 
 from simulator.apiserver import Fault
-from tests.integration.placementjudging import cache_differences
-from tests.integration.skipping import SkippingClock
-from tests.integration.world import World, inhabited
+from tests.integration.clocks import SkippingClock
+from tests.integration.harness import Harness, running_cluster
+from tests.integration.placement_laws import cache_differences
 
 SPARED_S: Final = 600.0
 BUSY: Final = {
@@ -23,40 +23,40 @@ BUSY: Final = {
 }
 
 
-def filled(world: World, *pods: str) -> None:
+def filled(cluster: Harness, *pods: str) -> None:
     """Create two nodes with capacity for two pods each, and pods."""
     for name in ("n0", "n1"):
-        world.add_node(name, 1000, "a")
+        cluster.add_node(name, 1000, "a")
     for name in pods:
-        world.add_pod(name, 500)
+        cluster.add_pod(name, 500)
 
 
-async def until(world: World, holds: Callable[[], object], within_s: float) -> None:
+async def until(cluster: Harness, holds: Callable[[], object], within_s: float) -> None:
     """Wait in virtual time. Raises AssertionError after `within_s`."""
-    end = world.clock.now() + within_s
+    end = cluster.clock.now() + within_s
     while not holds():
-        assert world.clock.now() < end, world.server.list("pods")
-        await world.clock.sleep(0.1)
+        assert cluster.clock.now() < end, cluster.server.list("pods")
+        await cluster.clock.sleep(0.1)
 
 
-def unbound(world: World) -> list[str]:
-    return [obj["metadata"]["name"] for obj in world.server.objects("pods") if not obj["spec"].get("nodeName")]
+def unbound(cluster: Harness) -> list[str]:
+    return [obj["metadata"]["name"] for obj in cluster.server.objects("pods") if not obj["spec"].get("nodeName")]
 
 
 @pytest.mark.parametrize("fault", BUSY.values(), ids=BUSY.keys())
 async def test_a_retry_after_of_an_hour_is_shortened_to_a_minute(fault: Fault) -> None:
     with structlog.testing.capture_logs() as log:
-        async with inhabited(clock=SkippingClock, watch_list=False) as world:
-            await world.stop_daemon()
-            world.server.faults.add(fault)
-            filled(world, "p0", "p1")
-            world.add_pod("never", 100_000)
-            await world.start_daemon()
-            await until(world, lambda: unbound(world) == ["never"] and fault.hits, SPARED_S)
+        async with running_cluster(clock=SkippingClock, watch_list=False) as cluster:
+            await cluster.stop_daemon()
+            cluster.server.faults.add(fault)
+            filled(cluster, "p0", "p1")
+            cluster.add_pod("never", 100_000)
+            await cluster.start_daemon()
+            await until(cluster, lambda: unbound(cluster) == ["never"] and fault.hits, SPARED_S)
             fault.times = 0
-            await world.settle()
+            await cluster.settle()
 
-            assert world.broken_laws() == []
+            assert cluster.broken_laws() == []
     shortened = [line["asked_s"] for line in log if line["event"] == "Retry-After is shortened"]
     assert set(shortened) == {3600}
 
@@ -65,29 +65,29 @@ async def test_a_retry_after_of_an_hour_is_shortened_to_a_minute(fault: Fault) -
 async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
     """A proxy answers lists of nodes for half a minute: known nodes stay, and /readyz and the log name the cause."""
     with structlog.testing.capture_logs() as log:
-        async with inhabited(clock=SkippingClock, watch_list=False) as world:
-            filled(world, "p0", "p1")
-            await until(world, lambda: not unbound(world), 60)
-            assert world.daemon is not None
-            lists = world.server.faults.add(Fault(verb="list", resource="nodes", body=body, times=None))
-            world.compact()
-            world.storm("pods", 1)
-            world.server.faults.add(Fault(verb="watch", resource="nodes", status=410, times=1))
-            world.cut_watches("nodes", abruptly=True)
-            await world.clock.sleep(90)
+        async with running_cluster(clock=SkippingClock, watch_list=False) as cluster:
+            filled(cluster, "p0", "p1")
+            await until(cluster, lambda: not unbound(cluster), 60)
+            assert cluster.daemon is not None
+            lists = cluster.server.faults.add(Fault(verb="list", resource="nodes", body=body, times=None))
+            cluster.compact()
+            cluster.storm("pods", 1)
+            cluster.server.faults.add(Fault(verb="watch", resource="nodes", status=410, times=1))
+            cluster.cut_watches("nodes", abruptly=True)
+            await cluster.clock.sleep(90)
             assert lists.hits > 3
-            assert len(list(world.daemon.mirrors.reflectors["Node"].store)) == 2
-            lag = world.daemon.mirrors.lag("Node")
+            assert len(list(cluster.daemon.mirrors.reflectors["Node"].store)) == 2
+            lag = cluster.daemon.mirrors.lag("Node")
             assert lag is not None
             assert lag.matters
             assert "it has no metadata.resourceVersion" in lag.why
-            world.add_pod("p2", 500)
-            await until(world, lambda: not unbound(world), 60)
-            world.end_faults()
-            await world.settle()
+            cluster.add_pod("p2", 500)
+            await until(cluster, lambda: not unbound(cluster), 60)
+            cluster.end_faults()
+            await cluster.settle()
 
-            assert world.broken_laws() == []
-            assert world.daemon.mirrors.lag("Node") is None
+            assert cluster.broken_laws() == []
+            assert cluster.daemon.mirrors.lag("Node") is None
     said = [line for line in log if line["event"] == "no complete list and no watch" and line["kind"] == "Node"]
     assert len(said) == 2
 
@@ -103,26 +103,26 @@ async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
 )
 async def test_an_etcd_that_was_restored(away_s: float, writes_since: int, noticed_s: float) -> None:
     """Writes since the backup are gone and their versions are used again: equal version, other content."""
-    async with inhabited(clock=SkippingClock) as world:
-        filled(world, "p0")
-        await world.settle()
-        backup = world.server.backup()
-        world.server.delete("pods", "p0", grace_s=0)
+    async with running_cluster(clock=SkippingClock) as cluster:
+        filled(cluster, "p0")
+        await cluster.settle()
+        backup = cluster.server.backup()
+        cluster.server.delete("pods", "p0", grace_s=0)
         for label in ("was", "is-no-more"):
-            world.server.patch("nodes", "n0", {"metadata": {"labels": {"written": label}}})
-        world.add_node("n2", 1000, "a")
-        await world.settle()
-        await world.server.stop()
-        world.server.restore(backup)
+            cluster.server.patch("nodes", "n0", {"metadata": {"labels": {"written": label}}})
+        cluster.add_node("n2", 1000, "a")
+        await cluster.settle()
+        await cluster.server.stop()
+        cluster.server.restore(backup)
         for n in range(writes_since):
-            world.server.patch("nodes", "n1", {"metadata": {"labels": {"written": f"again-{n}"}}})
-        await world.clock.sleep(away_s)
-        await world.server.start(int(world.server.url.rpartition(":")[2]))
-        daemon = world.daemon
+            cluster.server.patch("nodes", "n1", {"metadata": {"labels": {"written": f"again-{n}"}}})
+        await cluster.clock.sleep(away_s)
+        await cluster.server.start(int(cluster.server.url.rpartition(":")[2]))
+        daemon = cluster.daemon
         assert daemon is not None
-        await until(world, lambda: not cache_differences(world.server, daemon.decisions.cluster), noticed_s)
-        world.add_pod("p1", 500)
-        world.add_pod("p2", 500)
-        await until(world, lambda: not unbound(world), noticed_s)
+        await until(cluster, lambda: not cache_differences(cluster.server, daemon.decisions.cluster), noticed_s)
+        cluster.add_pod("p1", 500)
+        cluster.add_pod("p2", 500)
+        await until(cluster, lambda: not unbound(cluster), noticed_s)
 
-        assert not cache_differences(world.server, daemon.decisions.cluster)
+        assert not cache_differences(cluster.server, daemon.decisions.cluster)

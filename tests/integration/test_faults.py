@@ -12,32 +12,32 @@ import pytest
 
 from simulator.apiserver import Fault
 from tests.integration.daemon import until
-from tests.integration.judging import Object
-from tests.integration.world import World, inhabited
+from tests.integration.daemon_laws import Object
+from tests.integration.harness import Harness, running_cluster
 
 NODES: Final = 4
 PER_NODE: Final = 5
 FITTING: Final = NODES * PER_NODE
 
 
-def filled(world: World, *, from_: int = 0, to: int = FITTING) -> None:
+def filled(cluster: Harness, *, from_: int = 0, to: int = FITTING) -> None:
     """Create pods that fill all nodes; the last come with one that is too large."""
     for i in range(from_, to):
-        world.add_pod(f"p{i}", 500)
+        cluster.add_pod(f"p{i}", 500)
     if to == FITTING:
-        world.add_pod("never", 100_000)
+        cluster.add_pod("never", 100_000)
 
 
-def with_nodes(world: World) -> None:
+def with_nodes(cluster: Harness) -> None:
     for i in range(NODES):
-        world.add_node(f"n{i}", PER_NODE * 500, "a")
+        cluster.add_node(f"n{i}", PER_NODE * 500, "a")
 
 
-async def exactly_filled(world: World) -> None:
+async def exactly_filled(cluster: Harness) -> None:
     """Wait until the cluster is quiet; check the laws, and that all pods but the too large one are bound."""
-    await world.settle()
-    assert world.broken_laws() == []
-    bound = {o["metadata"]["name"]: o["spec"].get("nodeName", "") for o in world.server.objects("pods")}
+    await cluster.settle()
+    assert cluster.broken_laws() == []
+    bound = {o["metadata"]["name"]: o["spec"].get("nodeName", "") for o in cluster.server.objects("pods")}
     assert [name for name, node_name in bound.items() if not node_name] == ["never"]
     assert len(bound) == FITTING + 1
 
@@ -78,50 +78,50 @@ FAULTS: Final = {
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
 async def test_requests_that_fail(faults: list[Fault]) -> None:
     """Faults begin with the first request, on a server without WatchList, so that lists can fail."""
-    async with inhabited(watch_list=False) as world:
-        rules = [world.server.faults.add(dataclasses.replace(rule)) for rule in faults]
-        with_nodes(world)
-        filled(world)
-        world.cut_watches("", abruptly=True)
+    async with running_cluster(watch_list=False) as cluster:
+        rules = [cluster.server.faults.add(dataclasses.replace(rule)) for rule in faults]
+        with_nodes(cluster)
+        filled(cluster)
+        cluster.cut_watches("", abruptly=True)
         await until(
             lambda: all(rule.hits >= (rule.times or 1) for rule in rules), lambda: f"struck too seldom: {rules}"
         )
 
-        await exactly_filled(world)
+        await exactly_filled(cluster)
 
 
 # -- trouble that goes on while the burst arrives ------------------------------------------------------------------------
 
 
-async def cut(world: World) -> None:
-    world.cut_watches("", abruptly=bool(len(world.witness._nodes) % 2))
+async def cut(cluster: Harness) -> None:
+    cluster.cut_watches("", abruptly=bool(cluster.witness.bindings % 2))
 
 
-async def compacted(world: World) -> None:
-    world.compact()
+async def compacted(cluster: Harness) -> None:
+    cluster.compact()
 
 
-async def restarted(world: World) -> None:
-    await world.restart_server()
+async def restarted(cluster: Harness) -> None:
+    await cluster.restart_server()
 
 
-async def stormed(world: World) -> None:
+async def stormed(cluster: Harness) -> None:
     for what in ("heartbeats", "labels", "pods"):
-        world.storm(what, 5)
+        cluster.storm(what, 5)
 
 
-async def killed(world: World) -> None:
-    await world.crash_daemon()
+async def killed(cluster: Harness) -> None:
+    await cluster.crash_daemon()
 
 
-async def drained(world: World) -> None:
-    await world.stop_daemon()
-    await world.start_daemon()
+async def drained(cluster: Harness) -> None:
+    await cluster.stop_daemon()
+    await cluster.start_daemon()
 
 
-async def silenced(world: World) -> None:
-    world.release_watches()
-    world.hold_watches("pods")
+async def silenced(cluster: Harness) -> None:
+    cluster.release_watches()
+    cluster.hold_watches("pods")
 
 
 @pytest.mark.parametrize("watch_list", [True, False], ids=["WatchList", "paged lists"])
@@ -137,15 +137,15 @@ async def silenced(world: World) -> None:
         pytest.param(silenced, id="watches of pods lag by a second"),
     ],
 )
-async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]], watch_list: bool) -> None:
-    async with inhabited(watch_list=watch_list) as world:
-        with_nodes(world)
+async def test_trouble_every_second(happens: Callable[[Harness], Awaitable[None]], watch_list: bool) -> None:
+    async with running_cluster(watch_list=watch_list) as cluster:
+        with_nodes(cluster)
         for i in range(0, FITTING, 4):
-            filled(world, from_=i, to=i + 4)
-            await world.seconds(1)
-            await happens(world)
+            filled(cluster, from_=i, to=i + 4)
+            await cluster.seconds(1)
+            await happens(cluster)
 
-        await exactly_filled(world)
+        await exactly_filled(cluster)
 
 
 @pytest.mark.parametrize(
@@ -159,92 +159,92 @@ async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]],
     ],
 )
 async def test_a_permission_that_is_taken_away(rules: list[tuple[str, str]]) -> None:
-    async with inhabited() as world:
-        with_nodes(world)
-        filled(world, to=FITTING // 2)
-        await until(lambda: world.witness.bindings > 2, lambda: "nothing bound")
-        world.forbid(rules)
-        world.cut_watches("", abruptly=False)
-        filled(world, from_=FITTING // 2)
-        await until(lambda: any(entry.status == 403 for entry in world.server.log), lambda: "never missed")
-        world.allow_all()
+    async with running_cluster() as cluster:
+        with_nodes(cluster)
+        filled(cluster, to=FITTING // 2)
+        await until(lambda: cluster.witness.bindings > 2, lambda: "nothing bound")
+        cluster.forbid(rules)
+        cluster.cut_watches("", abruptly=False)
+        filled(cluster, from_=FITTING // 2)
+        await until(lambda: any(entry.status == 403 for entry in cluster.server.log), lambda: "never missed")
+        cluster.allow_all()
 
-        await exactly_filled(world)
+        await exactly_filled(cluster)
 
 
 async def test_bookmarks_alone_keep_a_watch_young() -> None:
     """Other kinds change and history is compacted past the watch of nodes, which needs no new list."""
-    async with inhabited() as world:
-        with_nodes(world)
-        filled(world)
-        await exactly_filled(world)
-        assert world.daemon is not None
-        nodes = world.daemon.mirrors.reflectors["Node"]
-        world.storm("pods", 3)
-        await until(lambda: nodes._version == world.server.resource_version, lambda: f"no bookmark: {nodes._version}")
-        world.compact()
-        world.add_node("late", 1000, "b")
+    async with running_cluster() as cluster:
+        with_nodes(cluster)
+        filled(cluster)
+        await exactly_filled(cluster)
+        assert cluster.daemon is not None
+        nodes = cluster.daemon.mirrors.reflectors["Node"]
+        cluster.storm("pods", 3)
+        await until(lambda: nodes._version == cluster.server.resource_version, lambda: f"no bookmark: {nodes._version}")
+        cluster.compact()
+        cluster.add_node("late", 1000, "b")
         await until(lambda: nodes.store.get("late") is not None, lambda: "the node was never seen")
 
         assert nodes.stats.relists == {"start": 1}
 
 
 async def test_a_pod_that_another_scheduler_binds_first() -> None:
-    async with inhabited() as world:
-        with_nodes(world)
-        slow = world.server.faults.add(Fault(**BINDING, delay_s=5))
-        world.add_pod("p0", 500)
+    async with running_cluster() as cluster:
+        with_nodes(cluster)
+        slow = cluster.server.faults.add(Fault(**BINDING, delay_s=5))
+        cluster.add_pod("p0", 500)
         await until(lambda: slow.hits == 1, lambda: "no binding")
-        world.bind_by_others(0, "n0")
-        await world.settle()
+        cluster.bind_as_another(0, "n0")
+        await cluster.settle()
 
-        assert world.broken_laws() == []
-        assert world.server.requests()["create pods/binding 409"] == 1
-        assert world.server.requests()["create pods/binding 201"] == 0
-        conditions = world.server.get("pods", "p0")["status"]["conditions"]
+        assert cluster.broken_laws() == []
+        assert cluster.server.requests()["create pods/binding 409"] == 1
+        assert cluster.server.requests()["create pods/binding 201"] == 0
+        conditions = cluster.server.get("pods", "p0")["status"]["conditions"]
         assert [(c["type"], c["status"]) for c in conditions] == [("PodScheduled", "True")]
 
 
 async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away() -> None:
-    async with inhabited() as world:
-        world.add_node("n0", 1000, "a")
-        lost = world.server.faults.add(Fault(**BINDING, name="first", delay_s=3, reset="after"))
-        world.add_pod("first", 1000)
+    async with running_cluster() as cluster:
+        cluster.add_node("n0", 1000, "a")
+        lost = cluster.server.faults.add(Fault(**BINDING, name="first", delay_s=3, reset="after"))
+        cluster.add_pod("first", 1000)
         await until(lambda: lost.hits == 1, lambda: "no binding")
         for i in range(3):
-            world.add_pod(f"waits{i}", 1000)
-        await world.seconds(1)
+            cluster.add_pod(f"waits{i}", 1000)
+        await cluster.seconds(1)
         for verb in ("get", "list", "watch"):
-            world.server.faults.add(Fault(verb=verb, resource="pods", reset="before", times=None))
-        world.server.cut_watches("pods")
-        await world.seconds(60)
-        assert {o["metadata"]["name"] for o in world.server.objects("pods") if o["spec"].get("nodeName")} == {"first"}
+            cluster.server.faults.add(Fault(verb=verb, resource="pods", reset="before", times=None))
+        cluster.server.cut_watches("pods")
+        await cluster.seconds(60)
+        assert {o["metadata"]["name"] for o in cluster.server.objects("pods") if o["spec"].get("nodeName")} == {"first"}
 
-        await world.settle()
-        assert world.broken_laws() == []
+        await cluster.settle()
+        assert cluster.broken_laws() == []
 
 
 async def test_capacity_that_a_failed_binding_released() -> None:
-    async with inhabited() as world:
-        world.add_node("n0", 1000, "a")
-        fails = world.server.faults.add(Fault(**BINDING, name="first", delay_s=5, status=500, times=None))
-        world.add_pod("first", 1000)
+    async with running_cluster() as cluster:
+        cluster.add_node("n0", 1000, "a")
+        fails = cluster.server.faults.add(Fault(**BINDING, name="first", delay_s=5, status=500, times=None))
+        cluster.add_pod("first", 1000)
         await until(lambda: fails.hits > 0, lambda: "no binding")
-        world.add_pod("second", 1000)
-        await until(lambda: bool(world.server.get("pods", "second")["spec"].get("nodeName")), lambda: "not woken")
+        cluster.add_pod("second", 1000)
+        await until(lambda: bool(cluster.server.get("pods", "second")["spec"].get("nodeName")), lambda: "not woken")
 
-        await world.settle()
-        assert world.broken_laws() == []
+        await cluster.settle()
+        assert cluster.broken_laws() == []
 
 
 async def test_a_refusal_that_is_still_being_written_when_the_pod_fits() -> None:
-    async with inhabited() as world:
-        world.add_node("small", 500, "a")
-        slow = world.server.faults.add(Fault(verb="patch", resource="pods", subresource="status", delay_s=30))
-        world.add_pod("p0", 1000)
+    async with running_cluster() as cluster:
+        cluster.add_node("small", 500, "a")
+        slow = cluster.server.faults.add(Fault(verb="patch", resource="pods", subresource="status", delay_s=30))
+        cluster.add_pod("p0", 1000)
         await until(lambda: slow.hits == 1, lambda: "no condition")
-        world.add_node("large", 1000, "a")
+        cluster.add_node("large", 1000, "a")
 
-        await world.settle()
-        assert world.broken_laws() == []
-        assert [c["status"] for c in world.server.get("pods", "p0")["status"]["conditions"]] == ["True"]
+        await cluster.settle()
+        assert cluster.broken_laws() == []
+        assert [c["status"] for c in cluster.server.get("pods", "p0")["status"]["conditions"]] == ["True"]

@@ -56,25 +56,25 @@ async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, h
     server = ApiServer(watch_list=has_watch_list)
     if not is_watched:
         assert fill(server) > 500
-    async with server, rig_on(server) as world:
-        world.node("fine")
+    async with server, rig_on(server) as cluster:
+        cluster.node("fine")
         if is_watched:
-            await until(world.daemon.idle, lambda: "never synced")
+            await until(cluster.daemon.idle, lambda: "never synced")
             fill(server)
-        world.pod("p", cpu="1")
+        cluster.pod("p", cpu="1")
         await until(lambda: is_bound(server, "p"), lambda: "p was never bound")
-        mirrors = world.daemon.mirrors.reflectors
+        mirrors = cluster.daemon.mirrors.reflectors
         await until(
             lambda: all(
                 any(seen.key.endswith("h-skipped") for seen in mirrors[spec.name].store) for spec in WATCHED_NOW
             ),
             lambda: "not all objects were seen",
         )
-        world.pod("late", cpu="1")
+        cluster.pod("late", cpu="1")
         await until(lambda: is_bound(server, "late"), lambda: "late was never bound")
-        _, shown = await page(world, "/debug/cache")
+        _, shown = await page(cluster, "/debug/cache")
 
-        assert {} == errors(world)
-        assert world.daemon.failure is None
+        assert {} == errors(cluster)
+        assert cluster.daemon.failure is None
         assert all(mirrors[spec.name].stats.decode_errors for spec in WATCHED_NOW)
         assert '"unreadable"' in shown

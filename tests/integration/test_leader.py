@@ -31,8 +31,8 @@ async def server() -> AsyncIterator[ApiServer]:
         yield server
 
 
-def leads(world: Rig) -> bool:
-    return world.daemon._leadership.may_write()
+def leads(cluster: Rig) -> bool:
+    return cluster.daemon._leadership.may_write()
 
 
 def lease(server: ApiServer) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def writes(server: ApiServer) -> Counter[str]:
     )
 
 
-async def read(world: Rig, path: str) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{world.daemon.port}"
+async def read(cluster: Rig, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{cluster.daemon.port}"
     async with aiohttp.ClientSession(url) as http, http.get(path) as answer:
         return answer.status, await answer.text()
 
@@ -81,7 +81,7 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
             assert second.daemon.decisions.queue.counts()["active"] == 1  # big, as it came
             assert (await read(second, "/readyz"))[0] == 200
             assert "[+]leaderElection ok" in (await read(second, "/livez?verbose"))[1]
-            shown = [(await read(world, "/metrics"))[1] for world in (first, second)]
+            shown = [(await read(cluster, "/metrics"))[1] for cluster in (first, second)]
             assert ['leader_election_master_status{name="kubestow"} 1.0' in text for text in shown] == [True, False]
             assert ['leader_election_master_status{name="kubestow"} 0.0' in text for text in shown] == [False, True]
             assert ["scheduler_scheduling_attempt_duration_seconds_count{" in text for text in shown] == [True, False]
@@ -111,30 +111,30 @@ async def test_a_leader_that_stops_hands_over_at_once(server: ApiServer) -> None
 
 async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
     """The daemon fails, and queued writes are not sent: each pod is bound or pending."""
-    async with rig_on(server, leader_election=ELECTION) as world:
+    async with rig_on(server, leader_election=ELECTION) as cluster:
         witness = Witness(server)
-        world.node("n1", cpu="64", pods="1000")
+        cluster.node("n1", cpu="64", pods="1000")
         server.faults.add(Fault(verb="create", subresource="binding", delay_s=0.5, times=None))
         for i in range(600):
-            world.pod(f"p{i}", cpu="100m")
-        await world.until(lambda: sum(map(bool, world.pods().values())) >= 5, "no progress")
+            cluster.pod(f"p{i}", cpu="100m")
+        await cluster.until(lambda: sum(map(bool, cluster.pods().values())) >= 5, "no progress")
         hand_to(server, "thief")
         with pytest.raises(LeaseLost, match="lease kube-system/kubestow is held by thief"):
-            await asyncio.wait_for(world.daemon.wait(), DEADLINE_S)
-        assert not leads(world)
+            await asyncio.wait_for(cluster.daemon.wait(), DEADLINE_S)
+        assert not leads(cluster)
         sent = writes(server)
-        world.pod("late")
-        world.pod("never", cpu="100")
-        await world.until(lambda: not world.daemon.decisions.binder, "bindings have not ended")
-        await world.daemon.stop(0)
+        cluster.pod("late")
+        cluster.pod("never", cpu="100")
+        await cluster.until(lambda: not cluster.daemon.decisions.binder, "bindings have not ended")
+        await cluster.daemon.stop(0)
         on_the_wire = writes(server) - sent
 
         assert set(on_the_wire) <= {"create pods/binding 201", "create events 201"}
         assert sum(on_the_wire.values()) <= 128 + 8
-        placed = world.pods()
+        placed = cluster.pods()
         assert (placed["late"], placed["never"]) == ("", "")
         assert sum(map(bool, placed.values())) == writes(server)["create pods/binding 201"] < 600
-        assert "message" not in world.condition("never")
+        assert "message" not in cluster.condition("never")
         assert (witness.bound_twice(), witness.lost()) == ([], [])
         assert lease(server)["holderIdentity"] == "thief"
 
@@ -145,41 +145,41 @@ async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
     """The server does not answer, so the next leader must wait until the lease expires."""
     monkeypatch.setattr(binding, "_ANSWER_S", 0.1)
     fault = server.faults.add(Fault(verb="create", subresource="binding", delay_s=3600, times=None))
-    async with rig_on(server, leader_election=ELECTION) as world:
-        world.node("n1")
-        world.pod("p")
-        await world.until(lambda: fault.hits > 0, "no binding was tried")
-        await world.daemon.stop(0)
+    async with rig_on(server, leader_election=ELECTION) as cluster:
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.until(lambda: fault.hits > 0, "no binding was tried")
+        await cluster.daemon.stop(0)
 
-        assert not leads(world)
+        assert not leads(cluster)
         assert lease(server)["holderIdentity"]
         server.faults.clear()
 
 
 async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
     server.forbidden.add(("create", "leases"))
-    async with rig_on(server, leader_election=ELECTION) as world:
-        world.node("n1")
-        world.pod("p")
+    async with rig_on(server, leader_election=ELECTION) as cluster:
+        cluster.node("n1")
+        cluster.pod("p")
 
         async def said() -> str:
-            return (await read(world, "/readyz"))[1]
+            return (await read(cluster, "/readyz"))[1]
 
         async with asyncio.timeout(DEADLINE_S):
             while "cannot create resource" not in (text := await said()):
                 await asyncio.sleep(0.05)
         assert "[-]leaderElection failed: lease kube-system/kubestow: leases.coordination.k8s.io is forbidden" in text
-        assert (await read(world, "/livez"))[0] == 200
-        assert world.pods()["p"] == ""
+        assert (await read(cluster, "/livez"))[0] == 200
+        assert cluster.pods()["p"] == ""
         server.forbidden.clear()
-        await world.bound("p")
+        await cluster.bound("p")
 
-        assert (await read(world, "/readyz/leaderElection"))[0] == 200
+        assert (await read(cluster, "/readyz/leaderElection"))[0] == 200
 
 
 async def test_the_lease_has_an_event(server: ApiServer) -> None:
-    async with rig_on(server, leader_election=ELECTION) as world:
-        await world.until(lambda: bool(server.list("events", "kube-system")), "no event")
+    async with rig_on(server, leader_election=ELECTION) as cluster:
+        await cluster.until(lambda: bool(server.list("events", "kube-system")), "no event")
         (event,) = server.list("events", "kube-system")
 
         assert (event["reason"], event["type"], event["reportingController"]) == (
@@ -231,11 +231,11 @@ async def test_the_process_ends_with_0_on_sigterm(server: ApiServer, holder: str
 
 
 async def test_without_election_there_is_no_lease(server: ApiServer) -> None:
-    async with rig_on(server) as world:
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
+    async with rig_on(server) as cluster:
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
 
         assert [what for what in server.requests() if "leases" in what] == ["list leases 200"]
-        assert "leaderElection" not in (await read(world, "/readyz?verbose"))[1]
-        assert "leader_election_master_status{" not in (await read(world, "/metrics"))[1]
+        assert "leaderElection" not in (await read(cluster, "/readyz?verbose"))[1]
+        assert "leader_election_master_status{" not in (await read(cluster, "/metrics"))[1]

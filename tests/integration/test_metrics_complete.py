@@ -87,10 +87,10 @@ def _without_parts(names: Iterable[str]) -> Iterable[str]:
 
 
 async def test_a_daemon_serves_the_registry() -> None:
-    async with rig() as world, aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http:
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
+    async with rig() as cluster, aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http:
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
         async with http.get("/metrics") as answer:
             text = await answer.text()
 

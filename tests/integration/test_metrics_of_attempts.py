@@ -168,7 +168,7 @@ def _slowly(stage: Stage, call: Callable[..., Any]) -> Callable[..., Any]:
     """The call takes a quarter of a second."""
 
     def slow(*args: Any, **more: Any) -> Any:
-        stage.clock._now_s += 0.25
+        stage.clock.advance(0.25)
         return call(*args, **more)
 
     return slow
@@ -490,7 +490,7 @@ async def _errors(stage: Stage) -> None:
         await stage.seconds(1)
     stage.server.delete("pods", "preenqueue", grace_s=0)
     with stage.steps("the event loop is blocked for two seconds"):
-        stage.clock._now_s += 2
+        stage.clock.advance(2)
         await stage.seconds(0.9)
 
 

@@ -11,12 +11,11 @@ from simulator.apiserver import Fault
 from simulator.builders.claims import a_claim
 from simulator.builders.core import pod
 from simulator.builders.devices import a_device_class
-from tests.integration.deviceworld import BINDING_TIMEOUT_S, DeviceWorld
-from tests.integration.metering import Amount, Outcome, Row, Steps, WorldStage, rises, shows, when
-from tests.integration.nodedevices import SLOW
-from tests.integration.skipping import SkippingClock
+from tests.integration.clocks import SkippingClock
+from tests.integration.device_steps import SLOW
+from tests.integration.harness import BINDING_TIMEOUT_S, running_cluster
+from tests.integration.metering import Amount, ClusterStage, Outcome, Row, Steps, rises, shows, when
 from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_as_another
-from tests.integration.world import hosted
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
 _COLLISIONS: Final = "kubestow_device_collisions_total"
@@ -28,10 +27,10 @@ _WAITS: Final = "scheduler_dra_bindingconditions_wait_duration_seconds"
 _EXTENDED: Final = "example.com/gpu"
 
 
-class _Stage(WorldStage[DeviceWorld]):
+class _Stage(ClusterStage):
     async def refused(self, name: str) -> None:
         def is_refused() -> bool:
-            conditions = self.world.server.get("pods", name)["status"].get("conditions", [])
+            conditions = self.cluster.server.get("pods", name)["status"].get("conditions", [])
             return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
         await self.until(is_refused, f"{name} was never refused")
@@ -39,15 +38,15 @@ class _Stage(WorldStage[DeviceWorld]):
     async def delete(self, *names: str) -> None:
         """Pods, and what was allocated for them."""
         for name in names:
-            self.world.delete(name, at_once=True)
+            self.cluster.delete(name, at_once=True)
         await self.seconds(10)
 
 
 async def scenario() -> Steps:
-    """Run the steps on one node, n1, with the devices of `DeviceWorld.publish`."""
-    async with hosted(DeviceWorld, clock=SkippingClock, kubelets_grace_s=2) as world:
-        stage = _Stage(world)
-        world.add_node("n1", 4000, "a")
+    """Run the steps on one node, n1, with the devices of `Harness.publish`."""
+    async with running_cluster(devices=True, clock=SkippingClock) as cluster:
+        stage = _Stage(cluster)
+        cluster.add_node("n1", 4000, "a")
         await stage.seconds(10)
         for part in (_allocations, _conditions, _conflicts, _collisions, _extended):
             await part(stage)
@@ -55,56 +54,56 @@ async def scenario() -> Steps:
 
 
 async def _allocations(stage: _Stage) -> None:
-    world = stage.world
+    cluster = stage.cluster
     with stage.steps("a pod gets a device"):
-        world.add_pod_with("first", 100, ("gpu-1",))
+        cluster.add_pod_with("first", 100, devices=("gpu-1",))
         await stage.bound("first")
     with stage.steps("a pod gets a share of a device"):
-        world.add_pod_with("shares", 100, ("memory-3",))
+        cluster.add_pod_with("shares", 100, devices=("memory-3",))
         await stage.bound("shares")
     with stage.steps("both pods end"):
         await stage.delete("first", "shares")
     with stage.steps("two claims have the selector of their class in common"):
-        world.add_pod_with("part-1", 100, ("part-1",))
-        world.add_pod_with("part-2", 100, ("part-2",))
+        cluster.add_pod_with("part-1", 100, devices=("part-1",))
+        cluster.add_pod_with("part-2", 100, devices=("part-2",))
         await stage.bound("part-1")
         await stage.bound("part-2")
 
 
 async def _conditions(stage: _Stage) -> None:
-    world = stage.world
+    cluster = stage.cluster
     with stage.steps("a device becomes ready"):
-        world.add_pod_with("ready", 100, ("slow-1",))
+        cluster.add_pod_with("ready", 100, devices=("slow-1",))
         await stage.bound("ready")
     with stage.steps("a device fails"):
-        world.answer("broken", 1)
-        world.add_pod_with("fails", 100, ("slow-1",))
+        cluster.answer("broken", 1)
+        cluster.add_pod_with("fails", 100, devices=("slow-1",))
         await stage.refused("fails")
     await stage.bound("fails")
     await stage.delete("ready", "fails")
     with stage.steps("a device never becomes ready"):
-        world.answer(None, 1)
-        world.add_pod_with("late", 100, ("slow-1",))
+        cluster.answer(None, 1)
+        cluster.add_pod_with("late", 100, devices=("slow-1",))
         await stage.refused("late")
     await stage.delete("late")
 
 
 async def _conflicts(stage: _Stage) -> None:
-    world = stage.world
+    cluster = stage.cluster
     with stage.steps("a claim is written by another client first"):
-        world.server.faults.add(Fault(**ALLOCATE, status=409))
-        world.add_pod_with("conflict", 100, ("gpu-1",))
+        cluster.server.faults.add(Fault(**ALLOCATE, status=409))
+        cluster.add_pod_with("conflict", 100, devices=("gpu-1",))
         await stage.bound("conflict")
     with stage.steps("the answer to an allocation is lost"):
-        world.server.faults.add(Fault(**ALLOCATE, reset="after"))
-        world.add_pod_with("lost", 100, ("gpu-1",))
+        cluster.server.faults.add(Fault(**ALLOCATE, reset="after"))
+        cluster.add_pod_with("lost", 100, devices=("gpu-1",))
         await stage.bound("lost")
     await stage.delete("conflict", "lost")
 
 
 async def _collisions(stage: _Stage) -> None:
-    world = stage.world
-    world.republish("n1", 1)
+    cluster = stage.cluster
+    cluster.republish("n1", 1)
     await stage.seconds(10)
     with stage.steps("another scheduler gives the device away while the allocation is on its way"):
         await _given_away(stage, "theirs", "p", Fault(**ALLOCATE, delay_s=5))
@@ -114,29 +113,29 @@ async def _collisions(stage: _Stage) -> None:
 
 async def _given_away(stage: _Stage, claim: str, name: str, fault: Fault) -> None:
     """Allocate the only GPU to a claim of another scheduler while our write suffers from the fault."""
-    world = stage.world
-    world.server.create(CLAIMS, a_claim(claim).request("r", "gpu").obj())
-    slow = world.server.faults.add(fault)
-    world.add_pod_with(name, 100, ("gpu-1",))
+    cluster = stage.cluster
+    cluster.server.create(CLAIMS, a_claim(claim).request("r", "gpu").obj())
+    slow = cluster.server.faults.add(fault)
+    cluster.add_pod_with(name, 100, devices=("gpu-1",))
     await stage.until(lambda: slow.hits, "no write")
-    allocate_as_another(world, claim, {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
+    allocate_as_another(cluster, claim, {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
     await stage.refused(name)
     await stage.seconds(1)
     status = {"status": {"allocation": None, "reservedFor": None}}
-    world.server.patch(CLAIMS, claim, status, subresource="status")
+    cluster.server.patch(CLAIMS, claim, status, subresource="status")
     await stage.delete(name)
 
 
 async def _extended(stage: _Stage) -> None:
-    world = stage.world
+    cluster = stage.cluster
     name = a_device_class("extended", "device.driver == 'gpu.example'").extended_resource(_EXTENDED)
-    world.server.create("deviceclasses", name.obj())
+    cluster.server.create("deviceclasses", name.obj())
     await stage.seconds(1)
     with stage.steps("the claim for an extended resource may not be created"):
-        world.server.forbidden.add(("create", CLAIMS))
-        world.server.create("pods", pod("extended").cpu("100m").extended(_EXTENDED, "1").obj())
+        cluster.server.forbidden.add(("create", CLAIMS))
+        cluster.server.create("pods", pod("extended").cpu("100m").extended(_EXTENDED, "1").obj())
         await stage.refused("extended")
-    world.server.forbidden.clear()
+    cluster.server.forbidden.clear()
     with stage.steps("the claim for an extended resource is created"):
         await stage.bound("extended")
 

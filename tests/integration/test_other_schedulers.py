@@ -11,8 +11,8 @@ from scheduler.config.types import Configuration, KubeSchedulerProfile, LeaderEl
 from scheduler.daemon.app import Daemon
 from scheduler.kube.leader_election import AnotherScheduler
 from simulator.apiserver import ApiServer
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig
-from tests.integration.mortal import HastyClock
 
 CHART = LeaderElection(leader_elect=True, resource_namespace="stow")
 BY_HAND = LeaderElection(leader_elect=True)
@@ -39,8 +39,8 @@ async def running(
         await daemon.stop(0)
 
 
-def leads(world: Rig) -> bool:
-    return world.daemon._leadership.may_write()
+def leads(cluster: Rig) -> bool:
+    return cluster.daemon._leadership.may_write()
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from scheduler.api.apps_and_policy import DISRUPTION_TARGET
 from simulator.apiserver import ApiServer, Fault
 from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig, rig_on
-from tests.integration.judging import leftovers
+from tests.integration.daemon_laws import leftovers
 from tests.support.invariants import Witness
 
 Object = dict[str, Any]
@@ -29,19 +29,19 @@ def prepared() -> ApiServer:
 async def stage(**victims: int) -> AsyncIterator[tuple[Rig, Kubelet, Witness]]:
     """Yield nodes full of this many victims each, `<node>-<n>` of one CPU, and kubelets that act on `step`."""
     server = prepared()
-    async with rig(server) as world:
+    async with rig(server) as cluster:
         witness, kubelet = Witness(server), Kubelet(server)
         for name, count in victims.items():
-            world.node(name, cpu=str(count))
+            cluster.node(name, cpu=str(count))
             for i in range(count):
-                world.pod(f"{name}-{i}", cpu="1", nodeName=name)
+                cluster.pod(f"{name}-{i}", cpu="1", nodeName=name)
         kubelet.step()
-        yield world, kubelet, witness
+        yield cluster, kubelet, witness
         witness.close()
 
 
-def high(world: Rig, cpu: str) -> None:
-    world.pod("p", cpu=cpu, priorityClassName="high")
+def high(cluster: Rig, cpu: str) -> None:
+    cluster.pod("p", cpu=cpu, priorityClassName="high")
 
 
 def victims(witness: Witness) -> list[str]:
@@ -49,48 +49,48 @@ def victims(witness: Witness) -> list[str]:
     return sorted(key.partition("/")[2] for key in witness.preempted.values() if key != "default/p")
 
 
-def leaving(world: Rig) -> list[str]:
-    return sorted(p["metadata"]["name"] for p in world.server.list("pods") if p["metadata"].get("deletionTimestamp"))
+def leaving(cluster: Rig) -> list[str]:
+    return sorted(p["metadata"]["name"] for p in cluster.server.list("pods") if p["metadata"].get("deletionTimestamp"))
 
 
-def nominated(world: Rig) -> str:
-    status: Object = world.server.get("pods", "p")["status"]
+def nominated(cluster: Rig) -> str:
+    status: Object = cluster.server.get("pods", "p")["status"]
     return str(status.get("nominatedNodeName", ""))
 
 
-def is_quiet(world: Rig) -> bool:
-    return world.daemon.decisions.is_idle()
+def is_quiet(cluster: Rig) -> bool:
+    return cluster.daemon.decisions.is_idle()
 
 
 # -- without trouble ---------------------------------------------------------------------------------------------------
 
 
 async def test_180_victims_end_in_peace_and_the_preemptor_takes_their_place() -> None:
-    async with stage(n1=2) as (world, kubelet, witness):
-        high(world, "2")
-        await world.until(lambda: len(leaving(world)) == 2, "not evicted")
-        await world.until(lambda: is_quiet(world), "still at it")
+    async with stage(n1=2) as (cluster, kubelet, witness):
+        high(cluster, "2")
+        await cluster.until(lambda: len(leaving(cluster)) == 2, "not evicted")
+        await cluster.until(lambda: is_quiet(cluster), "still at it")
 
-        assert (nominated(world), world.pods()["p"]) == ("n1", "")
-        assert world.condition("p")["message"] == (
+        assert (nominated(cluster), cluster.pods()["p"]) == ("n1", "")
+        assert cluster.condition("p")["message"] == (
             "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node n1, "
             "preempting 2 victims."
         )
         for name in ("n1-0", "n1-1"):
-            victim = world.server.get("pods", name)
+            victim = cluster.server.get("pods", name)
             assert victim["metadata"]["deletionGracePeriodSeconds"] == 30
             told = next(c for c in victim["status"]["conditions"] if c["type"] == DISRUPTION_TARGET)
             assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
             assert told["message"] == "kubestow: preempting to accommodate a higher priority pod"
 
         kubelet.step()
-        await world.bound("p")
-        await world.until(lambda: is_quiet(world), "still at it")
-        assert (world.pods(), victims(witness)) == ({"p": "n1"}, ["n1-0", "n1-1"])
-        notes = {e["regarding"]["name"]: e["note"] for e in world.server.list("events") if e["reason"] == "Preempted"}
-        uid = world.server.get("pods", "p")["metadata"]["uid"]
+        await cluster.bound("p")
+        await cluster.until(lambda: is_quiet(cluster), "still at it")
+        assert (cluster.pods(), victims(witness)) == ({"p": "n1"}, ["n1-0", "n1-1"])
+        notes = {e["regarding"]["name"]: e["note"] for e in cluster.server.list("events") if e["reason"] == "Preempted"}
+        uid = cluster.server.get("pods", "p")["metadata"]["uid"]
         assert notes == dict.fromkeys(("n1-0", "n1-1"), f"Preempted by pod {uid} on node n1")
-        await world.until(lambda: not leftovers(world.server, world.daemon), "something is left")
+        await cluster.until(lambda: not leftovers(cluster.server, cluster.daemon), "something is left")
 
 
 # -- a daemon that is restarted ----------------------------------------------------------------------------------------
@@ -150,19 +150,23 @@ async def test_a_daemon_that_is_stopped_again_and_again_evicts_each_victim_once(
         witness = Witness(server)
         async with Kubelet(server, grace_used_s=0.01):
             for stopped in range(12):
-                async with rig_on(server) as world:
+                async with rig_on(server) as cluster:
                     if not stopped:
                         for name in ("n1", "n2"):
-                            world.node(name, cpu="4")
+                            cluster.node(name, cpu="4")
                             for i in range(4):
-                                world.pod(f"{name}-{i}", cpu="1", nodeName=name)
-                        high(world, "4")
+                                cluster.pod(f"{name}-{i}", cpu="1", nodeName=name)
+                        high(cluster, "4")
                     before = len(victims(witness))
-                    await world.until(lambda: len(victims(witness)) > before or bool(world.pods()["p"]), "no progress")  # noqa: B023
-                    await world.daemon.stop(0)
-                    if world.pods()["p"]:
+
+                    def has_progressed(cluster: Rig = cluster, before: int = before) -> bool:
+                        return len(victims(witness)) > before or bool(cluster.pods()["p"])
+
+                    await cluster.until(has_progressed, "no progress")
+                    await cluster.daemon.stop(0)
+                    if cluster.pods()["p"]:
                         break
-        where = world.pods()["p"]
+        where = cluster.pods()["p"]
 
         assert where in {"n1", "n2"}
         assert victims(witness) == [f"{where}-{i}" for i in range(4)]

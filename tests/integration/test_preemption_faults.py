@@ -13,9 +13,9 @@ import structlog
 
 from simulator.apiserver import Fault
 from tests.integration.daemon import until
-from tests.integration.judging import Object
+from tests.integration.daemon_laws import Object
+from tests.integration.harness import Harness, running_cluster
 from tests.integration.test_faults import BINDING, compacted, cut, drained, killed, restarted, silenced
-from tests.integration.world import World, inhabited
 
 NODES: Final = 4
 PER_NODE: Final = 5
@@ -24,34 +24,34 @@ DELETION: Final[Object] = {"verb": "delete", "resource": "pods", "subresource": 
 STATUS: Final[Object] = {"verb": "patch", "resource": "pods", "subresource": "status"}
 
 
-async def full(world: World) -> None:
+async def full(cluster: Harness) -> None:
     for i in range(NODES):
-        world.add_node(f"n{i}", PER_NODE * 500, "a")
+        cluster.add_node(f"n{i}", PER_NODE * 500, "a")
     for i in range(NODES * PER_NODE):
-        world.add_pod(f"low{i}", 500)
-    await world.settle()
+        cluster.add_pod(f"low{i}", 500)
+    await cluster.settle()
 
 
-def contested(world: World, *, from_: int = 0, to: int = COMING) -> None:
+def contested(cluster: Harness, *, from_: int = 0, to: int = COMING) -> None:
     """Create pods of high priority; the last come with one that is too large."""
     for i in range(from_, to):
-        world.add_pod(f"high{i}", 500, class_name="high")
+        cluster.add_pod(f"high{i}", 500, class_name="high")
     if to == COMING:
-        world.add_pod("large", 100_000, class_name="high")
+        cluster.add_pod("large", 100_000, class_name="high")
 
 
-async def exactly_displaced(world: World) -> None:
+async def exactly_displaced(cluster: Harness) -> None:
     """Wait until the cluster is quiet; check the laws, and that each victim was needed.
 
     Only a Binding that the server refuses may cost another victim: the pod loses its nomination (docs/spec/core.md §3.8), and the
     pod that takes the place may have had a nomination elsewhere."""
-    await world.settle()
-    assert world.broken_laws() == []
-    pods = {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in world.server.objects("pods")}
-    died = len(world.witness.preempted)
+    await cluster.settle()
+    assert cluster.broken_laws() == []
+    pods = {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in cluster.server.objects("pods")}
+    died = len(cluster.witness.preempted)
     assert {name for name, node_name in pods.items() if not node_name} == {"large"}
     assert len(pods) == NODES * PER_NODE - died + COMING + 1
-    assert COMING <= died <= COMING + world.server.requests()["create pods/binding 500"], world.witness.preempted
+    assert COMING <= died <= COMING + cluster.server.requests()["create pods/binding 500"], cluster.witness.preempted
 
 
 FAULTS: Final = {
@@ -79,14 +79,14 @@ FAULTS: Final = {
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
 async def test_requests_that_fail(faults: list[Fault]) -> None:
-    async with inhabited(kubelets_grace_s=0) as world:
-        await full(world)
-        rules = [world.server.faults.add(dataclasses.replace(rule)) for rule in faults]
-        contested(world)
+    async with running_cluster(kubelets_grace_s=0) as cluster:
+        await full(cluster)
+        rules = [cluster.server.faults.add(dataclasses.replace(rule)) for rule in faults]
+        contested(cluster)
         await until(lambda: all(rule.hits for rule in rules), lambda: f"struck too seldom: {rules}")
-        await world.seconds(5)
+        await cluster.seconds(5)
 
-        await exactly_displaced(world)
+        await exactly_displaced(cluster)
 
 
 # -- trouble that goes on while they arrive ------------------------------------------------------------------------------
@@ -103,45 +103,45 @@ async def test_requests_that_fail(faults: list[Fault]) -> None:
         pytest.param(silenced, id="watches of pods lag by a second"),
     ],
 )
-async def test_trouble_every_second(happens: Callable[[World], Awaitable[None]]) -> None:
+async def test_trouble_every_second(happens: Callable[[Harness], Awaitable[None]]) -> None:
     """The fault also occurs in the middle of evictions."""
-    async with inhabited(kubelets_grace_s=2) as world:
-        await full(world)
-        world.fault(DELETION, {"delay_s": 0.5}, None)
+    async with running_cluster(kubelets_grace_s=2) as cluster:
+        await full(cluster)
+        cluster.fault(DELETION, {"delay_s": 0.5}, None)
         for i in range(0, COMING, 2):
-            contested(world, from_=i, to=i + 2)
-            await world.seconds(1)
-            await happens(world)
+            contested(cluster, from_=i, to=i + 2)
+            await cluster.seconds(1)
+            await happens(cluster)
 
-        await exactly_displaced(world)
+        await exactly_displaced(cluster)
 
 
 @pytest.mark.parametrize("permission", [("delete", "pods"), ("patch", "pods/status"), ("create", "pods/binding")])
 async def test_a_permission_that_is_taken_away(permission: tuple[str, str]) -> None:
-    async with inhabited(kubelets_grace_s=0) as world:
-        await full(world)
-        world.forbid([permission])
-        contested(world)
-        await until(lambda: any(entry.status == 403 for entry in world.server.log), lambda: "never missed")
-        await world.seconds(20)
-        world.allow_all()
+    async with running_cluster(kubelets_grace_s=0) as cluster:
+        await full(cluster)
+        cluster.forbid([permission])
+        contested(cluster)
+        await until(lambda: any(entry.status == 403 for entry in cluster.server.log), lambda: "never missed")
+        await cluster.seconds(20)
+        cluster.allow_all()
 
-        await exactly_displaced(world)
+        await exactly_displaced(cluster)
 
 
 async def test_what_goes_wrong_again_and_again_is_said_once() -> None:
     with structlog.testing.capture_logs() as log:
-        async with inhabited(kubelets_grace_s=0) as world:
-            await full(world)
-            world.forbid([("delete", "pods")])
-            world.add_pod("high", 500, class_name="high")
-            await until(lambda: world.server.requests()["delete pods 403"] >= 5, lambda: "not tried again")
+        async with running_cluster(kubelets_grace_s=0) as cluster:
+            await full(cluster)
+            cluster.forbid([("delete", "pods")])
+            cluster.add_pod("high", 500, class_name="high")
+            await until(lambda: cluster.server.requests()["delete pods 403"] >= 5, lambda: "not tried again")
             condition = next(
-                c for c in world.server.get("pods", "high")["status"]["conditions"] if c["type"] == "PodScheduled"
+                c for c in cluster.server.get("pods", "high")["status"]["conditions"] if c["type"] == "PodScheduled"
             )
-            world.allow_all()
-            await world.settle()
-            assert world.broken_laws() == []
+            cluster.allow_all()
+            await cluster.settle()
+            assert cluster.broken_laws() == []
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     failed = [line for line in log if line["event"] == "preemption failed"]
     assert ["default/high"] == [line["preemptor"] for line in failed]

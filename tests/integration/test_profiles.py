@@ -21,8 +21,8 @@ from scheduler.daemon import app
 from scheduler.daemon.app import Daemon
 from scheduler.profiles import kopf_watch as shell
 from simulator.apiserver import LIKE_1_36, LIKE_1_36_WITH_OURS, ApiServer, Fault
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, options, rig_on, until
-from tests.integration.mortal import HastyClock
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
 KOPF = str(Path(kopf.__file__).parent)
@@ -75,50 +75,50 @@ MOST = {
 LEAST = weight("NodeResourcesFit", 1)
 
 
-def two_nodes(world: Rig) -> None:
+def two_nodes(cluster: Rig) -> None:
     """Create two nodes; one of them is half full."""
-    world.node("full", cpu="4", memory="8Gi")
-    world.node("empty", cpu="4", memory="8Gi")
-    world.pod("there", cpu="2", nodeName="full")
+    cluster.node("full", cpu="4", memory="8Gi")
+    cluster.node("empty", cpu="4", memory="8Gi")
+    cluster.pod("there", cpu="2", nodeName="full")
 
 
-async def placed(world: Rig, name: str) -> str:
-    world.pod(name, cpu="100m")
-    await world.bound(name)
-    return world.pods()[name]
+async def placed(cluster: Rig, name: str) -> str:
+    cluster.pod(name, cpu="100m")
+    await cluster.bound(name)
+    return cluster.pods()[name]
 
 
-async def readyz(world: Rig, check: str = "scheduler-profiles") -> tuple[int, str]:
+async def readyz(cluster: Rig, check: str = "scheduler-profiles") -> tuple[int, str]:
     """Return the status, and the line of the check."""
-    url = f"http://127.0.0.1:{world.daemon.port}"
+    url = f"http://127.0.0.1:{cluster.daemon.port}"
     async with aiohttp.ClientSession(url) as http, http.get("/readyz?verbose") as answer:
         lines = (await answer.text()).splitlines()
     return answer.status, next((line for line in lines if check in line), "")
 
 
-async def says(world: Rig, words: str) -> None:
+async def says(cluster: Rig, words: str) -> None:
     """Wait until /readyz passes and has these words."""
     line = ""
     for _ in range(6000):
-        code, line = await readyz(world)
+        code, line = await readyz(cluster)
         if code == 200 and words in line:
             return
         await asyncio.sleep(0.01)
     raise AssertionError(line)
 
 
-def metric(world: Rig, line: str) -> bool:
-    return line in world.daemon.metrics.render().decode().splitlines()
+def metric(cluster: Rig, line: str) -> bool:
+    return line in cluster.daemon.metrics.render().decode().splitlines()
 
 
-def restarts(world: Rig) -> float:
+def restarts(cluster: Rig) -> float:
     """Return the count. On a slow machine kopf may miss a change, which costs one more restart."""
-    lines = world.daemon.metrics.render().decode().splitlines()
+    lines = cluster.daemon.metrics.render().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("kubestow_shell_restarts_total "))
 
 
-async def up(world: Rig) -> None:
-    await until(lambda: metric(world, "kubestow_shell_up 1.0"), lambda: world.daemon._shell.remark() or "not up")
+async def up(cluster: Rig) -> None:
+    await until(lambda: metric(cluster, "kubestow_shell_up 1.0"), lambda: cluster.daemon._shell.remark() or "not up")
 
 
 def kopfs_tasks() -> list[str]:
@@ -135,11 +135,11 @@ def kopfs_tasks() -> list[str]:
 
 
 async def test_nothing_is_written_but_the_status_and_that_by_us(server: ApiServer) -> None:
-    async with rig_on(server) as world:
+    async with rig_on(server) as cluster:
         wish(server, {}, name="theirs")
         wish(server, MOST)
         await observed(server, "True", 1)
-        await up(world)
+        await up(cluster)
         wish(server, LEAST)
         await observed(server, "True", 2)
 
@@ -153,14 +153,14 @@ async def test_nothing_is_written_but_the_status_and_that_by_us(server: ApiServe
 
 async def test_an_object_that_is_there_decides_from_the_first_pod_on(server: ApiServer) -> None:
     """A daemon that starts, or takes over, reads the objects before its first attempt."""
-    world = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
-    two_nodes(world)
+    cluster = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
+    two_nodes(cluster)
     wish(server, MOST)
-    world.pod("first", cpu="100m")
-    async with rig_on(server) as world:
-        await world.bound("first")
+    cluster.pod("first", cpu="100m")
+    async with rig_on(server) as cluster:
+        await cluster.bound("first")
 
-        assert world.pods()["first"] == "full"
+        assert cluster.pods()["first"] == "full"
 
 
 async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer, clock: HastyClock) -> None:
@@ -169,33 +169,33 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
     )
     server.forbidden.add(("delete", "pods"))
     deciding = server.faults.add(Fault(verb="watch", resource="resourceclaims", status=500, times=3))
-    async with rig_on(server, clock=clock, profiles=(without,)) as world:
-        await world.until(lambda: world.daemon._check.permissions() is None, "not checked")
-        assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(world.daemon.mirrors.reflectors)
+    async with rig_on(server, clock=clock, profiles=(without,)) as cluster:
+        await cluster.until(lambda: cluster.daemon._check.permissions() is None, "not checked")
+        assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(cluster.daemon.mirrors.reflectors)
 
         wish(server, {"plugins": {"multiPoint": {}}})
 
         await observed(server, "True", 1)
-        assert {"ResourceClaim", "PodDisruptionBudget"} <= world.daemon.mirrors.reflectors.keys()
-        assert world.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
-        assert (await readyz(world, "informer-sync-resourceclaims"))[1] == "[+]informer-sync-resourceclaims ok"
+        assert {"ResourceClaim", "PodDisruptionBudget"} <= cluster.daemon.mirrors.reflectors.keys()
+        assert cluster.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
+        assert (await readyz(cluster, "informer-sync-resourceclaims"))[1] == "[+]informer-sync-resourceclaims ok"
         assert deciding.hits == 3
         missing = "missing permission: delete pods: preemption evicts no pods"
         await until(
-            lambda: missing in world.daemon._check.minor("permissions"), lambda: str(world.daemon._check.findings)
+            lambda: missing in cluster.daemon._check.minor("permissions"), lambda: str(cluster.daemon._check.findings)
         )
 
 
 async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: HastyClock) -> None:
     without = KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))})
     server.forbidden.update({("list", "deviceclasses"), ("watch", "deviceclasses")})
-    async with rig_on(server, clock=clock, profiles=(without,)) as world:
+    async with rig_on(server, clock=clock, profiles=(without,)) as cluster:
         wish(server, {"plugins": {"multiPoint": {}}})
         said = await observed(server, "False", 1)
         assert said["reason"] == "WaitingForKinds"
         await until(lambda: "DeviceClass (" in condition(server)["message"], lambda: str(condition(server)))
-        world.node("n1")
-        assert await placed(world, "p") == "n1"
+        cluster.node("n1")
+        assert await placed(cluster, "p") == "n1"
 
         server.forbidden.clear()
 
@@ -235,22 +235,22 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
         return real()
 
     monkeypatch.setattr(shell, "_kopf", load)
-    async with ApiServer(clock=clock, served=LIKE_1_36) as server, rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        assert await placed(world, "a") == "empty"
-        await says(world, "[+]scheduler-profiles ok")
-        assert (await readyz(world))[1] == "[+]scheduler-profiles ok"
-        assert (loaded, metric(world, "kubestow_shell_up 0.0")) == ([], True)
+    async with ApiServer(clock=clock, served=LIKE_1_36) as server, rig_on(server, clock=clock) as cluster:
+        two_nodes(cluster)
+        assert await placed(cluster, "a") == "empty"
+        await says(cluster, "[+]scheduler-profiles ok")
+        assert (await readyz(cluster))[1] == "[+]scheduler-profiles ok"
+        assert (loaded, metric(cluster, "kubestow_shell_up 0.0")) == ([], True)
 
         wish(server, MOST)
         server.serve(LIKE_1_36_WITH_OURS)
         await observed(server, "True", 1)
-        assert await placed(world, "b") == "full"
+        assert await placed(cluster, "b") == "full"
 
         server.serve(LIKE_1_36)
-        await until(lambda: not world.daemon.decisions.reloading._wishes, lambda: "still in force")
-        assert await placed(world, "c") == "empty"
-        await until(lambda: metric(world, "kubestow_shell_up 0.0"), lambda: "still up")
+        await until(lambda: not cluster.daemon.decisions.reloading._wishes, lambda: "still in force")
+        assert await placed(cluster, "c") == "empty"
+        await until(lambda: metric(cluster, "kubestow_shell_up 0.0"), lambda: "still up")
 
 
 async def test_switched_off_nothing_is_read(server: ApiServer) -> None:
@@ -258,9 +258,9 @@ async def test_switched_off_nothing_is_read(server: ApiServer) -> None:
     daemon = Daemon(dataclasses.replace(options(server.url), scheduler_profiles=False))
     try:
         await daemon.start()
-        world = Rig(server, daemon)
-        two_nodes(world)
-        assert await placed(world, "a") == "empty"
+        cluster = Rig(server, daemon)
+        two_nodes(cluster)
+        assert await placed(cluster, "a") == "empty"
     finally:
         await daemon.stop()
 
@@ -286,44 +286,44 @@ async def kopfs(name: str) -> asyncio.Task[Any]:
 
 @pytest.mark.parametrize("name", ["resource observer", "multidimensional multitasker", "credentials retriever"])
 async def test_whatever_part_of_kopf_dies_scheduling_goes_on(server: ApiServer, name: str, clock: HastyClock) -> None:
-    async with rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        await up(world)
+    async with rig_on(server, clock=clock) as cluster:
+        two_nodes(cluster)
+        await up(cluster)
         (await kopfs(name)).cancel()
-        await until(lambda: restarts(world) > 0, lambda: "not noticed")
+        await until(lambda: restarts(cluster) > 0, lambda: "not noticed")
 
-        assert await placed(world, "a") == "empty"
+        assert await placed(cluster, "a") == "empty"
         wish(server, MOST)
         await observed(server, "True", 1)
-        assert await placed(world, "b") == "full"
-        await up(world)
+        assert await placed(cluster, "b") == "full"
+        await up(cluster)
 
 
 async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer, clock: HastyClock) -> None:
     """Our own list finds changes that kopf does not report, and kopf is restarted."""
-    async with rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        await up(world)
+    async with rig_on(server, clock=clock) as cluster:
+        two_nodes(cluster)
+        await up(cluster)
         (await kopfs("watcher for schedulerprofiles")).cancel()
         wish(server, MOST)
         await observed(server, "True", 1)
-        assert await placed(world, "a") == "full"
+        assert await placed(cluster, "a") == "full"
 
-        await until(lambda: restarts(world) > 0, lambda: "not noticed")
-        await up(world)
+        await until(lambda: restarts(cluster) > 0, lambda: "not noticed")
+        await up(cluster)
 
 
 async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServer, clock: HastyClock) -> None:
-    async with rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        await up(world)
+    async with rig_on(server, clock=clock) as cluster:
+        two_nodes(cluster)
+        await up(cluster)
         server.faults.add(Fault(verb="watch", resource="schedulerprofiles", status=403, times=5))
         await kopfs("watcher for schedulerprofiles")
         server.cut_watches("schedulerprofiles")
-        await until(lambda: restarts(world) > 0, lambda: "not noticed")
+        await until(lambda: restarts(cluster) > 0, lambda: "not noticed")
 
-        assert await placed(world, "a") == "empty"
-        await up(world)
+        assert await placed(cluster, "a") == "empty"
+        await up(cluster)
 
 
 async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
@@ -333,13 +333,13 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
         return importlib.import_module("no_such_kopf")
 
     monkeypatch.setattr(shell, "_kopf", missing)
-    async with rig_on(server, clock=clock) as world:
-        two_nodes(world)
-        await says(world, "the shell is down, changes are noticed once a minute: ModuleNotFoundError(")
+    async with rig_on(server, clock=clock) as cluster:
+        two_nodes(cluster)
+        await says(cluster, "the shell is down, changes are noticed once a minute: ModuleNotFoundError(")
         wish(server, MOST)
         await observed(server, "True", 1)
 
-        assert await placed(world, "a") == "full"
+        assert await placed(cluster, "a") == "full"
 
 
 async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(
@@ -355,11 +355,11 @@ async def test_the_process_keeps_its_signals_and_nothing_of_kopf_is_left(
     monkeypatch.setattr(Daemon, "start", start)
     running = asyncio.ensure_future(app.run_daemon(options(server.url)))
     await until(lambda: bool(daemons) and hasattr(daemons[0], "_shell"), lambda: "not started")
-    world = Rig(server, daemons[0])
-    await up(world)
-    world.node("n1")
-    world.pod("p")
-    await world.bound("p")
+    cluster = Rig(server, daemons[0])
+    await up(cluster)
+    cluster.node("n1")
+    cluster.pod("p")
+    await cluster.bound("p")
     assert kopfs_tasks()
 
     signal.raise_signal(signal.SIGTERM)

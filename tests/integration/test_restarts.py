@@ -8,19 +8,19 @@ from typing import Final
 
 import pytest
 
-from tests.integration.restartworld import PODS, restarting
+from tests.integration.restart_bursts import PODS, restarting
 
 COUNT: Final = max(1, round(5 * float(os.environ.get("KUBESTOW_EXAMPLES") or 1)))
 """Fifty with `KUBESTOW_EXAMPLES=10`."""
 TODAY: Final = dt.datetime.now(tz=dt.UTC).toordinal() * 100
-"""Other seeds each day."""
+"""The seeds change each day."""
 
 
 @pytest.mark.parametrize("nth", range(COUNT))
 async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(nth: int) -> None:
     seed = TODAY + nth
-    async with restarting(seed) as world:
-        await world.burst()
-        left = await world.write_deadline()
-        assert (seed, left, world.broken_laws()) == (seed, [], [])
-        assert len(world.server.list("pods")) == PODS
+    async with restarting(seed) as burst:
+        await burst.run()
+        left = await burst.unbound()
+        assert (seed, left, burst.broken_laws()) == (seed, [], [])
+        assert len(burst.cluster.server.list("pods")) == PODS

@@ -11,34 +11,34 @@ import pytest
 
 from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, rig
-from tests.integration.judging import leftovers
-from tests.integration.placementjudging import cache_differences
+from tests.integration.daemon_laws import leftovers
+from tests.integration.placement_laws import cache_differences
 
 POST = "create pods/binding"
 
 
-def events(world: Rig, reason: str) -> list[Any]:
-    return [event for event in world.server.list("events") if event["reason"] == reason]
+def events(cluster: Rig, reason: str) -> list[Any]:
+    return [event for event in cluster.server.list("events") if event["reason"] == reason]
 
 
-def is_quiet(world: Rig) -> bool:
+def is_quiet(cluster: Rig) -> bool:
     """Return whether the daemon has no changes to apply, pods to try, Bindings or writes."""
-    return world.daemon.decisions.is_idle() and not world.daemon.decisions.cluster.sizes()["assumed_pods"]
+    return cluster.daemon.decisions.is_idle() and not cluster.daemon.decisions.cluster.sizes()["assumed_pods"]
 
 
 async def test_199_a_pod_is_bound() -> None:
-    async with rig() as world:
-        world.node("n1")
-        world.pod("p", cpu="1")
-        await world.bound("p")
-        await world.until(lambda: is_quiet(world), "never confirmed")
-        await world.until(lambda: bool(events(world, "Scheduled")), "no event")
+    async with rig() as cluster:
+        cluster.node("n1")
+        cluster.pod("p", cpu="1")
+        await cluster.bound("p")
+        await cluster.until(lambda: is_quiet(cluster), "never confirmed")
+        await cluster.until(lambda: bool(events(cluster, "Scheduled")), "no event")
 
-        requests = world.server.requests()
+        requests = cluster.server.requests()
         assert (requests[f"{POST} 201"], requests["patch pods/status 200"]) == (1, 0)
-        assert world.condition("p")["status"] == "True"
-        assert [event["note"] for event in events(world, "Scheduled")] == ["Successfully assigned default/p to n1"]
-        assert world.daemon.decisions.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
+        assert cluster.condition("p")["status"] == "True"
+        assert [event["note"] for event in events(cluster, "Scheduled")] == ["Successfully assigned default/p to n1"]
+        assert cluster.daemon.decisions.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
 
 
 # -- conflicts ---------------------------------------------------------------------------------------------------------
@@ -69,34 +69,34 @@ def recreated(server: ApiServer) -> None:
 )
 async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None], posts: int, where: str) -> None:
     """Our watch lags: the server answers 409, and nothing is retried. A new pod of that name is tried once the watch shows it."""
-    async with rig() as world:
-        world.node("n1", cpu="1")
+    async with rig() as cluster:
+        cluster.node("n1", cpu="1")
         requests = {"requests": {"cpu": "2"}}
         body = {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none", "resources": requests}]}
         metadata = {"name": "p", "namespace": "default", "finalizers": ["example.com/wait"]}
-        world.server.create("pods", {"metadata": metadata, "spec": body})
-        await world.until(lambda: "message" in world.condition("p"), "not tried")
-        world.server.hold_watches("pods")
-        change(world.server)
-        said = len(events(world, "FailedScheduling"))
+        cluster.server.create("pods", {"metadata": metadata, "spec": body})
+        await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
+        cluster.server.hold_watches("pods")
+        change(cluster.server)
+        said = len(events(cluster, "FailedScheduling"))
 
-        world.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
-        await world.until(lambda: world.server.requests()[f"{POST} 409"] == 1, "no Binding was sent")
-        await world.until(lambda: is_quiet(world), "still at it")
-        assert world.daemon.decisions.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
-        assert world.server.requests()["get pods 200"] == 1
+        cluster.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
+        await cluster.until(lambda: cluster.server.requests()[f"{POST} 409"] == 1, "no Binding was sent")
+        await cluster.until(lambda: is_quiet(cluster), "still at it")
+        assert cluster.daemon.decisions.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+        assert cluster.server.requests()["get pods 200"] == 1
 
-        world.server.release_watches()
+        cluster.server.release_watches()
         if where:
-            await world.bound("p")
-            await world.until(lambda: world.daemon.decisions.cluster.sizes()["pods"] == 1, "not seen")
+            await cluster.bound("p")
+            await cluster.until(lambda: cluster.daemon.decisions.cluster.sizes()["pods"] == 1, "not seen")
         else:
-            await world.until(lambda: len(events(world, "FailedScheduling")) > said, "not seen")
-            assert events(world, "FailedScheduling")[-1]["note"] == "skip schedule deleting pod: default/p"
-        await world.until(lambda: is_quiet(world), "still at it")
+            await cluster.until(lambda: len(events(cluster, "FailedScheduling")) > said, "not seen")
+            assert events(cluster, "FailedScheduling")[-1]["note"] == "skip schedule deleting pod: default/p"
+        await cluster.until(lambda: is_quiet(cluster), "still at it")
 
-        sent = sum(count for what, count in world.server.requests().items() if what.startswith(POST))
-        assert (sent, world.pods()["p"]) == (posts, where)
+        sent = sum(count for what, count in cluster.server.requests().items() if what.startswith(POST))
+        assert (sent, cluster.pods()["p"]) == (posts, where)
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -104,15 +104,15 @@ async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None]
 
 async def test_119_a_long_message() -> None:
     names = [f"example.com/a-device-with-quite-a-long-name-{i:03}" for i in range(60)]
-    async with rig() as world:
-        world.node("n1")
+    async with rig() as cluster:
+        cluster.node("n1")
         amounts = dict.fromkeys(names, "1")
         resources = {"requests": amounts, "limits": amounts}
-        world.pod("p", containers=[{"name": "c", "image": "none", "resources": resources}])
-        await world.until(lambda: "message" in world.condition("p"), "not tried")
-        await world.until(lambda: bool(events(world, "FailedScheduling")), "no event")
+        cluster.pod("p", containers=[{"name": "c", "image": "none", "resources": resources}])
+        await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
+        await cluster.until(lambda: bool(events(cluster, "FailedScheduling")), "no event")
 
-        message, note = world.condition("p")["message"], events(world, "FailedScheduling")[0]["note"]
+        message, note = cluster.condition("p")["message"], events(cluster, "FailedScheduling")[0]["note"]
         reasons = ", ".join(f"1 Insufficient {name}" for name in names)
         assert message == (
             f"0/1 nodes are available: {reasons}. no new claims to deallocate, "
@@ -127,27 +127,29 @@ async def test_119_a_long_message() -> None:
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["it remembers its history", "it has compacted it"])
 async def test_222_the_server_restarts(forgets: bool) -> None:
-    async with rig() as world:
-        server = world.server
+    async with rig() as cluster:
+        server = cluster.server
         for name in ("n1", "n2"):
-            world.node(name, cpu="2000m", labels={"zone": "a"})
+            cluster.node(name, cpu="2000m", labels={"zone": "a"})
         for name, cpu in (("a", "2000m"), ("b", "2000m"), ("waits", "1000m"), ("large", "9000m")):
-            world.pod(name, cpu=cpu)
-        await world.bound("a", "b")
-        await world.until(lambda: "message" in world.condition("waits"), "not tried")
-        world.pod("gated", cpu="100m", schedulingGates=[{"name": "example.com/wait"}])
+            cluster.pod(name, cpu=cpu)
+        await cluster.bound("a", "b")
+        await cluster.until(lambda: "message" in cluster.condition("waits"), "not tried")
+        cluster.pod("gated", cpu="100m", schedulingGates=[{"name": "example.com/wait"}])
 
         await server.stop()
         server.delete("pods", "b", grace_s=0)
         server.patch("nodes", "n2", {"metadata": {"labels": {"zone": "z"}}})
-        world.node("n3", cpu="500m", labels={"zone": "a"})
-        world.pod("new", cpu="400m")
+        cluster.node("n3", cpu="500m", labels={"zone": "a"})
+        cluster.pod("new", cpu="400m")
         if forgets:
             server.compact()
         await server.start(int(server.url.rpartition(":")[2]))
 
-        await world.bound("waits", "new")
-        await world.until(lambda: not cache_differences(server, world.daemon.decisions.cluster), "the cache differs")
-        await world.until(lambda: not leftovers(server, world.daemon), "the queue differs")
-        assert sorted(name for name, node in world.pods().items() if not node) == ["gated", "large"]
+        await cluster.bound("waits", "new")
+        await cluster.until(
+            lambda: not cache_differences(server, cluster.daemon.decisions.cluster), "the cache differs"
+        )
+        await cluster.until(lambda: not leftovers(server, cluster.daemon), "the queue differs")
+        assert sorted(name for name, node in cluster.pods().items() if not node) == ["gated", "large"]
         assert server.requests()[f"{POST} 201"] == 4

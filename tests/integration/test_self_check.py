@@ -16,8 +16,8 @@ from scheduler.daemon.app import Daemon
 from scheduler.kube import self_check as access
 from simulator.apiserver import LIKE_1_36, ApiServer
 from simulator.controllers.kubelet import Kubelet
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
-from tests.integration.mortal import HastyClock
 
 
 @asynccontextmanager
@@ -27,10 +27,10 @@ async def checked(
     """Run a daemon on the server's clock and yield it with a session to its endpoints."""
     more = {"profiles": profiles} if profiles else {}
     async with (
-        rig(server, clock=clock, **more) as world,
-        aiohttp.ClientSession(f"http://127.0.0.1:{world.daemon.port}") as http,
+        rig(server, clock=clock, **more) as cluster,
+        aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http,
     ):
-        yield world, http
+        yield cluster, http
 
 
 async def answered(http: aiohttp.ClientSession, status: int, *lines: str, starting: str = "") -> None:
@@ -64,28 +64,28 @@ def problems(log: CapturingLogger) -> list[tuple[str, str]]:
 async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger, clock: HastyClock) -> None:
     server = ApiServer(clock=clock)
     server.forbidden.add(("create", "pods/binding"))
-    async with checked(server, clock) as (world, http):
+    async with checked(server, clock) as (cluster, http):
         text = "missing permission: create pods/binding"
         await answered(http, 500, f"[-]permissions failed: {text}", "[+]sched-handler-sync ok")
-        world.node("n1")
-        world.pod("p")
-        await world.until(lambda: "message" in world.condition("p"), "not tried")
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
         assert problems(log) == [("error", text)]
 
         server.forbidden.clear()
         await answered(http, 200)
-        await world.bound("p")
+        await cluster.bound("p")
 
         assert problems(log) == [("error", text), ("info", text)]
 
 
 async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger, clock: HastyClock) -> None:
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if not group.startswith("authorization")])
-    async with checked(server, clock) as (world, http):
+    async with checked(server, clock) as (cluster, http):
         await answered(http, 200)
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
 
         ((level, problem),) = problems(log)
         assert level == "warning"
@@ -96,12 +96,12 @@ async def test_a_kind_that_is_not_served_and_not_needed_leaves_the_daemon_ready(
     log: CapturingLogger, clock: HastyClock
 ) -> None:
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "apps/v1"])
-    async with checked(server, clock) as (world, http):
+    async with checked(server, clock) as (cluster, http):
         missing = [f"not served: {plural} (apps/v1)" for plural in ("replicasets", "statefulsets")]
         await answered(http, 200, "[+]informer-sync-replicasets ok", f"[+]kinds-served ok ({'; '.join(missing)})")
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
 
         assert problems(log) == [
             ("warning", f"not served: {plural} (apps/v1)") for plural in ("replicasets", "statefulsets")
@@ -136,13 +136,13 @@ async def test_without_budgets_preemption_goes_on(
 ) -> None:
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if withheld or group != "policy/v1"])
     server.forbidden.update(withheld)
-    async with checked(server, clock) as (world, http), Kubelet(server, clock=clock):
+    async with checked(server, clock) as (cluster, http), Kubelet(server, clock=clock):
         await answered(http, 200, starting=line)
-        world.node("n1", cpu="2")
-        world.pod("low", cpu="2", nodeName="n1")
+        cluster.node("n1", cpu="2")
+        cluster.pod("low", cpu="2", nodeName="n1")
         priority_class(server, "high", 7)
-        world.pod("high", cpu="2", priorityClassName="high")
-        await world.until(lambda: world.pods() == {"high": "n1"}, "no pod was evicted")
+        cluster.pod("high", cpu="2", priorityClassName="high")
+        await cluster.until(lambda: cluster.pods() == {"high": "n1"}, "no pod was evicted")
 
         assert problems(log) == [("warning", problem) for problem in said]
 
@@ -151,17 +151,17 @@ async def test_without_the_permission_to_delete_pods_no_pod_is_evicted(log: Capt
     server = ApiServer(clock=clock)
     server.forbidden.add(("delete", "pods"))
     text = "missing permission: delete pods: preemption evicts no pods"
-    async with checked(server, clock) as (world, http), Kubelet(server, clock=clock):
+    async with checked(server, clock) as (cluster, http), Kubelet(server, clock=clock):
         await answered(http, 200, f"[+]permissions ok ({text})")
-        world.node("n1", cpu="2")
-        world.pod("low", cpu="2", nodeName="n1")
+        cluster.node("n1", cpu="2")
+        cluster.pod("low", cpu="2", nodeName="n1")
         priority_class(server, "high", 7)
-        world.pod("high", cpu="2", priorityClassName="high")
-        await world.until(lambda: "1 Insufficient cpu" in world.condition("high").get("message", ""), "not refused")
-        assert world.pods()["low"] == "n1"
+        cluster.pod("high", cpu="2", priorityClassName="high")
+        await cluster.until(lambda: "1 Insufficient cpu" in cluster.condition("high").get("message", ""), "not refused")
+        assert cluster.pods()["low"] == "n1"
 
         server.forbidden.clear()
-        await world.until(lambda: world.pods() == {"high": "n1"}, "no pod was evicted")
+        await cluster.until(lambda: cluster.pods() == {"high": "n1"}, "no pod was evicted")
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])
@@ -202,9 +202,9 @@ async def test_without_pods_and_nodes_no_replica_takes_part_in_the_election(cloc
             async with ApiServer(clock=clock) as server:
                 await server.stop()
                 await server.start(int(bare.url.rpartition(":")[2]))
-                world = Rig(server, daemon)
-                world.node("n1")
-                world.pod("p")
-                await world.bound("p")
+                cluster = Rig(server, daemon)
+                cluster.node("n1")
+                cluster.pod("p")
+                await cluster.bound("p")
         finally:
             await daemon.stop()

@@ -120,40 +120,40 @@ def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
 
 
 async def test_access_to_each_path() -> None:
-    async with served() as world:
-        world.rig.node("n1")
-        world.rig.pod("a")
-        await world.rig.bound("a")
-        await world.ready()
+    async with served() as cluster:
+        cluster.rig.node("n1")
+        cluster.rig.pod("a")
+        await cluster.rig.bound("a")
+        await cluster.ready()
         for path in OPEN:
-            assert (await world.get(path))[0] == 200, path
+            assert (await cluster.get(path))[0] == 200, path
         for path in CLOSED:
-            anonymous, wrong = await world.get(path), await world.get(path, token="unknown")
-            bob, ann = await world.get(path, token="bob's"), await world.get(path, token="ann's")
+            anonymous, wrong = await cluster.get(path), await cluster.get(path, token="unknown")
+            bob, ann = await cluster.get(path, token="bob's"), await cluster.get(path, token="ann's")
             assert (anonymous[0], wrong[0], bob[0], ann[0]) == (403, 401, 403, 200), path
             assert f'forbidden: User \\"bob\\" cannot get path \\"{path}\\"' in bob[1]
             assert f'forbidden: User \\"system:anonymous\\" cannot get path \\"{path}\\"' in anonymous[1]
             assert '"message": "Unauthorized"' in wrong[1]
-        assert (await world.get("/nowhere"))[0] == 403
-        assert (await world.get("/debug/nowhere", token="ann's"))[0] == 404
-        assert world.rig.daemon.port != world.rig.daemon.secure_port
-        async with world.http.get(f"http://127.0.0.1:{world.rig.daemon.port}/metrics") as plain:
+        assert (await cluster.get("/nowhere"))[0] == 403
+        assert (await cluster.get("/debug/nowhere", token="ann's"))[0] == 404
+        assert cluster.rig.daemon.port != cluster.rig.daemon.secure_port
+        async with cluster.http.get(f"http://127.0.0.1:{cluster.rig.daemon.port}/metrics") as plain:
             assert plain.status == 200
 
 
 async def test_reviews_are_cached_and_equal_ones_are_sent_once() -> None:
-    async with served(SecureServing(allowed_ttl_s=0.0, token_ttl_s=60.0, denied_ttl_s=0.0)) as world:
-        answers = await asyncio.gather(*(world.get("/metrics", token="ann's") for _ in range(20)))
+    async with served(SecureServing(allowed_ttl_s=0.0, token_ttl_s=60.0, denied_ttl_s=0.0)) as cluster:
+        answers = await asyncio.gather(*(cluster.get("/metrics", token="ann's") for _ in range(20)))
         assert {status for status, _ in answers} == {200}
-        assert world.requested("tokenreviews") == 1
-        assert 1 <= world.requested("subjectaccessreviews") <= 20
-        before = world.requested("subjectaccessreviews")
-        world.rig.server.people.sees.clear()
-        assert (await world.get("/metrics", token="ann's"))[0] == 403
-        assert world.requested("subjectaccessreviews") == before + 1
-        world.rig.server.people.tokens.clear()
-        assert (await world.get("/metrics", token="ann's"))[0] == 403
-        assert world.requested("tokenreviews") == 1
+        assert cluster.requested("tokenreviews") == 1
+        assert 1 <= cluster.requested("subjectaccessreviews") <= 20
+        before = cluster.requested("subjectaccessreviews")
+        cluster.rig.server.people.sees.clear()
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 403
+        assert cluster.requested("subjectaccessreviews") == before + 1
+        cluster.rig.server.people.tokens.clear()
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 403
+        assert cluster.requested("tokenreviews") == 1
 
 
 async def test_an_api_server_that_is_gone(tmp_path: Path) -> None:
@@ -161,32 +161,32 @@ async def test_an_api_server_that_is_gone(tmp_path: Path) -> None:
     authority = Authority("cluster")
     file = tmp_path / "ca.pem"
     file.write_bytes(authority.pem)
-    async with served(SecureServing(client_ca_file=str(file))) as world:
-        await world.rig.server.stop()
-        assert (await world.get("/livez"))[0] == 200
-        assert (await world.get("/metrics", token="ann's"))[0] == 401
-        status, said = await world.get("/metrics")
+    async with served(SecureServing(client_ca_file=str(file))) as cluster:
+        await cluster.rig.server.stop()
+        assert (await cluster.get("/livez"))[0] == 200
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 401
+        status, said = await cluster.get("/metrics")
         assert (status, said.partition(": ")[0]) == (500, "Internal Server Error")
-        assert (await world.get("/metrics", shows=shows(authority, "ann", tmp_path)))[0] == 500
-        assert (await world.get("/metrics", shows=shows(authority, "root", tmp_path, "system:masters")))[0] == 200
+        assert (await cluster.get("/metrics", shows=shows(authority, "ann", tmp_path)))[0] == 500
+        assert (await cluster.get("/metrics", shows=shows(authority, "root", tmp_path, "system:masters")))[0] == 200
 
 
 async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
     one, two = Authority("one"), Authority("two")
-    async with served() as world:
+    async with served() as cluster:
         ann = shows(one, "ann", tmp_path)
-        assert (await world.get("/metrics", shows=ann))[0] == 403  # no certificate is requested yet
+        assert (await cluster.get("/metrics", shows=ann))[0] == 403  # no certificate is requested yet
 
         async def lets_in(context: ssl.SSLContext) -> bool:
             with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
-                return (await world.get("/metrics", shows=context))[0] == 200
+                return (await cluster.get("/metrics", shows=context))[0] == 200
             return False
 
-        world.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
+        cluster.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
         async with asyncio.timeout(60):
             while not await lets_in(ann):
                 await asyncio.sleep(0.02)
-        world.rig.server.patch(
+        cluster.rig.server.patch(
             "ConfigMap",
             CONFIGMAP["metadata"]["name"],
             {"data": {"client-ca-file": two.pem.decode()}},
@@ -202,14 +202,14 @@ async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
 async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
     server = ApiServer()
     server.forbidden.add(("get", "configmaps"))
-    async with served(server=server) as world:
+    async with served(server=server) as cluster:
         await until(lambda: sum(e.request.resource == "configmaps" for e in server.log) > 3, lambda: "not looked up")
         assert [call.method_name for call in log.calls] == ["warning"]
-        assert (await world.get("/metrics", token="ann's"))[0] == 200
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 200
         missing = (
             "missing permission: get configmaps in namespace kube-system: the endpoints accept no client certificates"
         )
-        await until(lambda: missing in str(world.rig.daemon._check.findings), lambda: str(log.calls))
+        await until(lambda: missing in str(cluster.rig.daemon._check.findings), lambda: str(log.calls))
     with pytest.raises(LookupFailed, match=r"kube-system/extension-apiserver-authentication: .*forbidden"):
         async with served(SecureServing(tolerates_lookup_failure=False), server=server):
             pass
@@ -232,13 +232,13 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
     publish(first, "v1")
     data = tmp_path / "data"
     secure = SecureServing(cert_file=str(data / "tls.crt"), key_file=str(data / "tls.key"), skips_lookup=True)
-    async with served(secure) as world:
+    async with served(secure) as cluster:
 
         async def is_trusted(authority: Authority) -> bool:
             trusting = ssl.create_default_context(cadata=authority.pem.decode())
-            url = f"https://localhost:{world.rig.daemon.secure_port}/livez"
+            url = f"https://localhost:{cluster.rig.daemon.secure_port}/livez"
             try:
-                async with world.http.get(url, ssl=trusting) as answer:
+                async with cluster.http.get(url, ssl=trusting) as answer:
                     return answer.status == 200
             except aiohttp.ClientConnectorCertificateError:
                 return False
@@ -264,20 +264,20 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
 async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(source: str, tmp_path: Path) -> None:
     one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
     file.write_bytes(one.pem)
-    async with served(SecureServing(client_ca_file=str(file) if source == "a file" else "")) as world:
+    async with served(SecureServing(client_ca_file=str(file) if source == "a file" else "")) as cluster:
         ann = shows(one, "ann", tmp_path)
         if source == "the ConfigMap":
-            world.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
+            cluster.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
 
             async def is_let_in() -> bool:
                 with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
-                    return (await world.get("/metrics", shows=ann))[0] == 200
+                    return (await cluster.get("/metrics", shows=ann))[0] == 200
                 return False
 
             async with asyncio.timeout(60):
                 while not await is_let_in():
                     await asyncio.sleep(0.02)
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.rig.daemon.secure_port, ssl=ann)
+        reader, writer = await asyncio.open_connection("127.0.0.1", cluster.rig.daemon.secure_port, ssl=ann)
         try:
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b" 200 " in await asyncio.wait_for(reader.readline(), 60)
@@ -285,13 +285,13 @@ async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_unde
                 file.write_bytes(two.pem)
             else:
                 name, data = CONFIGMAP["metadata"]["name"], {"client-ca-file": two.pem.decode()}
-                world.rig.server.patch("ConfigMap", name, {"data": data}, namespace="kube-system")
+                cluster.rig.server.patch("ConfigMap", name, {"data": data}, namespace="kube-system")
             with contextlib.suppress(ConnectionError):
                 await asyncio.wait_for(reader.read(), 60)
         finally:
             writer.transport.abort()
         with pytest.raises(aiohttp.ClientError):
-            await world.get("/metrics", shows=ann)
+            await cluster.get("/metrics", shows=ann)
 
 
 async def test_reviews_by_other_servers(tmp_path: Path) -> None:
@@ -303,14 +303,14 @@ async def test_reviews_by_other_servers(tmp_path: Path) -> None:
             files.append(tmp_path / name)
             files[-1].write_text(yaml.safe_dump(kubeconfig(server.url, {})))
         secure = SecureServing(authentication_kubeconfig=str(files[0]), authorization_kubeconfig=str(files[1]))
-        async with served(secure) as world:
-            assert (await world.get("/metrics", token="zoe's"))[0] == 200
-            assert (await world.get("/configz", token="zoe's"))[0] == 403
-            assert (await world.get("/metrics", token="ann's"))[0] == 401
+        async with served(secure) as cluster:
+            assert (await cluster.get("/metrics", token="zoe's"))[0] == 200
+            assert (await cluster.get("/configz", token="zoe's"))[0] == 403
+            assert (await cluster.get("/metrics", token="ann's"))[0] == 401
             assert (
-                world.requested("tokenreviews")
-                == world.requested("subjectaccessreviews")
-                == world.requested("configmaps")
+                cluster.requested("tokenreviews")
+                == cluster.requested("subjectaccessreviews")
+                == cluster.requested("configmaps")
                 == 0
             )
             assert {entry.request.resource for entry in knows.log} == {"tokenreviews", "configmaps"}
@@ -320,16 +320,16 @@ async def test_reviews_by_other_servers(tmp_path: Path) -> None:
 async def test_the_permissions_of_the_endpoints() -> None:
     server = ApiServer()
     server.forbidden.update({("create", "tokenreviews"), ("create", "subjectaccessreviews")})
-    async with served(server=server) as world:
-        daemon = world.rig.daemon
+    async with served(server=server) as cluster:
+        daemon = cluster.rig.daemon
         await until(lambda: len(daemon._check.findings) == 2, lambda: str(daemon._check.findings))
         tokens, access = (finding.problem.removeprefix("missing permission: ") for finding in daemon._check.findings)
         assert tokens == "create tokenreviews in group authentication.k8s.io: the endpoints accept no bearer tokens"
         what = "create subjectaccessreviews in group authorization.k8s.io"
         assert access == f"{what}: the endpoints admit only system:masters"
-        await world.ready()
-        assert (await world.get("/metrics", token="ann's"))[0] == 401
-        assert (await world.get("/metrics"))[0] == 500
+        await cluster.ready()
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 401
+        assert (await cluster.get("/metrics"))[0] == 500
 
 
 PLANTED = "hunter2"
@@ -370,8 +370,8 @@ async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
 
     again = Again()
     again.people.tokens |= server.people.tokens
-    async with served(server=again, given=given) as world:
-        world.rig.node("n1")
+    async with served(server=again, given=given) as cluster:
+        cluster.rig.node("n1")
         secrets: dict[str, Any] = {"env": [{"name": "PASSWORD", "value": f"{PLANTED}-env"}]}
         container = {"name": "c", "image": "x", **secrets, "command": ["x", f"--password={PLANTED}-flag"]}
         for name, more in {"a": {}, "big": {"nodeSelector": {"no": "where"}}}.items():
@@ -382,15 +382,15 @@ async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
                     "spec": {"schedulerName": "kubestow", "containers": [container], **more},
                 },
             )
-        await world.rig.bound("a")
-        await world.rig.until(lambda: bool(world.rig.condition("big")), "no condition")
-        await world.ready()
+        await cluster.rig.bound("a")
+        await cluster.rig.until(lambda: bool(cluster.rig.condition("big")), "no condition")
+        await cluster.ready()
         pages = {}
         for path in (*OPEN, *CLOSED, "/debug/pod/default/big", "/nowhere", f"/debug/pod/default/{PLANTED[:3]}"):
-            pages[path] = await world.get(path, token=f"{PLANTED}-caller")
-            async with world.http.get(f"http://127.0.0.1:{world.rig.daemon.port}{path}") as plain:
+            pages[path] = await cluster.get(path, token=f"{PLANTED}-caller")
+            async with cluster.http.get(f"http://127.0.0.1:{cluster.rig.daemon.port}{path}") as plain:
                 pages[f"plain {path}"] = plain.status, await plain.text() + str(plain.headers)
-            pages[f"wrong {path}"] = await world.get(path, token=f"{PLANTED}-wrong")
+            pages[f"wrong {path}"] = await cluster.get(path, token=f"{PLANTED}-wrong")
 
     assert [path for path, (status, _) in pages.items() if status >= 500] == []
     assert [path for path, (_, text) in pages.items() if PLANTED in text] == []

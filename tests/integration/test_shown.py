@@ -8,15 +8,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.config.types import LeaderElection
 from simulator.apiserver import ApiServer
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, rig_on
-from tests.integration.mortal import HastyClock
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
 
 
-def shown(world: Rig, name: str) -> dict[tuple[str, ...], float]:
+def shown(cluster: Rig, name: str) -> dict[tuple[str, ...], float]:
     """Return label values → value of a metric."""
-    text = world.daemon.metrics.render().decode()
+    text = cluster.daemon.metrics.render().decode()
     return {
         tuple(sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)

@@ -15,8 +15,8 @@ from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import HttpTransport, SharedSession
 from simulator.apiserver import ApiServer
+from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, until
-from tests.integration.mortal import HastyClock
 from tests.integration.test_transport import answer, raw, says
 
 
@@ -97,11 +97,11 @@ async def test_a_leader_keeps_its_lease_when_its_api_server_is_silently_replaced
         options = RunOptions(config=config, master=balancer.url, port=0, drain_timeout_s=1)
         daemon = Daemon(options, clock=clock)
         await daemon.start()
-        world = Rig(server, daemon)
-        world.node("n1", cpu="64", pods="500")
+        cluster = Rig(server, daemon)
+        cluster.node("n1", cpu="64", pods="500")
         for i in range(pods):
-            world.pod(f"p{i}")
-        await world.bound(*(f"p{i}" for i in range(pods)))
+            cluster.pod(f"p{i}")
+        await cluster.bound(*(f"p{i}" for i in range(pods)))
 
         balancer.silence()
         died_at = clock.now()

@@ -45,10 +45,10 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_a_dump_has_allocated_stays_allocated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The claim of a bound pod keeps its device and its user, though both get new uids."""
     used = a_claim("used").request("r", "gpu").allocated(a_result("r", f"{DRIVER}/n1/d0")).reserved_for("old")
-    world = (
+    cluster = (
         *(node("n1"), a_device_class("gpu"), a_slice("n1", DRIVER, a_device("d0"))),
         *(used, pod("old").claim("e", claim="used").bound_to("n1")),
         *(a_claim("new").request("r", "gpu"), pod("late").claim("e", claim="new")),
     )
 
-    assert simulated(capsys, tmp_path, *world) == {"late": ""}
+    assert simulated(capsys, tmp_path, *cluster) == {"late": ""}

@@ -15,14 +15,14 @@ def events(server: ApiServer, reason: str) -> list[str]:
     return sorted(event["regarding"]["name"] for event in server.list("events") if event["reason"] == reason)
 
 
-async def preempting(world: Rig) -> None:
+async def preempting(cluster: Rig) -> None:
     """Create a pod that needs the CPUs of two pods; return once an eviction is on the wire."""
-    deleting = world.server.faults.add(Fault(verb="delete", resource="pods", delay_s=0.2, times=None))
-    world.node("n1", cpu="2")
-    world.server.create("PriorityClass", {"metadata": {"name": "high"}, "value": 7})
+    deleting = cluster.server.faults.add(Fault(verb="delete", resource="pods", delay_s=0.2, times=None))
+    cluster.node("n1", cpu="2")
+    cluster.server.create("PriorityClass", {"metadata": {"name": "high"}, "value": 7})
     for name in ("a", "b"):
-        world.pod(name, cpu="1", nodeName="n1")
-    world.pod("high", cpu="2", priorityClassName="high")
+        cluster.pod(name, cpu="1", nodeName="n1")
+    cluster.pod("high", cpu="2", priorityClassName="high")
     await until(lambda: bool(deleting.hits), lambda: "no pod was evicted")
 
 

@@ -53,25 +53,28 @@ def is_about(name: str) -> Callable[..., bool]:
     return concerns
 
 
-async def page(world: Rig, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{world.daemon.port}{path}") as answer:
+async def page(cluster: Rig, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{cluster.daemon.port}{path}") as answer,
+    ):
         return answer.status, await answer.text()
 
 
-async def ready(world: Rig) -> str:
+async def ready(cluster: Rig) -> str:
     """Wait until /readyz passes, and return its text."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        status, text = await page(world, "/readyz?verbose")
+        status, text = await page(cluster, "/readyz?verbose")
         if status == 200:
             return text
         assert time.monotonic() < deadline, text
         await asyncio.sleep(0.01)
 
 
-def errors(world: Rig) -> dict[str, float]:
+def errors(cluster: Rig) -> dict[str, float]:
     """Return part → errors, of the parts that had any."""
-    return {part: value for (part,), value in shown(world, "kubestow_unforeseen_errors_total").items() if value}
+    return {part: value for (part,), value in shown(cluster, "kubestow_unforeseen_errors_total").items() if value}
 
 
 @pytest.mark.parametrize(
@@ -97,18 +100,18 @@ async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, m
     times = mistake.times
     mistake.around(monkeypatch, owner, method)
     try:
-        async with ApiServer() as server, rig_on(server, leader_election=ELECTION) as world:
-            world.node("n1")
-            world.pod("q")
-            world.pod("p")
-            await world.until(lambda: mistake.times == 0, "the mistake was never made")
-            world.pod("late")
-            await world.bound("late", "p", "q")
-            text = await ready(world)
+        async with ApiServer() as server, rig_on(server, leader_election=ELECTION) as cluster:
+            cluster.node("n1")
+            cluster.pod("q")
+            cluster.pod("p")
+            await cluster.until(lambda: mistake.times == 0, "the mistake was never made")
+            cluster.pod("late")
+            await cluster.bound("late", "p", "q")
+            text = await ready(cluster)
 
-            counted = {key: value for key, value in errors(world).items() if key.startswith(part)}
+            counted = {key: value for key, value in errors(cluster).items() if key.startswith(part)}
             assert times == sum(counted.values()), counted
-            assert world.daemon.failure is None
+            assert cluster.daemon.failure is None
             assert re.search(rf"\[\+\]unforeseen-errors ok \({part}[a-z-]*: RuntimeError \d+ s ago", text), text
     finally:
         mistake.times = times
@@ -117,23 +120,23 @@ async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, m
 async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
     Mistake(1).around(monkeypatch, cachedump, "cache_page")  # type: ignore[arg-type]
     monkeypatch.setattr("scheduler.daemon.introspection.cache_page", cachedump.cache_page)
-    async with ApiServer() as server, rig_on(server) as world:
-        world.node("n1")
-        world.pod("p")
-        await world.bound("p")
-        status, text = await page(world, "/debug/cache")
-        again, _ = await page(world, "/debug/cache")
+    async with ApiServer() as server, rig_on(server) as cluster:
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
+        status, text = await page(cluster, "/debug/cache")
+        again, _ = await page(cluster, "/debug/cache")
 
         assert (500, 200) == (status, again)
         assert "500 internal server error\n" == text
-        assert {"endpoint": 1} == errors(world)
+        assert {"endpoint": 1} == errors(cluster)
 
 
 async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
-    async with ApiServer() as server, rig_on(server) as world:
-        await world.until(world.daemon.idle, "never synced")
-        monkeypatch.setattr(world.daemon.mirrors, "lag", lambda _: 1 / 0)
-        status, text = await page(world, "/readyz")
+    async with ApiServer() as server, rig_on(server) as cluster:
+        await cluster.until(cluster.daemon.idle, "never synced")
+        monkeypatch.setattr(cluster.daemon.mirrors, "lag", lambda _: 1 / 0)
+        status, text = await page(cluster, "/readyz")
 
         assert 500 == status
         assert "[-]informer-sync-pods failed: the check raised ZeroDivisionError" in text
@@ -144,8 +147,8 @@ async def test_a_part_that_cannot_run_ends_the_daemon(monkeypatch) -> None:
     monkeypatch.setattr("scheduler.daemon.supervision._LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr("scheduler.daemon.supervision._FIRST_PAUSE_S", 0.01)
     Mistake(10**6, lambda of: of.spec.name == "Pod").around(monkeypatch, reflector.Reflector, "_follow")
-    async with ApiServer() as server, rig_on(server) as world:
+    async with ApiServer() as server, rig_on(server) as cluster:
         with pytest.raises(RuntimeError, match="_follow has a mistake"):
-            await world.daemon.wait()
+            await cluster.daemon.wait()
 
-        assert {"informer-pods": 10} == errors(world)
+        assert {"informer-pods": 10} == errors(cluster)

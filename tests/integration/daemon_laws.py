@@ -1,4 +1,4 @@
-"""Judging a world that has come to rest: what the daemon still holds, nominates or counts, and what its log says."""
+"""Laws about a settled cluster: what the daemon still holds, nominates or counts, and what its log says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_STATE: Final = {"event": "PostFilter failed", "plugin": "DynamicResources", 
 
 
 def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
-    """What a daemon with nothing to do must not hold, and queue or gauges that do not show what is waiting."""
+    """Return what an idle daemon must not hold, and differences between its queue and the pods that wait."""
     decisions = daemon.decisions
     waiting = {
         f"default/{obj['metadata']['name']}": bool(obj["spec"].get("schedulingGates"))
@@ -44,7 +44,7 @@ def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
 
 
 def nominations(server: ApiServer, daemon: Daemon) -> list[str]:
-    """Promises that nobody keeps any more: when all is quiet nobody waits for a place that was made for him."""
+    """Return nominations of a settled cluster, where no pod waits for victims any more."""
     promised = {
         f"default/{obj['metadata']['name']}": obj["status"]["nominatedNodeName"]
         for obj in server.objects("pods")
@@ -66,17 +66,17 @@ def nominations(server: ApiServer, daemon: Daemon) -> list[str]:
 
 
 def unforeseen(log: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The errors of a log that no fault explains.
+    """Return the errors of a log that no fault explains.
 
-    The self-check says which permission was taken away. Where another plugin's PreFilter has refused a pod, DynamicResources
-    finds no state of its own in PostFilter, and calls that an error as upstream does.
+    The self-check reports permissions that were taken away. Where another plugin's PreFilter has refused a pod, DynamicResources
+    finds no cycle state in PostFilter and reports an error, as upstream does.
     """
     errors = [line for line in log if line["log_level"] == "error" and line["event"] != "self-check"]
     return [line for line in errors if any(line.get(key) != value for key, value in _NO_STATE.items())]
 
 
 def miscounted(daemon: Daemon) -> list[str]:
-    """Gauges that are kept by adding and subtracting, against what they count. Costs some 10 ms."""
+    """Compare gauges that are kept by adding and subtracting with what they count. Costs some 10 ms."""
     shown = sum(_values(daemon, "scheduler_unschedulable_pods"))
     counted = sum(len(entry.plugins) for entry in daemon.decisions.queue.entries())
     return [] if shown == counted else [f"scheduler_unschedulable_pods shows {shown}, the queue holds {counted}"]

@@ -1,7 +1,7 @@
-"""Judging a world with volumes: who would still fit, and what the daemon holds that it must not.
+"""Laws about a settled cluster with volumes: which pods would still fit, and what the daemon must not hold.
 
-Where a pod could go is written here once more, on manifests, for the worlds of `volumeworld`: sizes are whole `Gi`, volumes
-name one label or none, and claims of a class differ in nothing but their sizes. Rules: docs/spec/volumes.md §3, §9.
+The rules for where a pod fits are written again here, on manifests, for the objects of `volume_steps`: sizes are whole `Gi`, volumes
+name one label or none, and claims of a class differ only in size. Rules: docs/spec/volumes.md §3, §9.
 """
 
 from __future__ import annotations
@@ -14,19 +14,11 @@ from scheduler.api.storage_v1 import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NO
 from scheduler.daemon.app import Daemon
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from simulator.apiserver import ApiServer
-from tests.integration.judging import OURS, Object
-from tests.integration.otheractors import gibi, reaches
-from tests.integration.placementjudging import fitting_nodes
+from tests.integration.daemon_laws import OURS, Object
+from tests.integration.other_schedulers import gibi, reaches
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _UNDER_WAY: Final = frozenset({"flying", "stranded"})
-
-
-def has_place(server: ApiServer, waiting: Object) -> bool:
-    """Whether some node would take the pod and its volumes, by what the server holds and nothing else."""
-    view = View(server)
-    nodes = (server.get("nodes", name) for name in fitting_nodes(server, waiting))
-    return view.is_usable(waiting) and any(view.serves(waiting, node) for node in nodes)
 
 
 class View:
@@ -45,7 +37,7 @@ class View:
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     def is_usable(self, waiting: Object) -> bool:
-        """Whether its claims are there, stay, are its own, and wait for nobody else."""
+        """Return whether its claims exist, stay, belong to it, and are not used by another pod alone."""
         for name, is_ephemeral in claims_of(waiting):
             claim = self.claims.get(name)
             if claim is None or claim["metadata"].get("deletionTimestamp") or claim["status"].get("phase") == "Lost":
@@ -60,7 +52,7 @@ class View:
         return True
 
     def users(self, claim_name: str) -> list[Object]:
-        """Pods on nodes that use the claim."""
+        """Return the pods on nodes that use the claim."""
         return [
             pod
             for pod in self._pods
@@ -68,7 +60,7 @@ class View:
         ]
 
     def serves(self, waiting: Object, node: Object) -> bool:
-        """Whether the volumes of a usable pod are on the node, or can be, together."""
+        """Return whether the volumes of a usable pod are on the node, or can be, together."""
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]
         claims = [self.claims[name] for name in dict.fromkeys(name for name, _ in claims_of(waiting))]
         for claim in claims:
@@ -78,12 +70,12 @@ class View:
             if not is_bound(claim) and selected_node(claim) not in {"", name}:
                 return False
         delayed = [claim for claim in claims if not is_bound(claim)]
-        return self._can_be_had(delayed, labels) and self._can_be_attached(claims, name)
+        return self._can_be_found(delayed, labels) and self._can_be_attached(claims, name)
 
     # -- volumes that are to come ----------------------------------------------------------------------------------------
 
-    def _can_be_had(self, delayed: list[Object], labels: dict[str, str]) -> bool:
-        """The smallest volume for the smallest claim first; what finds none is provisioned."""
+    def _can_be_found(self, delayed: list[Object], labels: dict[str, str]) -> bool:
+        """Give the smallest volume to the smallest claim first; claims without one are provisioned."""
         taken: set[str] = set()
         wanted = [claim for claim in delayed if selected_node(claim)]
         for claim in sorted((each for each in delayed if not selected_node(each)), key=request_of):
@@ -127,7 +119,7 @@ class View:
                 yield volume
 
     def _can_be_provisioned(self, wanted: list[Object], labels: dict[str, str]) -> bool:
-        asked: dict[str, int] = {}
+        requested: dict[str, int] = {}
         for claim in wanted:
             class_name = claim["spec"]["storageClassName"]
             provisioner = self._classes[class_name]["provisioner"]
@@ -135,13 +127,13 @@ class View:
                 return False
             driver = self._drivers.get(provisioner)
             if driver is not None and driver["spec"].get("storageCapacity"):
-                asked[class_name] = asked.get(class_name, 0) + request_of(claim) * 2**30
-                if asked[class_name] > self.room(class_name, labels):
+                requested[class_name] = requested.get(class_name, 0) + request_of(claim) * 2**30
+                if requested[class_name] > self.capacity(class_name, labels):
                     return False
         return True
 
-    def room(self, class_name: str, labels: dict[str, str]) -> int:
-        """What is published for nodes with these labels."""
+    def capacity(self, class_name: str, labels: dict[str, str]) -> int:
+        """Return the published capacity for nodes with these labels; -1 for none."""
         return max(
             (
                 parse(each["capacity"]).value
@@ -163,21 +155,21 @@ class View:
         )
 
     def limits(self, node_name: str) -> dict[str, int]:
-        """Driver → how many volumes it attaches to the node."""
+        """Return driver → limit of volumes on the node."""
         drivers = self._csi_nodes.get(node_name, {}).get("spec", {}).get("drivers") or ()
         return {each["name"]: each["allocatable"]["count"] for each in drivers if each.get("allocatable")}
 
     def attached(self, node_name: str) -> set[tuple[str, str] | None]:
-        """Driver and handle of what is attached to the node, or is for its pods."""
-        told = {
+        """Return driver and handle of volumes that are attached to the node or used by its pods."""
+        attached = {
             self._handle(each["spec"]["source"]["persistentVolumeName"])
             for each in self._attachments
             if each["spec"]["nodeName"] == node_name
         }
-        return told | self.used(node_name)
+        return attached | self.used(node_name)
 
     def used(self, node_name: str) -> set[tuple[str, str] | None]:
-        """Of the pods that are on the node."""
+        """Return driver and handle of the volumes of the pods on the node."""
         here = (pod for pod in self._pods if pod["spec"].get("nodeName") == node_name)
         claims = (self.claims[name] for pod in here for name, _ in claims_of(pod) if name in self.claims)
         return set(map(self._attachable, claims))
@@ -199,7 +191,7 @@ class View:
 
 
 def claims_of(pod: Object) -> Iterator[tuple[str, bool]]:
-    """The claims of its volumes, and whether they are the pod's own."""
+    """Yield the claims of its volumes, and whether they are ephemeral."""
     for volume in pod["spec"].get("volumes") or ():
         if volume.get("ephemeral"):
             yield f"{pod['metadata']['name']}-{volume['name']}", True
@@ -208,17 +200,15 @@ def claims_of(pod: Object) -> Iterator[tuple[str, bool]]:
 
 
 def is_bound(claim: Object) -> bool:
-    """As schedulers take it."""
     return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in (claim["metadata"].get("annotations") or {})
 
 
 def selected_node(claim: Object) -> str:
-    """ "" for none."""
     return str((claim["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
 
 
 def request_of(claim: Object) -> int:
-    """In Gi."""
+    """Return the request in Gi."""
     return gibi(claim["spec"]["resources"]["requests"]["storage"])
 
 
@@ -234,7 +224,7 @@ def _named(server: ApiServer, resource: str) -> dict[str, Object]:
 
 
 def volume_differences(server: ApiServer, daemon: Daemon) -> list[str]:
-    """Kinds of which the cache has other objects, or other versions of them, than the server."""
+    """Return the kinds of which the cache has other objects or versions than the server."""
     volumes = daemon.decisions.cluster.volumes
     cached: dict[str, Iterable[Any]] = {
         "persistentvolumeclaims": volumes.claims,
@@ -250,12 +240,12 @@ def volume_differences(server: ApiServer, daemon: Daemon) -> list[str]:
         has = {obj.metadata.name: obj.metadata.resource_version for obj in objects}
         stored = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in server.objects(resource)}
         if has != stored:
-            wrong.append(f"{resource}: the cache has {sorted(has.items() ^ stored.items())} otherwise")
+            wrong.append(f"{resource}: the cache has {sorted(has.items() ^ stored.items())} as differences")
     return wrong
 
 
 def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
-    """What a daemon with nothing to do must not hold: assumptions, waits, and volumes in flight that nobody makes."""
+    """Return what an idle daemon must not hold: assumptions, waits, and reservations of volumes in flight."""
     decisions = daemon.decisions
     volumes = decisions.cluster.volumes
     plugins = {plugin.name: plugin for profile in decisions.profiles.values() for plugin in profile.pre_bind}
@@ -273,18 +263,18 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "being cleared": tuple(decisions.stale._tasks),
     }
     left = [f"{what}: {there}" for what, there in found.items() if there]
-    return [*left, *_misdrawn(daemon), *_misplanned(server, daemon)]
+    return [*left, *_wrong_totals(daemon), *_wrong_plans(server, daemon)]
 
 
-def _misdrawn(daemon: Daemon) -> Iterator[str]:
+def _wrong_totals(daemon: Daemon) -> Iterator[str]:
     volumes = daemon.decisions.cluster.volumes
     for pool in volumes.capacities._objects.values():
         drawn = sum(entry.size for entry in volumes.reservations if entry.pool is pool)
         if drawn != pool.in_flight:
-            yield f"pool {pool.key}: {pool.in_flight} bytes in flight, {drawn} in the ledger"
+            yield f"pool {pool.key}: {pool.in_flight} bytes in flight, {drawn} reserved"
 
 
-def _misplanned(server: ApiServer, daemon: Daemon) -> list[str]:
+def _wrong_plans(server: ApiServer, daemon: Daemon) -> list[str]:
     waiting = [
         tuple(dict.fromkeys(f"default/{name}" for name, _ in claims_of(pod)))
         for pod in server.objects("pods")

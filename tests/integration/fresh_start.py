@@ -1,8 +1,8 @@
-"""What a daemon that has run for long holds, against what one that starts now computes from the same server.
+"""The state of a daemon that has run for long, compared with that of one that starts now on the same server.
 
-Two kinds of things are compared: figures of the caches (nodes, the ledger of capacity, device use, the queue), and answers.
-Answers are what the filters and scores of a profile say of the pods that wait and of some pods that are only asked about:
-so counts that are kept by adding and subtracting are compared whatever they look like inside.
+Two kinds of values are compared: figures of the caches (nodes, capacity reservations, device use, the queue), and answers. Answers are the results of
+the filters and scores of a profile say about waiting pods and about probe pods, so counts
+are compared without a look at their representation.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from scheduler.framework.status import AttemptError, Groups
 from scheduler.queueing.nominator import DERIVED
 from simulator.builders.core import PodBuilder, pod
 
-Picture = dict[str, Any]
-"""Section → what it shows: plain values that can be compared."""
+Section = dict[str, Any]
+"""Key → plain values that can be compared."""
 _FLYING: Final = "flying"
-"""A state of ledger entries: a node is selected. Entries in other states end with time."""
+"""The state of a reservation whose node is selected. Reservations in other states expire."""
 
 
 def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()) -> list[str]:
-    """What the daemon holds otherwise than one that has just started; both have nothing to do."""
+    """Return what the daemon holds and one that has just started does not, or differently. Both are idle."""
     given_up = {entry.claim.metadata.uid for entry in daemon.decisions.cluster.volumes.reservations if entry.is_over}
     for each in (daemon, fresh):
         _let_time_pass(each.decisions.cluster, given_up)
-    asked = [pod_info(probe.uid(f"probe-{at}").typed()) for at, probe in enumerate(probes)]
-    have, want = picture(daemon, asked), picture(fresh, asked)
+    probed = [pod_info(probe.uid(f"probe-{at}").typed()) for at, probe in enumerate(probes)]
+    have, want = snapshot(daemon, probed), snapshot(fresh, probed)
     return [
         f"{section}, {key}: the daemon has {have[section].get(key)}, a fresh start computes {want[section].get(key)}"
         for section in want
@@ -44,9 +44,9 @@ def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()
 
 
 def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
-    """As if all that settles or is held in the ledger had been there for too long: such time starts again with a daemon.
+    """Expire reservations that expire with time, which a restart begins again.
 
-    So do claims that wait for their volume on a selected node only if that has taken too long for the other daemon already.
+    Of those with a selected node, only the ones that the other daemon has already given up.
     """
     reservations = cluster.volumes.reservations
     for entry in reservations:
@@ -55,8 +55,8 @@ def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
     reservations.catch_up()
 
 
-def picture(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Picture]:
-    """All sections of one daemon."""
+def snapshot(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Section]:
+    """Return all sections of one daemon."""
     decisions = daemon.decisions
     waiting = sorted(decisions.shared.pending, key=lambda info: info.key)
     return {
@@ -79,8 +79,8 @@ def picture(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Picture
 # -- figures --------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(cluster: Cluster) -> Picture:
-    nodes, shown = cluster.nodes, Picture()
+def _nodes(cluster: Cluster) -> Section:
+    nodes, shown = cluster.nodes, Section()
     for name in nodes.known_names():
         slot = nodes.slot(name)
         assert slot is not None
@@ -100,7 +100,7 @@ def _nodes(cluster: Cluster) -> Picture:
     return shown
 
 
-def _volumes(cluster: Cluster) -> Picture:
+def _volumes(cluster: Cluster) -> Section:
     volumes = cluster.volumes
     return {
         "claims": {each.key: each.metadata.resource_version for each in volumes.claims},
@@ -110,7 +110,7 @@ def _volumes(cluster: Cluster) -> Picture:
         "unselected claims": {namespace: sorted(keys) for namespace, keys in volumes.claims.unselected.items()},
         "under way": (volumes.holders, volumes.under_way, volumes.binding),
         "pools": {pool.key: pool.in_flight for pool in volumes.capacities},
-        "ledger": {
+        "reservations": {
             entry.claim.key: (entry.state, entry.node_name, entry.size, entry.pool and entry.pool.key, entry.is_over)
             for entry in volumes.reservations
         },
@@ -119,7 +119,7 @@ def _volumes(cluster: Cluster) -> Picture:
     }
 
 
-def _devices(cluster: Cluster) -> Picture:
+def _devices(cluster: Cluster) -> Section:
     devices, use = cluster.devices, cluster.devices.use
     return {
         "claims": {claim.key: (claim.uid, claim.metadata.resource_version) for claim in devices.claims},
@@ -133,10 +133,10 @@ def _devices(cluster: Cluster) -> Picture:
     }
 
 
-def _queue(daemon: Daemon) -> Picture:
-    """Where a pod waits depends on when it was tried; that it waits does not, nor do gates of its own.
+def _queue(daemon: Daemon) -> Section:
+    """Return pending pods, gated pods and nominations. The place of other pods in the queue depends on when they were tried.
 
-    A nomination that is derived from claims depends on that, too: a pod that was not tried yet holds its place.
+    Nominations that are derived from claims depend on it, too: a pod that was not tried yet keeps its nomination.
     """
     queue, pending = daemon.decisions.queue, daemon.decisions.shared.pending
     gated = {info.key for info in pending if info.pod.spec.scheduling_gates}
@@ -151,10 +151,10 @@ def _queue(daemon: Daemon) -> Picture:
     }
 
 
-def _gauges(daemon: Daemon) -> Picture:
-    """Sums that are kept by adding and subtracting, or sampled: pods in the queue, and what the caches hold."""
+def _gauges(daemon: Daemon) -> Section:
+    """Return gauges that are kept by adding and subtracting, or sampled: pending pods, and sizes of caches."""
     daemon.metrics.sample()
-    found: Picture = {}
+    found: Section = {}
     for line in daemon.metrics.render().decode().splitlines():
         name, _, value = line.rpartition(" ")
         if name.startswith("scheduler_cache_size{"):
@@ -168,7 +168,7 @@ def _gauges(daemon: Daemon) -> Picture:
 
 
 def _answer(runner: Runner, cluster: Cluster, info: PodInfo) -> Any:
-    """What the profile says of the pod now, nominated pods aside: refusals by node, or scores by node and plugin."""
+    """Return refusals by node, or scores by node and plugin, without regard to nominated pods."""
     state, names = CycleState(), cluster.nodes
     try:
         with cluster.devices.use.still():
@@ -193,7 +193,7 @@ def _answer(runner: Runner, cluster: Cluster, info: PodInfo) -> Any:
 
 
 def probes_of(keys: Iterable[str], labels: dict[str, str]) -> Iterator[PodBuilder]:
-    """Pods that ask for what is counted: topology spread and (anti-)affinity over each of these node labels."""
+    """Yield pods with topology spread and (anti-)affinity over each of these node labels."""
     selector = {"matchLabels": labels}
     for key in keys:
         term = {"labelSelector": selector, "topologyKey": key}

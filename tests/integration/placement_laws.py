@@ -1,8 +1,8 @@
-"""Judging where a pod may be: resources, host ports, taints, node selectors, (anti-)affinity and topology spread.
+"""Laws about where a pod may be: resources, host ports, taints, node selectors, (anti-)affinity and topology spread.
 
-The rules are written here once more, on decoded objects, so that they share no mistake with the plugins. They serve two
-views: what the server stores, and what a daemon's cache holds at the moment when it sends a Binding. All pods are in one
-namespace; affinity and spread select pods by labels alone. Rules: docs/spec/core.md §5, §A.
+The rules are written again here, on decoded objects, so that they share no mistake with the plugins. They are applied to two states: that of
+the server, and that of a daemon's cache when it sends a Binding. All pods are in one namespace; affinity and spread select pods by labels
+alone. Rules: docs/spec/core.md §5, §A.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import allocatable, host_ports, requests_of
 from scheduler.cache.cluster import Cluster
 from simulator.apiserver import ApiServer
-from tests.integration.judging import OURS, Object
+from tests.integration.daemon_laws import OURS, Object
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
@@ -25,7 +25,7 @@ _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 @dataclass(frozen=True)
 class View:
-    """The nodes and the pods on them at one moment, by the names of nodes."""
+    """The nodes and the pods on them at one moment, by node name."""
 
     nodes: dict[str, Node]
     pods: dict[str, list[Pod]]
@@ -34,18 +34,18 @@ class View:
         return self.pods.get(name, [])
 
     def without(self, uids: Iterable[str]) -> View:
-        """The same, had these pods never been there."""
+        """Return the view without these pods."""
         gone = frozenset(uids)
         pods = {name: [p for p in there if p.metadata.uid not in gone] for name, there in self.pods.items()}
         return View(self.nodes, pods)
 
-    def beside(self, name: str, more: Iterable[Pod]) -> View:
-        """The same with more pods on a node."""
+    def with_pods(self, name: str, more: Iterable[Pod]) -> View:
+        """Return the view with more pods on a node."""
         return View(self.nodes, self.pods | {name: [*self.on(name), *more]})
 
 
 def stored(server: ApiServer) -> View:
-    """What the server has. Finished pods take no place."""
+    """Return what the server has, without finished pods."""
     nodes = {obj["metadata"]["name"]: from_manifest(Node, obj) for obj in server.objects("nodes")}
     pods: dict[str, list[Pod]] = {}
     for obj in server.objects("pods"):
@@ -56,7 +56,7 @@ def stored(server: ApiServer) -> View:
 
 
 def cached(cluster: Cluster) -> View:
-    """What a daemon knows, its own assumptions included."""
+    """Return what a daemon knows, including assumed pods."""
     nodes, pods = {}, {}
     for name in cluster.nodes.known_names():
         slot = cluster.nodes.slot(name)
@@ -72,7 +72,7 @@ def cached(cluster: Cluster) -> View:
 
 
 def obstacles(view: View, pod: Pod, name: str) -> list[str]:
-    """Why the pod must not be on this node now; the view does not count the pod itself."""
+    """Return why the pod must not be on this node now. The view must not have the pod itself."""
     node = view.nodes.get(name)
     if node is None:
         return [f"node {name} is not there"]
@@ -88,7 +88,7 @@ def obstacles(view: View, pod: Pod, name: str) -> list[str]:
 
 
 def lasting(view: View, pod: Pod, name: str) -> list[str]:
-    """The obstacles that no departure of another pod can have made: of these a scheduler can be sure before it binds."""
+    """Return the obstacles that the deletion of another pod cannot cause: before a Binding, a scheduler can exclude them."""
     node = view.nodes.get(name)
     if node is None:
         return [f"node {name} is not there"]
@@ -102,14 +102,14 @@ def lasting(view: View, pod: Pod, name: str) -> list[str]:
 
 
 def _short(view: View, pod: Pod, node: Node) -> Iterator[str]:
-    room = allocatable(node.status.allocatable)
+    total = allocatable(node.status.allocatable)
     there = view.on(node.key)
-    if len(there) + 1 > room.get("pods", 0):
+    if len(there) + 1 > total.get("pods", 0):
         yield f"{len(there)} pods are on node {node.key}, and no more may be"
     for resource, amount in requests_of(pod).items():
         used = sum(requests_of(other).get(resource, 0) for other in there)
-        if amount and used + amount > room.get(resource, 0):
-            yield f"node {node.key} has {room.get(resource, 0)} {resource}, {used} are taken, {amount} are asked for"
+        if amount and used + amount > total.get(resource, 0):
+            yield f"node {node.key} has {total.get(resource, 0)} {resource}, {used} are in use, {amount} are requested"
 
 
 def _ports(view: View, pod: Pod, node: Node) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _means(term: PodAffinityTerm, pod: Pod) -> bool:
 
 
 def _domain(view: View, node: Node, key: str) -> Iterator[Pod]:
-    """Pods on the nodes that share this node's value of a label; none if it has no such label."""
+    """Yield the pods on nodes with this node's value of a label; none if it has no such label."""
     if (value := node.metadata.labels.get(key)) is not None:
         for other in view.nodes.values():
             if other.metadata.labels.get(key) == value:
@@ -171,7 +171,7 @@ def _apart(view: View, pod: Pod, node: Node) -> Iterator[str]:
 
 
 def _together(view: View, pod: Pod, node: Node) -> Iterator[str]:
-    """All terms must be met by the pods of the domain; the first pod of its kind needs the labels alone."""
+    """Check required affinity. The first pod that its terms match needs only the labels."""
     terms = _required(pod, anti=False)
     if not terms:
         return
@@ -207,7 +207,7 @@ def _skewed(view: View, pod: Pod, node: Node) -> Iterator[str]:
 def _too_many(
     constraint: TopologySpreadConstraint, view: View, pod: Pod, *, node: Node, eligible: Iterable[Node]
 ) -> Iterator[str]:
-    """Pods that are being deleted do not count."""
+    """Check one constraint. Pods that are being deleted do not count."""
     selector, key = constraint.label_selector, constraint.topology_key
     counts = Counter[str]()
     for other in eligible:
@@ -229,9 +229,9 @@ def _too_many(
 
 
 def fitting_nodes(server: ApiServer, waiting: Object, *, evicting: bool = False) -> list[str]:
-    """The nodes that would take the pod, volumes and devices aside; `evicting`: without all pods of lower priority.
+    """Return the nodes that fit the pod without regard to volumes and devices; with `evicting`, without pods of lower priority.
 
-    Pods of others that are as important as it is, and nominated to a node, count as if they were there.
+    Pods of other schedulers that are nominated to a node, and have the same priority or a higher one, count as if they were bound.
     """
     if waiting["spec"].get("schedulingGates"):
         return []
@@ -247,16 +247,10 @@ def fitting_nodes(server: ApiServer, waiting: Object, *, evicting: bool = False)
     return [name for name in view.nodes if _fits(_without_lower(view, pod, name), pod, name, nominated)]
 
 
-def has_place(server: ApiServer, waiting: Object) -> bool:
-    """Whether a node would take the pod, with or without evictions, volumes and devices aside."""
-    may_preempt = waiting["spec"].get("preemptionPolicy") != "Never"
-    return bool(fitting_nodes(server, waiting) or (may_preempt and fitting_nodes(server, waiting, evicting=True)))
-
-
 def _fits(view: View, pod: Pod, name: str, nominated: dict[str, list[Pod]]) -> bool:
-    """With the nominated pods and without them: a pod may also need others for its affinity, and not get them."""
+    """Return whether the pod fits with the nominated pods and without them, which its affinity may need."""
     more = nominated.get(name, [])
-    return not obstacles(view, pod, name) and (not more or not obstacles(view.beside(name, more), pod, name))
+    return not obstacles(view, pod, name) and (not more or not obstacles(view.with_pods(name, more), pod, name))
 
 
 def _without_lower(view: View, pod: Pod, name: str) -> View:
@@ -267,7 +261,7 @@ def _without_lower(view: View, pod: Pod, name: str) -> View:
 
 
 def cache_differences(server: ApiServer, cluster: Cluster) -> list[str]:
-    """Nodes, the pods on them and what these take: where the cache has it otherwise than the server."""
+    """Return differences of cache and server: nodes, their pods, and the pods' requests."""
     have, want = _shown(cached(cluster)), _shown(stored(server))
     wrong = [
         f"node {name}: the cache has {have.get(name)}, the server {want.get(name)}"
@@ -291,8 +285,8 @@ def _miscounted(cluster: Cluster) -> Iterator[str]:
     for name, there in cached(cluster).pods.items():
         slot = cluster.nodes.slot(name)
         assert slot is not None
-        asked = [requests_of(pod) for pod in there]
-        for resource in {*cluster.nodes.resources(), *(name for each in asked for name in each)}:
-            counted, total = cluster.nodes.requested_at(slot, resource), sum(each.get(resource, 0) for each in asked)
+        requests = [requests_of(pod) for pod in there]
+        for resource in {*cluster.nodes.resources(), *(name for each in requests for name in each)}:
+            counted, total = cluster.nodes.requested_at(slot, resource), sum(each.get(resource, 0) for each in requests)
             if counted != total:
-                yield f"node {name}: {counted} {resource} are counted, its pods ask for {total}"
+                yield f"node {name}: {counted} {resource} are counted, its pods request {total}"

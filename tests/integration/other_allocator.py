@@ -1,4 +1,4 @@
-"""Actor: a scheduler that is not ours and allocates devices as kube-scheduler does: in two steps, without a second look."""
+"""Another scheduler that allocates devices as kube-scheduler does: in two steps, without a second check."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simulator.controllers.resource_claim import name_of
 _CLAIMS: Final = "resourceclaims"
 _SLICES: Final = "resourceslices"
 Plan = tuple[str, dict[str, list[Object]]]
-"""A node, and the results of each claim that has none yet."""
+"""A node, and the results of each claim that is not allocated."""
 
 
 class OtherAllocator(Actor):
-    """Knows exclusive devices alone. What it decides on by what is stored it writes some time later, come what may.
+    """Allocates exclusive devices only. It decides on what is stored, and writes some time later without a check.
 
-    As kube-scheduler it sees what it has decided on itself, and gives up a claim that somebody else has allocated.
+    As kube-scheduler, it knows its own decisions, and gives up a claim that another allocator has allocated.
     """
 
     component = "other-allocator"
@@ -40,7 +40,7 @@ class OtherAllocator(Actor):
     ) -> None:
         """`drivers` by class."""
         self.allocated: set[str] = set()
-        """Claims that it gave devices to: by uid."""
+        """Uids of claims that it has allocated."""
         self._name = scheduler_name
         self._drivers = drivers
         self._delay_s = delay_s
@@ -60,7 +60,6 @@ class OtherAllocator(Actor):
                     self._note(key_of("pods", pod), self._delay_s)
 
     def _waits(self, pod: Object) -> bool:
-        """Its pods without claims are somebody else's matter."""
         spec = pod["spec"]
         return spec["schedulerName"] == self._name and not spec.get("nodeName") and bool(spec.get("resourceClaims"))
 
@@ -119,7 +118,7 @@ class OtherAllocator(Actor):
         return {(each["driver"], each["pool"], each["device"]) for source in (stored, planned) for each in source}
 
     def _devices(self, class_name: str, node: str) -> list[tuple[str, str, str]]:
-        """Those of the newest generation, were it complete or not."""
+        """Return devices of the newest generation, complete or not."""
         driver, found = self._drivers[class_name], list[tuple[str, str, str]]()
         specs = [each["spec"] for each in self._server.objects(_SLICES) if each["spec"]["driver"] == driver]
         specs = [each for each in specs if each.get("allNodes") or each.get("nodeName") == node]
@@ -132,7 +131,7 @@ class OtherAllocator(Actor):
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _write(self, pod: Object, plan: Plan) -> None:
-        """The finalizer, the allocation with its reservation, the binding: nobody looks who else has the devices by now."""
+        """Write the finalizer, the allocation with its reservation, and the Binding, without a look at other claims."""
         node, results = plan
         metadata = pod["metadata"]
         user = {"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}

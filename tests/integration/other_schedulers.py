@@ -1,4 +1,4 @@
-"""Actors of a cluster that only volume histories need: a garbage collector, and a scheduler that is not ours."""
+"""Controllers of histories with volumes: a garbage collector, and another scheduler."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class GarbageCollector(Actor):
 
 
 class OtherScheduler(Actor):
-    """As kube-scheduler, but it only ever thinks of one node: pre-binds volumes, selects that node, and binds its pods.
+    """As kube-scheduler with one node only: pre-binds volumes, selects that node, and binds its pods.
 
-    It is in no hurry, and gives a claim up that lost its node too often.
+    It is slow, and gives up a claim that lost its node too often.
     """
 
     component = "other-scheduler"
@@ -80,7 +80,7 @@ class OtherScheduler(Actor):
                     self._note(key_of("pods", pod), self._delay_s)
 
     def _waits(self, pod: Object) -> bool:
-        """With volumes: its other pods are somebody else's matter."""
+        """Return whether it is a pending pod with volumes; pods without them are not served."""
         spec = pod["spec"]
         return spec["schedulerName"] == self._name and not spec.get("nodeName") and bool(spec.get("volumes"))
 
@@ -143,7 +143,7 @@ class OtherScheduler(Actor):
 
 
 def reaches(volume: Object, labels: dict[str, str]) -> bool:
-    """Whether nodes with these labels can use the volume. Volumes here name one label, or none."""
+    """Return whether nodes with these labels can use the volume. Volumes of histories name one label, or none."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
     if required is None:
         return True
@@ -162,5 +162,5 @@ def _size_of(volume: Object) -> tuple[int, str]:
 
 
 def gibi(amount: str) -> int:
-    """All volumes and claims here are of whole `Gi`."""
+    """Return the amount of a volume or claim, which is whole `Gi` in histories."""
     return int(amount.removesuffix("Gi"))

@@ -1,7 +1,7 @@
-"""Judging a world with devices: who would still fit, who had a device first, and what the daemon holds that it must not.
+"""Laws about a cluster with devices: which pods would still fit, which claim had a device first, and what the daemon must not hold.
 
-Where a pod could go is written here once more, on manifests, for the worlds of `deviceworld`: claims have one request, and
-devices of a class differ in nothing but their sizes. Rules: docs/spec/dra.md §3, §4.
+The rules for where a pod fits are written again here, on manifests, for the objects of `device_steps`: claims have one request, and
+devices of a class differ only in size. Rules: docs/spec/dra.md §3, §4.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
 from simulator.builders.devices import on_node
 from simulator.controllers.resource_claim import is_controlled_by, name_of
-from tests.integration.judging import Object
-from tests.integration.placementjudging import fitting_nodes
+from tests.integration.daemon_laws import Object
 
 _CLAIMS: Final = "resourceclaims"
 _OVER: Final = frozenset({"Succeeded", "Failed"})
@@ -26,12 +25,11 @@ Device = tuple[str, str, str]
 
 
 def entries_of(pod: Object) -> list[str]:
-    """Names of its claims, "" for one that was not made yet."""
+    """Return the names of its claims, "" for one that does not exist yet."""
     return [name_of(pod, entry) or "" for entry in pod["spec"].get("resourceClaims") or ()]
 
 
 def results_of(claim: Object) -> list[Object]:
-    """What it has been given."""
     allocation: Object = (claim.get("status") or {}).get("allocation") or {}
     results: list[Object] = allocation.get("devices", {}).get("results") or []
     return results
@@ -41,19 +39,14 @@ def device_of(result: Object) -> Device:
     return result["driver"], result["pool"], result["device"]
 
 
-# -- who fits -------------------------------------------------------------------------------------------------------------
-
-
-def has_place(server: ApiServer, waiting: Object) -> bool:
-    """Whether some node would take the pod and its claims, by what the server holds and nothing else.
-
-    Devices of claims that nobody else has reserved count as free: they are given back if they are in the way.
-    """
-    return bool(nodes_serving(server, waiting, fitting_nodes(server, waiting)))
+# -- which nodes fit -------------------------------------------------------------------------------------------------------------
 
 
 def nodes_serving(server: ApiServer, waiting: Object, names: Iterable[str]) -> list[str]:
-    """Of these nodes, those that have devices for all claims of the pod."""
+    """Return those of the nodes that have devices for all claims of the pod.
+
+    Devices of claims that no other pod has reserved count as free: they are deallocated when they are needed.
+    """
     view = _View(server, waiting)
     if view.claims is None:
         return []
@@ -61,7 +54,7 @@ def nodes_serving(server: ApiServer, waiting: Object, names: Iterable[str]) -> l
 
 
 class _View:
-    """The objects of one moment, for one pod. `claims` is None if they cannot be used."""
+    """The objects of one moment, for one pod. `claims` is None if one of them cannot be used."""
 
     def __init__(self, server: ApiServer, waiting: Object) -> None:
         self._server = server
@@ -86,7 +79,7 @@ class _View:
         return all(user["uid"] == self._uid for user in users)
 
     def serves(self, node: str, *, freed: bool) -> bool:
-        """`freed`: the pod's claims have been given back; that is done if nobody else uses any of them."""
+        """With `freed`, the pod's claims are deallocated first; that is possible if no other pod uses any of them."""
         claims = self.claims or []
         if freed and not self._is_all_idle:
             return False
@@ -96,31 +89,33 @@ class _View:
                 selector = claim["status"]["allocation"].get("nodeSelector")
                 if selector not in (None, on_node(node)) or _has_failed(claim):
                     return False
-        return self._can_be_had(wanted, node)
+        return self._can_be_allocated(wanted, node)
 
-    def _can_be_had(self, wanted: list[Object], node: str) -> bool:
+    def _can_be_allocated(self, wanted: list[Object], node: str) -> bool:
         mine = {claim["metadata"]["name"] for claim in wanted}
         given = [result for name, claim in self._stored.items() if name not in mine for result in results_of(claim)]
         taken = {device_of(result) for result in given}
-        asked = Counter[tuple[str, int]]()
+        requested = Counter[tuple[str, int]]()
         shared = 0
         for claim in wanted:
             exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
             name = exactly["deviceClassName"]
             if name == "memory":
-                shared += int(exactly["capacity"]["requests"]["room"])
+                shared += int(exactly["capacity"]["requests"]["share"])
                 continue
             size = int(exactly["selectors"][0]["cel"]["expression"].rpartition(" ")[2]) if name == "part" else 0
-            asked[name, size] += exactly["count"]
+            requested[name, size] += exactly["count"]
         there = list(self._devices(node))
         free = Counter((each["class"], each["size"]) for each in there if each["id"] not in taken)
         drawn = sum(each["size"] for each in there if each["id"] in taken)
-        drawn += sum(size * count for (_, size), count in asked.items())
+        drawn += sum(size * count for (_, size), count in requested.items())
         units = 4 if any(each["size"] for each in there) else 0
-        if any(asked[kind] > free[kind] for kind in asked) or (any(size for _, size in asked) and drawn > units):
+        if any(requested[kind] > free[kind] for kind in requested) or (
+            any(size for _, size in requested) and drawn > units
+        ):
             return False
         consumed = sum(
-            int(each["consumedCapacity"]["room"])
+            int(each["consumedCapacity"]["share"])
             for each in given
             if each.get("consumedCapacity") and each["pool"] == node
         )
@@ -128,7 +123,7 @@ class _View:
         return not shared or (has_shared and consumed + shared <= 8)
 
     def _devices(self, node: str) -> Iterator[Object]:
-        """Of complete pools, in their newest generation."""
+        """Yield the devices of complete pools, in their newest generation."""
         specs = [obj["spec"] for obj in self._server.objects("resourceslices")]
         specs = [spec for spec in specs if spec.get("allNodes") or spec["pool"]["name"] == node]
         for driver in {spec["driver"] for spec in specs}:
@@ -147,15 +142,15 @@ class _View:
 
 
 def _has_failed(claim: Object) -> bool:
-    told = (claim["status"].get("devices") or ()) if claim.get("status") else ()
-    return any(each["type"] == "failed" for device in told for each in device.get("conditions") or ())
+    reported = (claim["status"].get("devices") or ()) if claim.get("status") else ()
+    return any(each["type"] == "failed" for device in reported for each in device.get("conditions") or ())
 
 
-# -- who was first --------------------------------------------------------------------------------------------------------
+# -- which claim was first --------------------------------------------------------------------------------------------------------
 
 
 class Bookings:
-    """Which claim has had a device since when. `others` are the uids of claims that somebody else gave devices to."""
+    """Since when each claim has had its devices. `others` are the uids of claims that another allocator has allocated."""
 
     def __init__(self, server: ApiServer, others: AbstractSet[str]) -> None:
         self.broken: list[str] = []
@@ -165,25 +160,25 @@ class Bookings:
         self._since: dict[str, dict[Device, int]] = {}
 
     def written(self, claim: Object) -> None:
-        """One claim came or changed."""
+        """Note a claim that was created or changed."""
         self._count += 1
         before = self._since.get(claim["metadata"]["uid"], {})
         whole = [device_of(each) for each in results_of(claim) if not each.get("shareID")]
         self._since[claim["metadata"]["uid"]] = {each: before.get(each, self._count) for each in whole}
 
-    def taken_twice(self, told: list[str]) -> list[str]:
-        """Of these sentences those about claims that we gave devices to, and nobody else."""
-        if not told:
+    def taken_twice(self, laws: list[str]) -> list[str]:
+        """Return the sentences about claims that only our daemons have allocated."""
+        if not laws:
             return []
         theirs = {
             f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
             for obj in self._server.objects(_CLAIMS)
             if obj["metadata"]["uid"] in self._others
         }
-        return [law for law in told if not theirs & set(law.split())]
+        return [law for law in laws if not theirs & set(law.split())]
 
     def placed(self, pod: Object) -> None:
-        """We have bound it: nobody must have had a device of its before it had it."""
+        """Check a pod that we have bound: no other claim had its devices first."""
         names = entries_of(pod)
         self.broken += [
             f"pod {pod['metadata']['name']} is placed, and {law}"
@@ -210,7 +205,7 @@ class Bookings:
 
 
 def device_differences(server: ApiServer, daemon: Daemon) -> list[str]:
-    """What the caches hold otherwise than the server: claims, slices, classes, and which devices are in use."""
+    """Return differences of caches and server: claims, slices, and devices in use."""
     devices = daemon.decisions.cluster.devices
     stored = [from_manifest(ResourceClaim, obj) for obj in server.objects(_CLAIMS)]
     fresh = AllocationState()
@@ -233,15 +228,15 @@ def device_differences(server: ApiServer, daemon: Daemon) -> list[str]:
 
 
 def device_leftovers(daemon: Daemon) -> list[str]:
-    """What a daemon with nothing to do must not hold: claims in flight, errands, waits, changes that nobody was told of."""
+    """Return what an idle daemon must not hold: claims in flight, background writes, waits, and changes that were not delivered."""
     devices = daemon.decisions.cluster.devices
     plugins = {plugin.name: plugin for profile in daemon.decisions.profiles.values() for plugin in profile.pre_bind}
     plugin: Any = plugins["DynamicResources"]
     found = {
         "in flight": [claim.key for claim in devices.claims.in_flight()],
-        "untold": (*devices.claims.changes, *devices.claims.given_back),
+        "undelivered": (*devices.claims.changes, *devices.claims.given_back),
         "watched": tuple(devices._watchers),
-        "errands": (
+        "background": (
             *plugin._binder._background._tasks,
             *plugin._binder._background._about,
             *plugin._binder._background._failed,
