@@ -1,13 +1,13 @@
 """What every test may rely on.
 
 How tests import: pytest runs with `--import-mode=importlib` and `pythonpath = ["."]`, and `tests/` has no
-`__init__.py` anywhere. So each test file has its own full name (two `test_queue.py` in two rooms are fine), and
+`__init__.py` anywhere. So each test file has its own full name (two `test_queue.py` in two folders are fine), and
 what tests share is imported absolutely, by its place in the repository:
 
     from tests.e2e.controlplane.harness import ControlPlane
 
-Fixtures of one directory come from its `conftest.py`; a directory that wants those of another asks for the thing
-itself (the harness), not for the other's conftest. pytest must be started in the repository's root.
+Fixtures of one directory come from its `conftest.py`; a directory that needs those of another imports
+the harness itself, not the other's conftest. pytest must be started in the repository's root.
 
 Tests that need a real API server carry the marker `e2e`, and get its binaries by
 `tests.e2e.controlplane.gate.binaries_or_skip`.
@@ -26,7 +26,7 @@ from tests.examples import examples
 
 pytest_plugins = ["tests.required", "tests.seeds", "tests.drawn"]
 
-# The same with and without `CI`, for which Hypothesis has a profile of its own: that tries the same examples in each run.
+# The same with and without `CI`, for which Hypothesis has a separate profile that tries the same examples in each run.
 settings.register_profile(
     "kubestow",
     parent=settings.get_profile("default"),

@@ -1,4 +1,4 @@
-"""A pytest plugin: the seed from which tests draw scenarios that are others in each run.
+"""A pytest plugin: the seed from which tests draw different scenarios in each run.
 
 The header of a run has the seed, and so has each failure of a test that draws. `KUBESTOW_SEED=<number>` draws the same again.
 """

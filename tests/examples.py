@@ -11,6 +11,6 @@ _FACTOR: Final = float(os.environ.get("KUBESTOW_EXAMPLES") or 0)
 def examples(many: int = 100, *, share: float = 1.0) -> int:
     """Return `many`, or a `share` of it for a slow law.
 
-    `KUBESTOW_EXAMPLES=10` asks for ten times as many of every law, whatever its share. Each run draws other examples.
+    With `KUBESTOW_EXAMPLES=10` each law has ten times as many, whatever its share. Each run draws different examples.
     """
     return max(10, round(many * (_FACTOR or share)))

@@ -73,7 +73,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field that is read: where it is, and the object around it with room for a value."""
+    """One field that is read: where it is, and the object around it without its value."""
 
     path: str
     before: bytes
@@ -183,7 +183,7 @@ class _Sample:
 
 
 def _parts(typ: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """The type itself, or what it may be beside None."""
+    """The type itself, or the one it may be apart from None."""
     if isinstance(typ, msgspec.inspect.Metadata):
         return _parts(typ.type)
     if isinstance(typ, msgspec.inspect.UnionType):

@@ -16,7 +16,7 @@ _OPTION = "--hypothesis-seed"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw a seed before Hypothesis asks for it, unless the command line has one."""
+    """Draw a seed before Hypothesis does, unless the command line has one."""
     if config.getoption(_OPTION) is None:
         config.option.hypothesis_seed = str(secrets.randbits(32))
 

@@ -1,7 +1,7 @@
 """Build Kubernetes' own end-to-end tests and kwok, once per user.
 
-Both are Go modules of the module proxy: `e2e.test` is the test binary of k8s.io/kubernetes/test/e2e, at the version of
-the control plane, and kwok runs no container but reports the pods of its nodes as running. The cache is keyed by both
+Both are Go modules of the module proxy. `e2e.test` is the test binary of k8s.io/kubernetes/test/e2e, at the version of
+the control plane. kwok runs no container but reports the pods of its nodes as running. The cache is keyed by both
 modules' go.mod, go.sum and tools.go and by the flags.
 
 `python -m tests.upstream.build` builds ahead of a run and prints where the binaries are.
