@@ -101,19 +101,19 @@ class CycleHarness:
     def attempt(self, pod: PodInfo | None = None) -> Outcome:
         return cycle_module.run(self.cycle.attempt(pod or a_pod(), 1))
 
-    def placed(self, pod: PodInfo | None = None) -> str:
+    def scheduled(self, pod: PodInfo | None = None) -> str:
         outcome = self.attempt(pod)
         assert isinstance(outcome, Scheduled), outcome
         return outcome.assumed.node_name
 
-    def unfit(self, pod: PodInfo | None = None) -> Unschedulable:
+    def unschedulable(self, pod: PodInfo | None = None) -> Unschedulable:
         before = self.cluster.sizes()
         outcome = self.attempt(pod)
         assert isinstance(outcome, Unschedulable), outcome
         assert self.cluster.sizes() == before
         return outcome
 
-    def broke(self) -> SchedulingFailed:
+    def failed(self) -> SchedulingFailed:
         outcome = self.attempt()
         assert isinstance(outcome, SchedulingFailed), outcome
         assert self.cluster.sizes()["assumed_pods"] == 0
@@ -204,21 +204,21 @@ class Verifies(FakePlugin):
 
 @dataclass
 class TakesLong(Verifies):
-    """Yield `rests` times before each answer of `Verifies`."""
+    """Yield `yields` times before each answer of `Verifies`."""
 
-    rests: int = 0
+    yields: int = 0
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
         self.log(f"filter {' '.join(self.harness.cluster.nodes.name(slot) for slot in each(nodes))}")
-        return self._after({}) if self.rests else {}
+        return self._after({}) if self.yields else {}
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
         no = self._verdict(slot)
-        return self._after(no) if self.rests else no
+        return self._after(no) if self.yields else no
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
         self.log(f"prepare {self.harness.cluster.nodes.name(slot)}")
-        yield from self._resting()
+        yield from self._yielding()
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         return None
@@ -227,11 +227,11 @@ class TakesLong(Verifies):
         pass
 
     def _after(self, answer: T) -> Work[T]:
-        yield from self._resting()
+        yield from self._yielding()
         return answer
 
-    def _resting(self) -> Work[None]:
-        for _ in range(self.rests):
+    def _yielding(self) -> Work[None]:
+        for _ in range(self.yields):
             self.harness.clock.move(0.01)
             yield
 

@@ -193,6 +193,19 @@ class SchedulerHarness:
         return self.message(name).partition(POST_FILTER)[0]
 
 
+def with_pods(
+    pods: str = "p", *, nodes: str = "n1", pod_watch: PodWatch | None = None, **points: tuple[Any, ...]
+) -> SchedulerHarness:
+    """Return a scheduler with these nodes, pods and plugins (`plug`). No pod has been tried yet."""
+    sched = SchedulerHarness(pod_watch=pod_watch)
+    sched.plug(**points)
+    for name in nodes.split():
+        sched.node(name)
+    for name in pods.split():
+        sched.pod(name)
+    return sched
+
+
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
     """Return a pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, started, conditions, uid, version, gates, raw spec."""
     requests = {"cpu": spec.pop("cpu")} if "cpu" in spec else {}

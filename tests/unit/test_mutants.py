@@ -31,7 +31,7 @@ MUTANTS: Final = {
         "scheduler.binding:Binder._release",
         "binding.runner.unreserve(binding.state, binding.assumed)",
         "pass",
-        "binding/test_binding.py::test_a_refused_bind_is_undone[200 bound by somebody else: dropped]",
+        "binding/test_binding.py::test_a_refused_bind_is_undone[200 another scheduler bound it: dropped]",
     ),
     "the SLI counts from the last attempt": Mutant(
         "scheduler.binding:Binder._succeeded",
@@ -39,11 +39,11 @@ MUTANTS: Final = {
         "now - binding.popped_at)",
         "binding/test_binding_figures.py::test_the_time_that_scheduling_took_counts_from_the_first_attempt",
     ),
-    "a pod that turns up on another node asks for no second look there": Mutant(
+    "a pod that turns up on another node marks that node as unchanged": Mutant(
         "scheduler.cache.cluster:Cluster._replace",
         "self._disturb(info.node_name)",
         "pass",
-        "binding/test_conflicts.py::test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of_ours",
+        "binding/test_conflicts.py::test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_capacity_of_ours",
     ),
     "the version of the node stays when a pod turns up there": Mutant(
         "scheduler.cache.cluster:Cluster._replace",
@@ -51,7 +51,7 @@ MUTANTS: Final = {
         "pass",
         "cache/test_cluster.py::test_73_assumed_here_bound_there",
     ),
-    "a whole device is given beside a share of it": Mutant(
+    "a whole device is allocated while a share of it is in use": Mutant(
         "scheduler.plugins.dra.binding.device_conflicts:DeviceConflicts._elsewhere",
         "if result.share_id is None:",
         "if False:",
@@ -141,7 +141,7 @@ MUTANTS: Final = {
         "for claim in ()):\n        dynamic",
         "plugins/volumebinding/test_room.py::test_a_pod_is_not_in_its_own_way",
     ),
-    "a node beyond its attach limit takes nobody": Mutant(
+    "a node beyond its attach limit takes no pod": Mutant(
         "scheduler.plugins.nodevolumelimits.attached_volumes:RemainingAttachments.is_short",
         "0 < need >",
         "need >",
@@ -202,7 +202,7 @@ def ends() -> dict[str, type[BaseException] | None]:
     rows = [f"{_HERE}/{mutant.row}" for mutant in MUTANTS.values()]
     assert len(rows) == len(set(rows))
     plugins = [option for name in ("randomly", "cacheprovider") for option in ("-p", f"no:{name}")]
-    # The time limit of this test is a signal: the inner session must not set one of its own.
+    # The time limit of this test is a signal: the inner session must not set another one.
     code = pytest.main([*rows, *plugins, "-o", "timeout=0", "--capture=no", "-q", "--tb=line"], plugins=[mutating])
     assert code == pytest.ExitCode.TESTS_FAILED, "a row was not found, or no row failed"
     return mutating.ends

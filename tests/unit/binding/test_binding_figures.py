@@ -1,101 +1,57 @@
-"""What is measured of bindings: how each extension point ended, and who has been on the way for longest."""
+"""Metrics of bindings: statuses of extension points, the SLI duration, and the age of the oldest binding."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.api.core_v1 import Pod
-from scheduler.core.errors import ApiError, Conflict, Forbidden, NotFound
 from scheduler.framework.status import AttemptError, Code, Rejection
+from tests.unit.binding.reading import point_statuses, samples
 from tests.unit.fake_plugins import BeforeBind
-from tests.unit.harness import SchedulerHarness, manifest, typed
-
-_NAME = "scheduler_framework_extension_point_duration_seconds"
+from tests.unit.harness import SchedulerHarness, with_pods
 
 
-def ends(sched: SchedulerHarness) -> dict[str, list[str]]:
-    """Of PreBind and Bind: the statuses that were told."""
-    told: dict[str, list[str]] = {}
-    for family in text_string_to_metric_families(sched.parts.shared.metrics.render().decode()):
-        for sample in family.samples:
-            if sample.name == f"{_NAME}_count" and sample.labels["extension_point"] in {"PreBind", "Bind"}:
-                told.setdefault(sample.labels["extension_point"], []).extend(
-                    [sample.labels["status"]] * int(sample.value)
-                )
-    return told
+class Waits(BeforeBind):
+    """PreBind that returns once `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__("Waits")
+        self.go = asyncio.Event()
+
+    async def pre_bind(self, *_: object) -> Rejection | None:
+        await self.go.wait()
+        return None
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "statuses"),
     [
-        pytest.param(None, {"PreBind": ["Success"], "Bind": ["Success"]}, id="all went well"),
-        pytest.param(Rejection("Before", Code.UNSCHEDULABLE, ("no",)), {"PreBind": ["Unschedulable"]}, id="refused"),
-        pytest.param(
-            Rejection("Before", Code.ERROR, ("broke",)), {"PreBind": ["Error"]}, id="an error that is answered"
-        ),
-        pytest.param(AttemptError("broke"), {"PreBind": ["Error"]}, id="an error that is raised"),
-        pytest.param(ValueError("unforeseen"), {"PreBind": ["Error"]}, id="a mistake of the plugin"),
+        pytest.param(None, (["Success"], ["Success"]), id="success"),
+        pytest.param(Rejection("Before", Code.UNSCHEDULABLE, ("no",)), (["Unschedulable"], []), id="a rejection"),
+        pytest.param(Rejection("Before", Code.ERROR, ("broke",)), (["Error"], []), id="an error that is returned"),
+        pytest.param(AttemptError("broke"), (["Error"], []), id="an error that is raised"),
+        pytest.param(ValueError("unforeseen"), (["Error"], []), id="a bug of the plugin"),
     ],
 )
-async def test_how_prebind_ended(answer: Rejection | Exception | None, told: dict[str, list[str]]) -> None:
+async def test_statuses_of_prebind_and_bind(
+    answer: Rejection | Exception | None, statuses: tuple[list[str], list[str]]
+) -> None:
     """Upstream's statuses: alerts count those that are errors (docs/spec/core.md §7.1)."""
-    sched = SchedulerHarness()
-    sched.plug(pre_bind=(BeforeBind("Before", answer=answer),))
-    sched.node("n1")
-    sched.pod("p")
+    sched = with_pods(pre_bind=(BeforeBind("Before", answer=answer),))
     await sched.settle()
 
-    assert ends(sched) == told
+    assert (point_statuses(sched, "PreBind"), point_statuses(sched, "Bind")) == statuses
 
 
-@pytest.mark.parametrize(
-    ("error", "server", "told"),
-    [
-        pytest.param(Forbidden("no"), {}, ["Error"], id="the server refuses"),
-        pytest.param(NotFound("gone"), {}, [], id="the pod is gone: that is no failure"),
-        pytest.param(
-            Conflict("taken"), {"on": "elsewhere"}, [], id="somebody else was faster: that is counted elsewhere"
-        ),
-    ],
-)
-async def test_how_bind_ended(error: ApiError, server: dict[str, object], told: list[str]) -> None:
-    sched = SchedulerHarness()
-    sched.node("n1")
-    sched.pod("p")
-    if server:
-        sched.writer.server["default/p"] = typed(manifest("p", **server))
-
-    def answer(pod: Pod, node_name: str) -> None:
-        raise error
-
-    sched.writer.on_bind = answer
+async def test_a_pod_that_is_preempted_in_prebind_counts_no_failure() -> None:
+    sched = with_pods(pre_bind=(Waits(),))
     await sched.settle()
-
-    assert ends(sched).get("Bind", []) == told
-
-
-async def test_preemption_is_no_failure() -> None:
-    """The place of a pod in PreBind is taken back: the plugin did nothing wrong."""
-    sched, begun = SchedulerHarness(), asyncio.Event()
-
-    class Waits(BeforeBind):
-        async def pre_bind(self, *_: object) -> Rejection | None:
-            begun.set()
-            await asyncio.Event().wait()
-            return None
-
-    sched.plug(pre_bind=(Waits("Waits"),))
-    sched.node("n1")
-    sched.pod("p")
-    await sched.settle()
-    assert begun.is_set()
     assert sched.parts.binder.preempt("uid-p", "DefaultPreemption")
     await sched.settle()
 
-    assert ends(sched) == {}
+    assert point_statuses(sched, "PreBind") == point_statuses(sched, "Bind") == []
 
 
 async def test_the_time_that_scheduling_took_counts_from_the_first_attempt() -> None:
@@ -109,27 +65,14 @@ async def test_the_time_that_scheduling_took_counts_from_the_first_attempt() -> 
     await sched.settle()
 
     assert ["default/p"] == [key for key, _ in sched.writer.binds]
-    families = text_string_to_metric_families(sched.parts.shared.metrics.render().decode())
-    sums = {
-        sample.labels["attempts"]: sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name == "scheduler_pod_scheduling_sli_duration_seconds_sum"
-    }
-    assert sums == {"2": 40.0}
+    sums = samples(sched, "scheduler_pod_scheduling_sli_duration_seconds_sum")
+    assert {each.labels["attempts"]: each.value for each in sums} == {"2": 40.0}
 
 
-async def test_the_oldest_on_its_way() -> None:
-    """From being taken off the queue until the answer; then until the watch shows it."""
-    sched, answered = SchedulerHarness(), asyncio.Event()
-
-    class Waits(BeforeBind):
-        async def pre_bind(self, *_: object) -> Rejection | None:
-            await answered.wait()
-            return None
-
-    sched.plug(pre_bind=(Waits("Waits"),))
-    sched.node("n1")
+async def test_the_age_of_the_oldest_binding() -> None:
+    """`oldest_s` runs from the pop until the answer, `unconfirmed_s` from the answer until the watch shows the pod."""
+    plugin = Waits()
+    sched = with_pods("", pre_bind=(plugin,))
     binder, cluster = sched.parts.binder, sched.cluster
     assert (binder.oldest_s(), cluster.unconfirmed_s()) == (0, 0)
 
@@ -140,7 +83,7 @@ async def test_the_oldest_on_its_way() -> None:
     await sched.settle()
     assert (binder.oldest_s(), cluster.unconfirmed_s()) == (40, 0)
 
-    answered.set()
+    plugin.go.set()
     await sched.settle()
     await sched.later(7)
     assert (binder.oldest_s(), cluster.unconfirmed_s()) == (0, 7)
@@ -151,11 +94,8 @@ async def test_the_oldest_on_its_way() -> None:
     assert cluster.unconfirmed_s() == 0
 
 
-async def test_a_watch_that_is_faster_than_the_answer_owes_nothing() -> None:
-    """The pod is confirmed before the server has said that it is bound."""
-    sched = SchedulerHarness()
-    sched.node("n1")
-    sched.pod("p")
+async def test_a_watch_event_before_the_answer_leaves_nothing_unconfirmed() -> None:
+    sched = with_pods()
 
     def answer(pod: Pod, node_name: str) -> None:
         sched.pod("p", on="n1")

@@ -1,4 +1,4 @@
-"""Another scheduler was faster: what is counted, and what a record says we had seen (docs/spec/core.md §2.6)."""
+"""A node that changes before the Binding is sent, and what the decision record says about it (docs/spec/core.md §2.6)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Delta
 from scheduler.binding import PodWatch
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound
-from tests.unit.harness import SchedulerHarness, manifest, read_pod, typed
-
-COUNT = "kubestow_binding_conflicts_total"
-
-
-def conflicts(sched: SchedulerHarness) -> dict[str, float]:
-    """Kind → how many."""
-    lines = sched.parts.shared.metrics.render().decode().splitlines()
-    rows = [line.split() for line in lines if line.startswith(COUNT + "{")]
-    return {labels.split('"')[1]: float(value) for labels, value in rows}
+from tests.unit.binding.reading import conflicts
+from tests.unit.harness import SchedulerHarness, manifest, read_pod
 
 
 async def decided(sched: SchedulerHarness) -> None:
@@ -32,33 +22,31 @@ async def decided(sched: SchedulerHarness) -> None:
     await sched.settle()
 
 
-async def its_turn_comes(sched: SchedulerHarness) -> None:
-    """The Binding may leave, and everything that follows happens."""
+async def send(sched: SchedulerHarness) -> None:
+    """Let the Binding leave."""
     assert sched.writer.turn_hold is not None
     sched.writer.turn_hold.set()
     await sched.settle()
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["92 the room is taken", "the node is gone"])
-async def test_a_node_that_takes_the_pod_no_more_is_a_conflict(gone: bool) -> None:
-    """Counted, said in the pod's event, and nothing is sent."""
+@pytest.mark.parametrize("gone", [False, True], ids=["92 its capacity is taken", "the node is gone"])
+async def test_a_node_that_does_not_fit_the_pod_any_more_is_a_conflict(gone: bool) -> None:
     sched = SchedulerHarness()
     await decided(sched)
     if gone:
         sched.node_gone("n1")
     else:
         sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
-
-    await its_turn_comes(sched)
+    await send(sched)
 
     assert (conflicts(sched), sched.writer.binds) == ({"node": 1}, [])
-    said = "1 node(s) had gone before the pod was bound" if gone else "1 Insufficient cpu"
+    reason = "1 node(s) had gone before the pod was bound" if gone else "1 Insufficient cpu"
     event = sched.recorder.events[0]
-    assert (event.reason, event.note) == ("FailedScheduling", f"0/1 nodes are available: {said}.")
+    assert (event.reason, event.note) == ("FailedScheduling", f"0/1 nodes are available: {reason}.")
 
 
-async def test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of_ours() -> None:
-    """We had given it another node. Without a second look at this one, it would have both pods and room for one."""
+async def test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_capacity_of_ours() -> None:
+    """Our scheduler had given that pod another node."""
     sched = SchedulerHarness()
     for name in ("n1", "n2"):
         sched.node(name, cpu="2")
@@ -69,51 +57,38 @@ async def test_a_pod_that_another_scheduler_bound_to_this_node_takes_the_room_of
     held = sched.cluster.get("uid-q")
     assert held is not None
     sched.pod("p", cpu="2", on=held.node_name)
-
-    await its_turn_comes(sched)
+    await send(sched)
 
     assert conflicts(sched).get("node") == 1
     assert ("default/q", held.node_name) not in sched.writer.binds
     assert sched.message("q") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 BY_ZONE = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+DB: dict[str, Any] = {"labels": {"app": "db"}}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [BY_ZONE]}}}
+SPREAD = {**BY_ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
+    ("ours", "theirs", "reason"),
     [
+        pytest.param(APART, DB, "didn't match pod anti-affinity rules", id="its anti-affinity selects the new pod"),
         pytest.param(
-            {"affinity": {"podAntiAffinity": {HARD: [BY_ZONE]}}},
-            {"labels": {"app": "db"}},
-            "2 node(s) didn't match pod anti-affinity rules",
-            id="whom it hates came to another node of the zone",
+            DB, APART, "didn't satisfy existing pods anti-affinity rules", id="the new pod's anti-affinity selects it"
         ),
         pytest.param(
-            {"labels": {"app": "db"}},
-            {"affinity": {"podAntiAffinity": {HARD: [BY_ZONE]}}},
-            "2 node(s) didn't satisfy existing pods anti-affinity rules",
-            id="who hates it came to another node of the zone",
+            {**DB, "topologySpreadConstraints": [SPREAD]},
+            DB,
+            "didn't match pod topology spread constraints",
+            id="its spread constraint counts the new pod",
         ),
-        pytest.param(
-            {
-                "labels": {"app": "db"},
-                "topologySpreadConstraints": [
-                    {**BY_ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
-                ],
-            },
-            {"labels": {"app": "db"}},
-            "2 node(s) didn't match pod topology spread constraints",
-            id="another of its kind came to the zone",
-        ),
-        pytest.param({}, {"labels": {"app": "db"}}, "", id="a plain pod does not mind"),
+        pytest.param({}, DB, "", id="it has no constraint"),
     ],
 )
-async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
-    ours: dict[str, Any], theirs: dict[str, Any], said: str
+async def test_a_new_pod_on_another_node_of_the_zone_is_checked_before_the_binding(
+    ours: dict[str, Any], theirs: dict[str, Any], reason: str
 ) -> None:
-    """Before the Binding leaves; the node itself is as it was."""
     sched = SchedulerHarness()
     sched.writer.turn_hold = asyncio.Event()
     sched.node("n1", labels={"zone": "a"})
@@ -121,59 +96,25 @@ async def test_what_happens_elsewhere_in_the_zone_is_looked_at_too(
     await sched.settle()
     sched.node("n2", labels={"zone": "a"})
     sched.pod("theirs", on="n2", scheduler="default-scheduler", **theirs)
+    await send(sched)
 
-    await its_turn_comes(sched)
-
-    assert sched.writer.binds == ([] if said else [("default/p", "n1")])
-    if said:
+    assert sched.writer.binds == ([] if reason else [("default/p", "n1")])
+    if reason:
         assert sched.message("p").startswith("0/")
-        assert said.partition(" ")[2] in sched.message("p")
+        assert f"node(s) {reason}" in sched.message("p")
 
 
-@pytest.mark.parametrize(
-    ("error", "server", "counted"),
-    [
-        pytest.param(Conflict("taken"), {"on": "n9"}, {"pod": 1}, id="200 somebody else bound it"),
-        pytest.param(
-            Ambiguous("reset"), {"on": "n9"}, {"pod": 1}, id="somebody else bound it, and our answer was lost"
-        ),
-        pytest.param(Ambiguous("reset"), {"on": "n1"}, {}, id="our answer was lost"),
-        pytest.param(Conflict("taken"), {"deleting": True}, {}, id="its owner deletes it"),
-        pytest.param(Conflict("odd"), {"cpu": "1"}, {}, id="a conflict without a cause"),
-        pytest.param(NotFound("gone"), {}, {}, id="it is gone"),
-    ],
-)
-async def test_a_pod_that_is_bound_elsewhere_is_a_conflict(
-    error: ApiError, server: dict[str, Any], counted: dict[str, float]
-) -> None:
-    sched = SchedulerHarness()
-    sched.node("n1")
-    sched.writer.server["default/p"] = typed(manifest("p", **server))
-
-    def refuse(pod: Pod, node_name: str) -> None:
-        raise error
-
-    sched.writer.on_bind = refuse
-    sched.pod("p")
-    await sched.settle()
-
-    assert conflicts(sched) == counted
-
-
-async def test_bindings_without_a_rival_count_for_nothing() -> None:
-    """Changes of the node that leave room for the pod are no conflict."""
+async def test_a_change_of_the_node_that_leaves_capacity_is_no_conflict() -> None:
     sched = SchedulerHarness()
     await decided(sched)
     sched.node("n1", cpu="3")
     sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
-
-    await its_turn_comes(sched)
+    await send(sched)
 
     assert (conflicts(sched), sched.writer.binds) == ({}, [("default/p", "n1")])
 
 
-async def test_the_record_tells_what_the_watch_had_shown_when_the_binding_left() -> None:
-    """As late as the second look: what came while the pod waited for its turn counts as seen."""
+async def test_the_record_has_the_version_of_the_watch_when_the_binding_was_sent() -> None:
     shown = "5"
     sched = SchedulerHarness(pod_watch=PodWatch(version=lambda: shown))
     await decided(sched)
@@ -182,13 +123,12 @@ async def test_the_record_tells_what_the_watch_had_shown_when_the_binding_left()
     assert record.seen_resource_version == ""
 
     shown = "7"
-    await its_turn_comes(sched)
+    await send(sched)
 
     assert record.to_dict()["seen_resource_version"] == "7"
 
 
-async def test_what_the_watch_has_shown_counts_although_nobody_has_taken_it_in_yet() -> None:
-    """D7: a batch that waits in the inbox for the next attempt is looked at before the Binding leaves."""
+async def test_changes_that_wait_in_the_inbox_are_applied_before_the_binding_is_sent() -> None:
     sched = SchedulerHarness()
     await decided(sched)
     theirs = read_pod(manifest("theirs", cpu="1", on="n1", scheduler="default-scheduler"))

@@ -1,6 +1,7 @@
-"""Where a pod is about to go, said in status.nominatedNodeName before what may take long (docs/spec/core.md §3.12).
+"""`status.nominatedNodeName` shows the node of an assumed pod before a step that may take long (docs/spec/core.md §3.12).
 
-Written only if PreBind has work or Permit holds the pod; taken back whenever the plan changes; never behind a Binding.
+It is written only if PreBind has work or Permit holds the pod. It is cleared when the pod gives up the node, and no
+nomination is written after the Binding.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from scheduler.failure import UNTOLD_S
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code, Rejection, Skip, Wait
 from tests.unit.fake_plugins import BeforeBind, Holds
-from tests.unit.harness import SchedulerHarness
+from tests.unit.harness import SchedulerHarness, with_pods
+from tests.unit.scenarios.evicting import nominations
 from tests.unit.scenarios.seen import with_plugins
 
 NOT_HERE = Rejection("W", Code.UNSCHEDULABLE, ("not here",))
@@ -25,11 +27,12 @@ Step: TypeAlias = Callable[[SchedulerHarness, "Works"], None]
 
 
 class Works(BeforeBind):
-    """PreBind that takes until told to go on, and may be without work."""
+    """PreBind that waits for `go`. `flight` is the result of PreBindPreFlight: SKIP means that there is no work."""
 
-    def __init__(self, name: str = "W", *, flight: Rejection | Skip | None = None) -> None:
+    def __init__(self, name: str = "W", *, flight: Rejection | Skip | None = None, is_brief: bool = False) -> None:
         super().__init__(name)
         self.flight = flight
+        self.is_brief = is_brief
         self.go = asyncio.Event()
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
@@ -37,22 +40,23 @@ class Works(BeforeBind):
         return self.flight
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
+        self.log("pre_bind")
         await self.go.wait()
         assert not isinstance(self.answer, Exception)
         return self.answer
 
 
-def nominations(sched: SchedulerHarness) -> list[str]:
-    """What was written for p, in order."""
-    return [node for key, node in sched.writer.nominations if key == "default/p"]
+def brief() -> Works:
+    """PreBind that usually takes a few seconds."""
+    return Works(is_brief=True)
 
 
-async def on_its_way(sched: SchedulerHarness, **plugins: tuple[Any, ...]) -> None:
-    """Pod p is assumed on n1, and whatever the plugins say keeps it from its Binding."""
-    sched.plug(**plugins)
-    sched.node("n1")
-    sched.pod("p")
+async def in_prebind(plugin: Works | None = None) -> tuple[SchedulerHarness, Works]:
+    """Pod p is assumed on n1, and PreBind has begun."""
+    plugin = plugin or Works()
+    sched = with_pods(pre_bind=(plugin,))
     await sched.settle()
+    return sched, plugin
 
 
 # -- when it is written ------------------------------------------------------------------------------------------------
@@ -67,40 +71,29 @@ async def on_its_way(sched: SchedulerHarness, **plugins: tuple[Any, ...]) -> Non
         pytest.param([], False, id="there is no PreBind plugin"),
     ],
 )
-async def test_the_plugins_are_asked_first(works: list[Skip | None], written: bool) -> None:
-    """Once for all of them, before anything is waited for."""
-    sched = SchedulerHarness()
-    plugins = tuple(Works(f"W{at}", flight=flight) for at, flight in enumerate(works))
-    await on_its_way(sched, pre_bind=plugins)
+async def test_preflight_of_all_plugins_is_called_once_before_any_wait(works: list[Skip | None], written: bool) -> None:
+    sched = with_pods(pre_bind=tuple(Works(f"W{at}", flight=flight) for at, flight in enumerate(works)))
+    await sched.settle()
 
     assert nominations(sched) == (["n1"] if written else [])
-    assert sched.calls == [f"W{at}.flight n1" for at in range(len(works))]
+    assert [call for call in sched.calls if "flight" in call] == [f"W{at}.flight n1" for at in range(len(works))]
     assert sched.writer.wire == (["patch p"] if written else ["bind p"])
 
 
-@pytest.mark.parametrize(
-    "flight",
-    [
-        pytest.param(Rejection("W", Code.ERROR, ("boom",)), id="it fails"),
-        pytest.param(Rejection("W", Code.UNSCHEDULABLE, ("no",)), id="it says no, which is not for it to say"),
-    ],
-)
-async def test_a_plugin_that_cannot_tell_costs_the_attempt(flight: Rejection) -> None:
-    """Nothing is said of a place that the pod does not get; what it held is given back."""
-    sched = SchedulerHarness()
-    await on_its_way(sched, pre_bind=(Works(flight=flight),), reserve=(Holds("R"),))
+@pytest.mark.parametrize("code", [Code.ERROR, Code.UNSCHEDULABLE], ids=["it fails", "it rejects the pod"])
+async def test_a_preflight_that_does_not_succeed_is_an_error_of_the_attempt(code: Code) -> None:
+    sched = with_pods(pre_bind=(Works(flight=Rejection("W", code, ("boom",))),), reserve=(Holds("R"),))
+    await sched.settle()
 
     assert nominations(sched) == []
-    assert sched.message("p") == f'running PreBindPreFlight "W": {flight.reasons[0]}'
+    assert sched.message("p") == 'running PreBindPreFlight "W": boom'
     assert (sched.places(), sched.is_free()) == ({"p": "error backoff"}, True)
     assert sched.calls == ["R.reserve", "W.flight n1", "R.unreserve"]
 
 
-async def test_what_the_pod_says_already_is_not_written_again() -> None:
-    sched = SchedulerHarness()
+async def test_a_nomination_that_the_status_has_is_not_written_again() -> None:
     works = Works()
-    sched.plug(pre_bind=(works,))
-    sched.node("n1")
+    sched = with_pods("", pre_bind=(works,))
     sched.pod("p", nominated="n1")
     await sched.settle()
     works.go.set()
@@ -109,12 +102,8 @@ async def test_what_the_pod_says_already_is_not_written_again() -> None:
     assert (nominations(sched), sched.writer.binds) == ([], [("default/p", "n1")])
 
 
-async def test_the_place_is_held_once() -> None:
-    """The pod is assumed there; that its status says so, too, does not make it two."""
-    sched = SchedulerHarness()
-    works = Works()
-    sched.plug(pre_bind=(works,))
-    sched.node("n1", cpu="4")
+async def test_an_assumed_pod_that_is_nominated_counts_once() -> None:
+    sched = with_pods("", pre_bind=(Works(),))
     sched.pod("p", cpu="2")
     await sched.settle()
     sched.pod("p", cpu="2", nominated="n1")
@@ -125,22 +114,22 @@ async def test_the_place_is_held_once() -> None:
     assert sched.parts.queue.nominator.for_node("n1") == ()
 
 
-# -- when it is taken back ---------------------------------------------------------------------------------------------
+# -- when it is cleared ------------------------------------------------------------------------------------------------
 
 
 def reject(sched: SchedulerHarness, _works: Works) -> None:
     sched.parts.binder.permits.reject("uid-p", "A", "no")
 
 
-def time_is_over(sched: SchedulerHarness, _works: Works) -> None:
+def time_out(sched: SchedulerHarness, _works: Works) -> None:
     sched.clock.move(30)
 
 
-def take_it(sched: SchedulerHarness, _works: Works) -> None:
+def preempt(sched: SchedulerHarness, _works: Works) -> None:
     assert sched.parts.binder.preempt("uid-p", "DefaultPreemption")
 
 
-def say_no(_sched: SchedulerHarness, works: Works) -> None:
+def refuse(_sched: SchedulerHarness, works: Works) -> None:
     works.answer = NOT_HERE
     works.go.set()
 
@@ -169,24 +158,23 @@ def refuse_the_binding(sched: SchedulerHarness, works: Works) -> None:
 
 
 ENDS = [
-    pytest.param(True, reject, id="a Permit plugin rejects it"),
-    pytest.param(True, time_is_over, id="nobody allows it in time"),
-    pytest.param(True, take_it, id="a more important pod takes its place at Permit"),
-    pytest.param(False, take_it, id="a more important pod takes its place in PreBind"),
-    pytest.param(False, say_no, id="PreBind says no"),
+    pytest.param(True, reject, id="a Permit plugin rejects the pod"),
+    pytest.param(True, time_out, id="Permit times out"),
+    pytest.param(True, preempt, id="the pod is preempted at Permit"),
+    pytest.param(False, preempt, id="the pod is preempted in PreBind"),
+    pytest.param(False, refuse, id="PreBind rejects the pod"),
     pytest.param(False, fail, id="PreBind fails"),
-    pytest.param(False, fill_up, id="the node is full at the second look"),
-    pytest.param(False, lose_the_node, id="the node has gone at the second look"),
-    pytest.param(False, refuse_the_binding, id="the Binding is refused"),
+    pytest.param(False, fill_up, id="the node is full before the Binding"),
+    pytest.param(False, lose_the_node, id="the node is gone before the Binding"),
+    pytest.param(False, refuse_the_binding, id="207 the Binding is refused"),
 ]
 
 
 @pytest.mark.parametrize("shown", [True, False], ids=["and the watch has shown it", "and the watch is behind"])
 @pytest.mark.parametrize(("waits", "end"), ENDS)
-async def test_a_place_that_the_pod_does_not_get(
+async def test_the_nomination_is_cleared_when_the_pod_gives_up_the_node(
     monkeypatch: pytest.MonkeyPatch, waits: bool, end: Step, shown: bool
 ) -> None:
-    """It holds nothing there any more, and whoever reads its status is told."""
     works = Works(flight=SKIP if waits else None)
     sched = with_plugins(monkeypatch, Holds("A", permits=Wait(30) if waits else None))
     sched.plug(pre_bind=(works,))
@@ -207,45 +195,43 @@ async def test_a_place_that_the_pod_does_not_get(
     assert sched.places() in [{"p": "unschedulable"}, {"p": "backoff"}, {"p": "error backoff"}]
 
 
-async def test_whom_the_place_was_held_from_is_told_when_the_watch_shows_it() -> None:
-    """Pods of lower priority have counted the nomination since: the status that is cleared is what ends it."""
-    sched = SchedulerHarness()
-    works = Works()
-    await on_its_way(sched, pre_bind=(works,))
+async def test_pods_that_waited_for_the_place_are_woken_when_the_watch_shows_the_cleared_status() -> None:
+    """Pods of lower priority have counted the nomination until then."""
+    sched, works = await in_prebind()
     sched.pod("p", nominated="n1")
     fail(sched, works)
     await sched.settle()
-    told: list[object] = []
+    moved: list[object] = []
     move_all = sched.parts.queue.move_all
 
     def spy(event: Any, old: Any, new: Any, **more: Any) -> None:
-        told.append((event.label, old.key, new))
+        moved.append((event.label, old.key, new))
         move_all(event, old, new, **more)
 
     sched.parts.queue.move_all = spy  # type: ignore[method-assign]
     sched.pod("p", nominated="")
 
-    assert told == [("AssignedPodDelete", "default/p", None)]
+    assert moved == [("AssignedPodDelete", "default/p", None)]
 
 
-# -- when the plan changes ---------------------------------------------------------------------------------------------
+# -- when the pod gets another node ------------------------------------------------------------------------------------
 
 
-async def failed_on_n1(sched: SchedulerHarness, works: Works) -> None:
-    """It was to go to n1, which PreBind refused; n1 is cordoned by now, and n2 is there."""
-    await on_its_way(sched, pre_bind=(works,))
-    sched.pod("p", nominated="n1")
-    say_no(sched, works)
+async def rejected_on_n1(*, shown: bool = True) -> tuple[SchedulerHarness, Works]:
+    """PreBind has rejected the pod on n1, which is cordoned now. n2 is new."""
+    sched, works = await in_prebind()
+    if shown:
+        sched.pod("p", nominated="n1")
+    refuse(sched, works)
     await sched.settle()
     sched.node("n1", unschedulable=True)
     sched.node("n2")
     works.answer = None
+    return sched, works
 
 
-async def test_another_node_is_said_before_its_own_work() -> None:
-    sched = SchedulerHarness()
-    works = Works()
-    await failed_on_n1(sched, works)
+async def test_the_new_node_is_written_before_its_prebind() -> None:
+    sched, works = await rejected_on_n1()
     works.go.clear()
     await sched.later(20)
 
@@ -255,11 +241,9 @@ async def test_another_node_is_said_before_its_own_work() -> None:
     assert sched.writer.binds == [("default/p", "n2")]
 
 
-async def test_another_node_needs_no_word_if_the_binding_follows_at_once() -> None:
-    """The server clears the old one with the Binding."""
-    sched = SchedulerHarness()
-    works = Works()
-    await failed_on_n1(sched, works)
+async def test_the_new_node_is_not_written_if_the_binding_follows_at_once() -> None:
+    """The server clears the old nomination with the Binding."""
+    sched, works = await rejected_on_n1()
     works.flight = SKIP
     await sched.later(20)
 
@@ -267,13 +251,12 @@ async def test_another_node_needs_no_word_if_the_binding_follows_at_once() -> No
     assert sched.writer.wire[-1] == "bind p"
 
 
-async def test_a_change_of_plan_that_the_wire_has_not_seen_is_one_write() -> None:
-    """While the first word is on the wire the plan fails and another is made: the last one counts."""
-    sched = SchedulerHarness()
+async def test_changes_while_a_nomination_is_on_the_wire_are_one_write() -> None:
     works = Works()
+    sched = with_pods(pre_bind=(works,))
     sched.writer.patch_hold = asyncio.Event()
-    await on_its_way(sched, pre_bind=(works,))
-    say_no(sched, works)
+    await sched.settle()
+    refuse(sched, works)
     await sched.settle()
     sched.node("n1", unschedulable=True)
     sched.node("n2")
@@ -288,13 +271,11 @@ async def test_a_change_of_plan_that_the_wire_has_not_seen_is_one_write() -> Non
     assert nominations(sched) == ["n1", "n2"]
 
 
-async def test_a_preemptors_nomination_gives_way_to_where_it_goes() -> None:
-    """Room was made on n1, and n2 turned out to be free: n1 is no longer waited for."""
-    sched = SchedulerHarness()
-    works = Works()
-    sched.plug(pre_bind=(works,))
+@pytest.mark.parametrize("is_brief", [False, True], ids=["long work", "brief work"])
+async def test_the_nomination_of_a_preemptor_moves_to_its_new_node_at_once(is_brief: bool) -> None:
+    """The pod is nominated to n1, and n2 turns out to be free."""
+    sched = with_pods("", nodes="n2", pre_bind=(Works(is_brief=is_brief),))
     sched.node("n1", unschedulable=True)
-    sched.node("n2")
     sched.pod("p", nominated="n1")
     await sched.settle()
 
@@ -302,15 +283,13 @@ async def test_a_preemptors_nomination_gives_way_to_where_it_goes() -> None:
     assert sched.parts.queue.nominator.for_node("n1") == ()
 
 
-# -- never behind a Binding --------------------------------------------------------------------------------------------
+# -- the order of nomination and Binding -------------------------------------------------------------------------------
 
 
-async def test_a_word_that_still_waits_gives_way_to_the_binding() -> None:
-    """Other pods' patches are before it; when PreBind is done the Binding goes, and the word is never sent."""
-    sched = SchedulerHarness()
-    sched.writer.patch_hold = asyncio.Event()
+async def test_a_nomination_that_waits_for_its_turn_is_dropped_by_the_binding() -> None:
     works = Works()
-    sched.plug(pre_bind=(works,))
+    sched = with_pods("", nodes="", pre_bind=(works,))
+    sched.writer.patch_hold = asyncio.Event()
     for at in range(16):
         sched.pod(f"big{at}", cpu="64")
     sched.node("n1")
@@ -328,11 +307,10 @@ async def test_a_word_that_still_waits_gives_way_to_the_binding() -> None:
     assert nominations(sched) == []
 
 
-async def test_a_word_on_the_wire_is_waited_for() -> None:
-    sched = SchedulerHarness()
-    sched.writer.patch_hold = asyncio.Event()
+async def test_the_binding_waits_for_a_nomination_on_the_wire() -> None:
     works = Works()
-    await on_its_way(sched, pre_bind=(works,))
+    sched = with_pods(pre_bind=(works,))
+    sched.writer.patch_hold = asyncio.Event()
     works.go.set()
     await sched.settle()
     assert sched.writer.wire == []
@@ -343,21 +321,18 @@ async def test_a_word_on_the_wire_is_waited_for() -> None:
     assert sched.writer.wire == ["patch p", "bind p"]
 
 
-async def test_a_word_that_could_not_be_written_stops_nothing() -> None:
-    sched = SchedulerHarness()
-    sched.writer.patch_errors = [Unavailable("etcd is away")]
+async def test_a_nomination_that_could_not_be_written_does_not_stop_the_binding() -> None:
     works = Works()
-    await on_its_way(sched, pre_bind=(works,))
+    sched = with_pods(pre_bind=(works,))
+    sched.writer.patch_errors = [Unavailable("etcd is away")]
     works.go.set()
     await sched.settle()
 
     assert (nominations(sched), sched.writer.binds) == ([], [("default/p", "n1")])
 
 
-async def test_a_pod_deleted_on_its_way_is_told_nothing_more() -> None:
-    sched = SchedulerHarness()
-    works = Works()
-    await on_its_way(sched, pre_bind=(works,))
+async def test_no_nomination_is_cleared_of_a_deleted_pod() -> None:
+    sched, works = await in_prebind()
     sched.gone("p")
     fail(sched, works)
     await sched.settle()
@@ -366,30 +341,11 @@ async def test_a_pod_deleted_on_its_way_is_told_nothing_more() -> None:
     assert (sched.is_free(), sched.places(), len(sched.parts.patches)) == (True, {}, 0)
 
 
-# -- what is brief as a rule ---------------------------------------------------------------------------------------------
+# -- PreBind that is brief ---------------------------------------------------------------------------------------------
 
 
-class Brief(Works):
-    """Mostly done within seconds."""
-
-    is_brief = True
-
-
-async def test_what_is_brief_and_done_in_time_is_not_said() -> None:
-    sched = SchedulerHarness()
-    works = Brief()
-    await on_its_way(sched, pre_bind=(works,))
-    await sched.later(0.5)
-    works.go.set()
-    await sched.settle()
-    await sched.later(5)
-
-    assert (nominations(sched), sched.writer.binds) == ([], [("default/p", "n1")])
-
-
-async def test_what_was_to_be_brief_and_is_not_is_said_after_half_a_minute() -> None:
-    sched = SchedulerHarness()
-    await on_its_way(sched, pre_bind=(Brief(),))
+async def test_the_nomination_of_brief_work_is_written_after_half_a_minute() -> None:
+    sched, _ = await in_prebind(brief())
     await sched.later(UNTOLD_S - 1)
     assert nominations(sched) == []
     await sched.later(2)
@@ -397,10 +353,22 @@ async def test_what_was_to_be_brief_and_is_not_is_said_after_half_a_minute() -> 
     assert nominations(sched) == ["n1"]
 
 
-async def test_of_a_pod_that_was_told_to_fit_nowhere_it_is_said_after_a_second() -> None:
-    """Its condition asks autoscalers for a node that it does not need any more."""
-    sched = SchedulerHarness()
-    sched.plug(pre_bind=(Brief(),))
+@pytest.mark.parametrize("step", [None, refuse], ids=["it is done in time", "it rejects the pod in time"])
+async def test_no_nomination_is_written_if_brief_work_ends_in_time(step: Step | None) -> None:
+    sched, works = await in_prebind(brief())
+    await sched.later(0.5)
+    (step or (lambda *_: works.go.set()))(sched, works)
+    await sched.settle()
+    sched.node("n1", unschedulable=True)
+    await sched.later(30)
+
+    assert nominations(sched) == []
+    assert sched.writer.binds == ([("default/p", "n1")] if step is None else [])
+
+
+async def test_the_nomination_of_a_pod_that_was_unschedulable_is_written_after_a_second() -> None:
+    """An autoscaler adds nodes for pods with that condition."""
+    sched = with_pods("", nodes="", pre_bind=(brief(),))
     sched.pod("p", cpu="2")
     await sched.settle()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
@@ -413,33 +381,9 @@ async def test_of_a_pod_that_was_told_to_fit_nowhere_it_is_said_after_a_second()
     assert nominations(sched) == ["n1"]
 
 
-@pytest.mark.parametrize("plugins", [(Works("W"), Brief("B")), (Brief("B"), Works("W"))], ids=["first", "last"])
-async def test_one_that_is_not_brief_has_it_said_at_once_also_if_it_comes(plugins: tuple[Works, ...]) -> None:
-    sched = SchedulerHarness()
-    await on_its_way(sched, pre_bind=plugins)
+@pytest.mark.parametrize("is_brief", [(False, True), (True, False)], ids=["first", "last"])
+async def test_one_plugin_with_long_work_has_the_nomination_written_at_once(is_brief: tuple[bool, bool]) -> None:
+    sched = with_pods(pre_bind=tuple(Works(f"W{each}", is_brief=each) for each in is_brief))
+    await sched.settle()
 
     assert nominations(sched) == ["n1"]
-
-
-async def test_a_pod_that_says_another_node_is_put_right_at_once() -> None:
-    sched = SchedulerHarness()
-    sched.plug(pre_bind=(Brief(),))
-    sched.node("n1", unschedulable=True)
-    sched.node("n2")
-    sched.pod("p", nominated="n1")
-    await sched.settle()
-
-    assert nominations(sched) == ["n2"]
-
-
-async def test_a_failure_before_the_second_is_over_leaves_nothing_to_be_said() -> None:
-    sched = SchedulerHarness()
-    works = Brief()
-    await on_its_way(sched, pre_bind=(works,))
-    works.answer = NOT_HERE
-    works.go.set()
-    await sched.settle()
-    sched.node("n1", unschedulable=True)
-    await sched.later(30)
-
-    assert "n1" not in nominations(sched)

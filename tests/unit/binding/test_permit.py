@@ -1,4 +1,4 @@
-"""Pods that Permit holds: who lets them go, who does not, and for how long (docs/spec/core.md §3.11)."""
+"""Pods that Permit holds: how they are allowed or rejected, and the time limit (docs/spec/core.md §3.11)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.unit.scenarios.seen import attempts, with_plugins
 UID = "uid-p"
 POD = pod_info(from_manifest(Pod, manifest("p")))
 WAITS = {"A": Wait(5), "B": Wait(10)}
+TIMEOUT = "rejected due to timeout"
 
 Step: TypeAlias = Callable[[WaitingPodsMap, StepClock], None]
 
@@ -45,13 +46,13 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def verdict(steps: Iterable[Step], waits: Any = WAITS) -> asyncio.Task[Rejection | None]:
-    """The hold after these steps, with a turn for everybody after each."""
+async def released(steps: Iterable[Step]) -> asyncio.Task[Rejection | None]:
+    """Return the task that waits for the verdict, after these steps."""
     clock = StepClock()
     permits = WaitingPodsMap(clock)
-    permits.hold(POD, waits)
+    permits.hold(POD, WAITS)
     held = asyncio.ensure_future(permits.release(UID))
-    for step in (*steps,):
+    for step in steps:
         await turns()
         step(permits, clock)
     await turns()
@@ -59,83 +60,65 @@ async def verdict(steps: Iterable[Step], waits: Any = WAITS) -> asyncio.Task[Rej
     return held
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([allow("A"), allow("B")], id="both allow it"),
-        pytest.param([allow("B"), allow("A")], id="in the other order"),
-        pytest.param([allow("A"), allow("A"), allow("B")], id="one allows it twice"),
-        pytest.param([allow("A"), after(9), allow("B")], id="one in its own time, the other in its"),
-        pytest.param([allow("A"), allow("B"), reject("A")], id="a rejection comes too late"),
-        pytest.param([allow("A"), allow("B"), after(60)], id="all time is over when both have allowed it"),
-        pytest.param([allow("C"), allow("A"), allow("B")], id="somebody allows it whom it does not wait for"),
-    ],
-)
-async def test_it_is_let_go(steps: list[Step]) -> None:
-    held = await verdict(steps)
-
-    assert held.result() is None
+ALLOWED = ("", "")
 
 
 @pytest.mark.parametrize(
-    ("steps", "plugin", "said"),
+    ("steps", "verdict"),
     [
-        pytest.param([reject("A")], "A", "no", id="one rejects it"),
-        pytest.param([allow("A"), reject("B")], "B", "no", id="one allows it, the other rejects it"),
-        pytest.param([allow("A"), reject("A"), allow("B")], "A", "no", id="one thinks better of it"),
-        pytest.param([reject("A", "first"), reject("B", "second")], "A", "first", id="two reject it"),
-        pytest.param([reject("C", "no business of mine")], "C", "no business of mine", id="a third one rejects it"),
-        pytest.param(
-            [after(5)], "A", "rejected due to timeout after waiting 5s at plugin A", id="the shorter time is over"
-        ),
+        pytest.param([allow("A"), allow("B")], ALLOWED, id="both allow it"),
+        pytest.param([allow("B"), allow("A")], ALLOWED, id="in the other order"),
+        pytest.param([allow("A"), allow("A"), allow("B")], ALLOWED, id="one allows it twice"),
+        pytest.param([allow("A"), after(9), allow("B")], ALLOWED, id="each plugin within its time limit"),
+        pytest.param([allow("A"), allow("B"), reject("A")], ALLOWED, id="a rejection comes too late"),
+        pytest.param([allow("A"), allow("B"), after(60)], ALLOWED, id="both time limits pass after both allowed it"),
+        pytest.param([allow("C"), allow("A"), allow("B")], ALLOWED, id="a plugin without a wait allows it"),
+        pytest.param([reject("A")], ("A", "no"), id="one rejects it"),
+        pytest.param([allow("A"), reject("B")], ("B", "no"), id="one allows it, the other rejects it"),
+        pytest.param([allow("A"), reject("A"), allow("B")], ("A", "no"), id="one allows and then rejects it"),
+        pytest.param([reject("A", "first"), reject("B", "second")], ("A", "first"), id="two reject it"),
+        pytest.param([reject("C", "not mine")], ("C", "not mine"), id="a third one rejects it"),
+        pytest.param([after(5)], ("A", f"{TIMEOUT} after waiting 5s at plugin A"), id="the shorter time limit passes"),
         pytest.param(
             [allow("A"), after(10)],
-            "B",
-            "rejected due to timeout after waiting 10s at plugin B",
-            id="one allows it, and the other's time is over",
+            ("B", f"{TIMEOUT} after waiting 10s at plugin B"),
+            id="one allows it, and the other's time limit passes",
         ),
-        pytest.param([after(5), allow("A"), allow("B")], "A", "rejected due to timeout", id="both allow it too late"),
+        pytest.param([after(5), allow("A"), allow("B")], ("A", TIMEOUT), id="both allow it too late"),
+        pytest.param([], None, id="no plugin answers: still held"),
+        pytest.param([allow("A")], None, id="one of two allows it: still held"),
+        pytest.param([after(4.9)], None, id="no time limit has passed: still held"),
     ],
 )
-async def test_it_is_not_let_go(steps: list[Step], plugin: str, said: str) -> None:
-    no = (await verdict(steps)).result()
+async def test_verdicts(steps: list[Step], verdict: tuple[str, str] | None) -> None:
+    held = await released(steps)
 
-    assert no is not None
-    assert (no.plugin, no.code) == (plugin, Code.UNSCHEDULABLE)
-    assert no.message.startswith(said)
+    if verdict is None:
+        assert not held.done()
+        held.cancel()
+    elif (no := held.result()) is None:
+        assert verdict == ALLOWED
+    else:
+        assert (no.plugin, no.code) == (verdict[0], Code.UNSCHEDULABLE)
+        assert no.message.startswith(verdict[1])
 
 
 @pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([], id="nobody says anything"),
-        pytest.param([allow("A")], id="one of two allows it"),
-        pytest.param([after(4.9)], id="no time is over yet"),
-    ],
-)
-async def test_it_is_still_held(steps: list[Step]) -> None:
-    held = await verdict(steps)
-
-    assert not held.done()
-    held.cancel()
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_let_go"),
+    ("answer", "is_allowed"),
     [pytest.param(allow("A"), True, id="allowed"), pytest.param(reject("A"), False, id="rejected")],
 )
-async def test_an_answer_before_anybody_waits_for_it_counts(answer: Step, is_let_go: bool) -> None:
+async def test_an_answer_before_release_counts(answer: Step, is_allowed: bool) -> None:
     clock = StepClock()
     permits = WaitingPodsMap(clock)
     permits.hold(POD, {"A": Wait(5)})
     answer(permits, clock)
 
     assert permits.is_held(UID)
-    assert is_let_go == (await permits.release(UID) is None)
+    assert is_allowed == (await permits.release(UID) is None)
     assert not permits.is_held(UID)
 
 
-async def test_who_gives_up_waiting_ends_the_hold() -> None:
+async def test_a_cancelled_release_ends_the_hold() -> None:
     clock = StepClock()
     permits = WaitingPodsMap(clock)
     permits.hold(POD, WAITS)
@@ -150,11 +133,11 @@ async def test_who_gives_up_waiting_ends_the_hold() -> None:
     assert (len(permits), permits.is_held(UID)) == (0, False)
 
 
-# -- in the whole ------------------------------------------------------------------------------------------------------
+# -- with the scheduler -----------------------------------------------------------------------------------------------
 
 
-async def test_a_rejected_pod_waits_for_what_its_plugin_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first word counts; the place is free at once; the pod's own release does not wake it, a new node does."""
+async def test_a_rejected_pod_waits_for_the_events_of_its_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rejection counts. The pod's own release does not wake it, but a new node does."""
     sched = with_plugins(monkeypatch, Holds("A", permits=Wait(60)), Holds("B", permits=Wait(60)))
     sched.node("n1")
     sched.pod("p")
@@ -174,8 +157,7 @@ async def test_a_rejected_pod_waits_for_what_its_plugin_waits_for(monkeypatch: p
     assert attempts(sched, "p") == 2
 
 
-async def test_a_pod_that_is_held_keeps_no_event_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events are kept while it is held, for it may be rejected; and not once it was let go."""
+async def test_events_are_kept_while_a_pod_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = with_plugins(monkeypatch, Holds("A", permits=Wait(60)))
     sched.node("n1")
     sched.pod("p")
@@ -191,8 +173,7 @@ async def test_a_pod_that_is_held_keeps_no_event_for_itself(monkeypatch: pytest.
     assert sched.writer.binds == []
 
 
-async def test_what_happens_while_it_is_held_counts_when_it_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node came meanwhile: the pod is tried again after its back-off."""
+async def test_an_event_while_the_pod_is_held_wakes_it_after_a_rejection(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = with_plugins(monkeypatch, Holds("A", permits=Wait(60)))
     sched.node("n1")
     sched.pod("p")
@@ -204,11 +185,8 @@ async def test_what_happens_while_it_is_held_counts_when_it_is_rejected(monkeypa
     assert attempts(sched, "p") == 2
 
 
-@pytest.mark.parametrize("there", ["n1", "n2"], ids=["on the node that it was meant for", "elsewhere"])
-async def test_a_pod_that_is_held_and_bound_by_somebody_else_is_given_up(
-    there: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At once: what is reserved for it is given back, and no event is kept for it any more."""
+@pytest.mark.parametrize("there", ["n1", "n2"], ids=["to the assumed node", "to another node"])
+async def test_a_held_pod_that_another_scheduler_binds_is_released(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sched = with_plugins(monkeypatch, holds := Holds("A", permits=Wait(600)))
     sched.node("n1")
     sched.pod("p")
@@ -227,8 +205,8 @@ async def test_a_pod_that_is_held_and_bound_by_somebody_else_is_given_up(
 # -- through a plugin's handle -----------------------------------------------------------------------------------------
 
 
-class Answers(Holds):
-    """A plugin that keeps its handle, and holds every pod."""
+class KeepsHandle(Holds):
+    """A plugin that keeps its handle and holds every pod."""
 
     def __init__(self) -> None:
         super().__init__("A", permits=Wait(60))
@@ -236,11 +214,11 @@ class Answers(Holds):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A scheduler with a plugin that holds pods, and the handle that it was given."""
-    plugin = Answers()
+def plugged(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a scheduler with a plugin that holds pods, and the plugin's handle."""
+    plugin = KeepsHandle()
 
-    def made(_args: object, handle: Any) -> Answers:
+    def made(_args: object, handle: Any) -> KeepsHandle:
         plugin.handle = handle
         return plugin
 
@@ -253,9 +231,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     return sched, plugin.handle
 
 
-async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(asked) -> None:
-    """By uid, and all of them; one that is not held is not found."""
-    sched, handle = asked
+async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(plugged) -> None:
+    """A pod that is not held is not found."""
+    sched, handle = plugged
     sched.node("n1")
     sched.pod("p")
     sched.pod("q")
@@ -269,8 +247,8 @@ async def test_a_plugin_finds_the_pods_that_wait_with_their_nodes_and_plugins(as
     assert handle.get_waiting_pod("uid-x") is None
 
 
-async def test_a_plugin_allows_and_rejects_the_pods_that_wait(asked) -> None:
-    sched, handle = asked
+async def test_a_plugin_allows_and_rejects_the_pods_that_wait(plugged) -> None:
+    sched, handle = plugged
     sched.node("n1")
     for name in "pqr":
         sched.pod(name)
@@ -288,9 +266,9 @@ async def test_a_plugin_allows_and_rejects_the_pods_that_wait(asked) -> None:
     assert "0/1 nodes are available: 1 removed." == sched.message("r")
 
 
-async def test_a_plugin_activates_pods_that_wait_for_an_event(asked) -> None:
-    """They are tried before any event or flush; unknown pods are ignored."""
-    sched, handle = asked
+async def test_a_plugin_activates_pods_that_wait_for_an_event(plugged) -> None:
+    """Unknown pods are ignored."""
+    sched, handle = plugged
     sched.node("n1", unschedulable=True)
     sched.pod("p")
     sched.pod("stranger", scheduler="other")

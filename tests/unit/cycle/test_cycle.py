@@ -1,4 +1,4 @@
-"""One attempt, with fake plugins that answer from tables: how answers are combined (docs/spec/core.md §3.1–§3.6, §9.4, §9.5)."""
+"""One attempt with fake plugins: how their answers are combined (docs/spec/core.md §3.1–§3.6, §9.4, §9.5)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.unit.fake_plugins import (
 
 
 def test_103_no_nodes_at_all() -> None:
-    """The plain text, and nobody to blame, so that the error back-off retries it."""
-    outcome = CycleHarness("").unfit()
+    """No plugin is named, so the error back-off retries the pod."""
+    outcome = CycleHarness("").unschedulable()
 
     assert (outcome.message, outcome.diagnosis.unschedulable_plugins, outcome.nominate) == (
         "no nodes available to schedule pods",
@@ -43,37 +43,36 @@ def test_103_no_nodes_at_all() -> None:
 
 
 def test_the_first_plugin_that_refuses_a_node_gives_its_reason() -> None:
-    """A node that A refused is not shown to B."""
     a = Refuses("A", reasons={"n1": "a"})
     b = Refuses("B", reasons={"n1": "b", "n2": "b|c"}, code=Code.UNRESOLVABLE)
 
-    outcome = CycleHarness("n1 n2", a, b).unfit()
+    outcome = CycleHarness("n1 n2", a, b).unschedulable()
 
     assert outcome.message == "0/2 nodes are available: 1 a, 1 b, 1 c."
     assert outcome.diagnosis.unschedulable_plugins == {"A", "B"}
 
 
 def test_the_one_node_form_is_mapped_over_the_candidates() -> None:
-    assert CycleHarness("n1 n2", RefusesOne("A", names=("n1",))).placed() == "n2"
+    assert CycleHarness("n1 n2", RefusesOne("A", names=("n1",))).scheduled() == "n2"
 
 
 def test_113_a_filter_that_fails_ends_the_attempt() -> None:
     harness = CycleHarness("n1 n2", Refuses("A", reasons={"n1": "boom"}, code=Code.ERROR))
 
-    assert harness.broke().message == 'running "A" filter plugin: boom'
+    assert harness.failed().message == 'running "A" filter plugin: boom'
 
 
 def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
     harness = CycleHarness("n1", Answers("A", answer=SKIP))
     harness.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
-    harness.placed()
+    harness.scheduled()
 
     assert harness.calls == ["A.pre_filter"]
 
 
 @pytest.mark.parametrize(
-    ("answers", "message", "blamed"),
+    ("answers", "message", "plugins"),
     [
         pytest.param(
             [Answers("A", answer=Narrow(frozenset({"gone"})))],
@@ -110,36 +109,34 @@ def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
         ),
     ],
 )
-def test_prefilter_refusals(answers: list[Answers], message: str, blamed: set[str]) -> None:
+def test_prefilter_refusals(answers: list[Answers], message: str, plugins: set[str]) -> None:
     """PreFilter's table of §3.2."""
-    outcome = CycleHarness("n1 n2", *answers).unfit()
+    outcome = CycleHarness("n1 n2", *answers).unschedulable()
 
-    assert (outcome.message, outcome.diagnosis.unschedulable_plugins) == (message, blamed)
+    assert (outcome.message, outcome.diagnosis.unschedulable_plugins) == (message, plugins)
 
 
 def test_an_error_in_prefilter_names_the_plugin() -> None:
     harness = CycleHarness("n1", Answers("A", answer=Rejection("A", Code.ERROR, ("bad",))))
 
-    assert harness.broke().message == 'running PreFilter plugin "A": bad'
+    assert harness.failed().message == 'running PreFilter plugin "A": bad'
 
 
 def test_a_plugin_that_raises_attempt_error_costs_the_attempt() -> None:
-    """The exception is a value of the attempt, not a crash."""
-
     @dataclass
     class Raises(FakePlugin):
         def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
             raise AttemptError("lost my state")
 
-    assert CycleHarness("n1", Raises("A")).broke().message == "lost my state"
+    assert CycleHarness("n1", Raises("A")).failed().message == "lost my state"
 
 
-def test_postfilter_gets_every_node_and_its_words_are_appended() -> None:
-    """§3.9: messages joined, no dot; nodes that nothing looked at carry the absent verdict."""
+def test_postfilter_gets_every_node_and_its_message_is_appended() -> None:
+    """§3.9: the message is appended without a dot. A node that PreFilter excluded has the absent status."""
     after = AfterFilter()
     narrow = Answers("N", answer=Narrow(frozenset({"n1"})))
 
-    outcome = CycleHarness("n1 n2", narrow, Refuses("A", reasons={"n1": "a"}), after).unfit()
+    outcome = CycleHarness("n1 n2", narrow, Refuses("A", reasons={"n1": "a"}), after).unschedulable()
 
     assert outcome.message.endswith(". no way out")
     assert sorted(nodes.bit_count() for nodes in after.seen.values()) == [1, 1]
@@ -147,24 +144,24 @@ def test_postfilter_gets_every_node_and_its_words_are_appended() -> None:
 
 
 def test_a_postfilter_that_fails_is_not_the_pods_error() -> None:
-    """§3.9: its words are appended, the pod stays unschedulable, and its nomination is left alone."""
+    """§3.9: its message is appended, the pod stays unschedulable, and its nomination stays."""
     failed = AfterFilter("P", answer=Rejection("P", Code.ERROR, ("lister is away",)))
 
-    outcome = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), failed).unfit()
+    outcome = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), failed).unschedulable()
 
     assert outcome.message == "0/1 nodes are available: 1 a. lister is away"
     assert (outcome.nominate, outcome.diagnosis.unschedulable_plugins) == (None, {"A"})
 
 
 @pytest.mark.parametrize("code", [Code.UNRESOLVABLE, Code.ERROR], ids=["nothing can help", "a failure"])
-def test_a_postfilter_that_stops_the_round_counts_alone(code: Code) -> None:
-    """§3.2, §3.9: what was said before it is dropped, the nomination left alone, and nobody after it is asked."""
+def test_the_message_of_a_postfilter_that_ends_the_round_counts_alone(code: Code) -> None:
+    """§3.2, §3.9: earlier messages are dropped, the nomination stays, and later plugins are not called."""
     no = Rejection("P", Code.UNSCHEDULABLE, ("first",))
     first = AfterFilter("P", answer=Nominate("", rejection=no))
     stops = AfterFilter("Q", answer=Rejection("Q", code, ("stop",)))
     harness = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), first, stops, AfterFilter("R"))
 
-    outcome = harness.unfit()
+    outcome = harness.unschedulable()
 
     assert (outcome.message, outcome.nominate) == ("0/1 nodes are available: 1 a. stop", None)
     assert harness.calls == ["A.filter", "P.post_filter", "Q.post_filter"]
@@ -187,13 +184,12 @@ class OnePodPerNode(FakePlugin):
 @pytest.mark.parametrize(
     ("ours", "theirs", "fits"),
     [
-        pytest.param(0, 5, False, id="123 a higher nominated pod leaves no room"),
-        pytest.param(5, 5, False, id="nor does an equal one"),
-        pytest.param(5, 0, True, id="124 a lower one is ignored"),
+        pytest.param(0, 5, False, id="123 a nominated pod of higher priority takes the capacity"),
+        pytest.param(5, 5, False, id="a nominated pod of equal priority takes it, too"),
+        pytest.param(5, 0, True, id="124 a nominated pod of lower priority is ignored"),
     ],
 )
 def test_nominated_pods_count(ours: int, theirs: int, fits: bool) -> None:
-    """Nodes are filtered with nominated pods of equal or higher priority counted, and the columns are left as before."""
     harness = CycleHarness("n1", OnePodPerNode())
     harness.nominated.by_node["n1"] = (a_pod("other", priority=theirs),)
 
@@ -207,25 +203,24 @@ def test_126_a_pod_is_not_counted_against_itself() -> None:
     harness = CycleHarness("n1", OnePodPerNode())
     harness.nominated.by_node["n1"] = (a_pod(),)
 
-    assert harness.placed(a_pod()) == "n1"
+    assert harness.scheduled(a_pod()) == "n1"
 
 
 def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
-    """An infeasible one means the full search, and so does one that is gone."""
     score = Scored("S", table={"n2": 100})
     harness = CycleHarness("n1 n2 n3", Refuses("A", reasons={"n3": "a"}), score)
 
-    assert harness.placed(a_pod("a", nominated="n1")) == "n1"
+    assert harness.scheduled(a_pod("a", nominated="n1")) == "n1"
     assert not any("score" in call for call in harness.calls)
-    assert harness.placed(a_pod("b", nominated="n3")) == "n2"
-    assert harness.placed(a_pod("c", nominated="gone")) == "n2"
+    assert harness.scheduled(a_pod("b", nominated="n3")) == "n2"
+    assert harness.scheduled(a_pod("c", nominated="gone")) == "n2"
 
 
-# -- answers that take long ----------------------------------------------------------------------------------------------
+# -- plugins that yield -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("exact", "nominated", "asked"),
+    ("exact", "nominated", "calls"),
     [
         pytest.param(
             False, "", ["filter n1 n2", "verify n1", "verify n2", "prepare n2"], id="Verify in descending score"
@@ -234,30 +229,29 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
         pytest.param(False, "n2", ["filter n2", "verify n2", "prepare n2"], id="the nominated node alone"),
     ],
 )
-@pytest.mark.parametrize("rests", [0, 3], ids=["at once", "with work"])
-def test_a_plugin_may_answer_with_work(exact: bool, nominated: str, asked: list[str], rests: int) -> None:
-    """Of the nodes that those before it have let through, and no others."""
+@pytest.mark.parametrize("yields", [0, 3], ids=["at once", "with work"])
+def test_a_plugin_may_yield_before_its_answer(exact: bool, nominated: str, calls: list[str], yields: int) -> None:
     harness = CycleHarness(
         "n1 n2 n3",
         Refuses("A", reasons={"n3": "a"}),
-        TakesLong("P", names=("n1",), rests=rests),
+        TakesLong("P", names=("n1",), yields=yields),
         Scored("S", table={"n1": 9}),
         exact=exact,
     )
 
-    harness.placed(a_pod(nominated=nominated))
+    harness.scheduled(a_pod(nominated=nominated))
 
-    assert [call.removeprefix("P.") for call in harness.calls if call.startswith("P.")] == asked
+    assert [call.removeprefix("P.") for call in harness.calls if call.startswith("P.")] == calls
 
 
 @dataclass
 class Watches(TakesLong):
-    """Counts the pods on nodes before and after each rest."""
+    """Counts the pods on nodes before and after each yield."""
 
     seen: list[int] = field(default_factory=list)
 
-    def _resting(self) -> Work[None]:
-        for _ in super()._resting():
+    def _yielding(self) -> Work[None]:
+        for _ in super()._yielding():
             self._look()
             yield
             self._look()
@@ -266,20 +260,20 @@ class Watches(TakesLong):
         self.seen.append(int(self.harness.cluster.nodes.pod_count.sum()))
 
 
-def test_others_never_see_a_pod_that_is_tried_in_the_cache() -> None:
-    """Where a plugin rests that works in a trial, everybody is back in place; wherever it goes on, nobody is."""
-    harness = CycleHarness("n1", watches := Watches("P", rests=3), OnePodPerNode(), exact=True)
+def test_a_pod_that_a_trial_adds_to_the_cache_is_not_visible_outside() -> None:
+    """The pod is taken out of the cache wherever a plugin yields."""
+    harness = CycleHarness("n1", watches := Watches("P", yields=3), OnePodPerNode(), exact=True)
     harness.nominated.by_node["n1"] = (a_pod("other", priority=9),)
 
-    seen_by_others = [int(harness.cluster.nodes.pod_count.sum()) for _ in harness.cycle.attempt(a_pod(), 1)]
+    seen_outside = [int(harness.cluster.nodes.pod_count.sum()) for _ in harness.cycle.attempt(a_pod(), 1)]
 
-    assert seen_by_others == [0] * 6
+    assert seen_outside == [0] * 6
     assert watches.seen == [1] * 12
     assert harness.calls == ["P.filter n1", "P.verify n1"]
 
 
-def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
-    harness = CycleHarness("n1", TakesLong("P", rests=3), OnePodPerNode(), exact=True)
+def test_an_attempt_that_is_closed_in_a_trial_restores_the_cache() -> None:
+    harness = CycleHarness("n1", TakesLong("P", yields=3), OnePodPerNode(), exact=True)
     harness.nominated.by_node["n1"] = (a_pod("other", priority=9),)
     attempt = harness.cycle.attempt(a_pod(), 1)
     next(attempt)
@@ -288,7 +282,7 @@ def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
 
     assert harness.cluster.nodes.pod_count.sum() == 0
     harness.nominated.by_node.clear()
-    assert harness.placed() == "n1"
+    assert harness.scheduled() == "n1"
 
 
 # -- scoring and Verify (§9.5) -----------------------------------------------------------------------------------------
@@ -297,13 +291,13 @@ def test_an_attempt_that_is_given_up_in_a_trial_leaves_nothing_behind() -> None:
 def test_the_highest_total_wins() -> None:
     harness = CycleHarness("n1 n2 n3", Scored("S", table={"n1": 10, "n2": 60}), Scored("T", table={"n3": 50, "n2": 1}))
 
-    assert harness.placed() == "n2"
+    assert harness.scheduled() == "n2"
 
 
 def test_111_one_feasible_node_is_not_scored() -> None:
     harness = CycleHarness("n1 n2", Refuses("A", reasons={"n1": "a"}), Scored("S"))
 
-    assert harness.placed() == "n2"
+    assert harness.scheduled() == "n2"
     assert not any("score" in call for call in harness.calls)
 
 
@@ -313,39 +307,40 @@ def test_131_a_score_out_of_range_is_an_error_of_the_attempt() -> None:
         'plugin "S" returns an invalid score 101, it should in the range of [0, 100] after normalizing'
     )
 
-    assert CycleHarness("n1 n2", Scored("S", table={"n1": 101})).broke().message == message
+    assert CycleHarness("n1 n2", Scored("S", table={"n1": 101})).failed().message == message
 
 
 def test_132_ties_are_broken_evenly() -> None:
     harness = CycleHarness("n1 n2 n3")
 
-    chosen = Counter(harness.placed(a_pod(f"p{i}")) for i in range(900))
+    chosen = Counter(harness.scheduled(a_pod(f"p{i}")) for i in range(900))
 
     assert set(chosen) == {"n1", "n2", "n3"}
     assert min(chosen.values()) > 200
 
 
 def test_verify_goes_down_the_scores_until_a_node_holds() -> None:
-    """The exact check is asked for the best nodes only (ADR 0003)."""
+    """Verify is called for the best nodes only (ADR 0003)."""
     hard = Verifies("V", names=("n3",))
     harness = CycleHarness("n1 n2 n3", hard, Scored("S", table={"n1": 1, "n2": 2, "n3": 3}))
 
-    assert harness.placed() == "n2"
+    assert harness.scheduled() == "n2"
     assert [call for call in harness.calls if "verify" in call] == ["V.verify n3", "V.verify n2"]
 
 
 def test_scores_are_normalised_again_when_an_extreme_falls_out() -> None:
-    """With n3 gone, n1 scales from 50 to 100 and beats n2's other score."""
     hard = Verifies("V", names=("n3",))
     scaled = Scaled("S", table={"n1": 5, "n2": 1, "n3": 10})
     harness = CycleHarness("n1 n2 n3", hard, scaled, Scored("T", table={"n2": 60, "n3": 90}))
 
-    assert harness.placed() == "n1"
+    assert harness.scheduled() == "n1"
 
 
 def test_when_verify_refuses_all_reasons_come_in_plugin_order() -> None:
-    """A node that a later filter refused is blamed on the earlier plugin's Verify, as upstream would have met it."""
-    outcome = CycleHarness("n1 n2", Verifies("V", names=("n1", "n2")), Refuses("A", reasons={"n1": "a"})).unfit()
+    """The reason of a node is that of the earliest plugin, as upstream."""
+    outcome = CycleHarness(
+        "n1 n2", Verifies("V", names=("n1", "n2")), Refuses("A", reasons={"n1": "a"})
+    ).unschedulable()
 
     assert outcome.message == "0/2 nodes are available: 2 too hard."
 
@@ -353,39 +348,39 @@ def test_when_verify_refuses_all_reasons_come_in_plugin_order() -> None:
 def test_exact_verifies_every_node_before_scoring() -> None:
     harness = CycleHarness("n1 n2", Verifies("V", names=("n1",)), exact=True)
 
-    assert harness.placed() == "n2"
+    assert harness.scheduled() == "n2"
     assert [call for call in harness.calls if "verify" in call] == ["V.verify n1", "V.verify n2"]
 
 
-def test_106_110_an_explicit_percentage_limits_who_is_scored_and_moves_on() -> None:
-    """10 % of 1000 is 100 nodes; the next pod starts where the first stopped."""
+def test_106_110_an_explicit_percentage_limits_the_scored_nodes_and_moves_on() -> None:
+    """10 % of 1000 is 100 nodes. The next pod starts where the first stopped."""
     score = Scored("S")
     harness = CycleHarness(" ".join(f"n{i}" for i in range(1000)), score, percentage=10)
 
-    first = harness.cluster.nodes.slot(harness.placed(a_pod("a")))
-    second = harness.cluster.nodes.slot(harness.placed(a_pod("b")))
+    first = harness.cluster.nodes.slot(harness.scheduled(a_pod("a")))
+    second = harness.cluster.nodes.slot(harness.scheduled(a_pod("b")))
 
     assert first is not None
     assert second is not None
     assert first < 100 <= second < 200
 
 
-def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_asked() -> None:
-    """A percentage limits the work; it must not make a pod unschedulable that has a node."""
+def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_tried() -> None:
+    """A percentage limits the work. It must not make a pod unschedulable that has a node."""
     bad = [f"n{i}" for i in range(250)]
     harness = CycleHarness(" ".join([*bad, "good"]), Verifies("V", names=tuple(bad)), percentage=5)
 
-    assert harness.placed() == "good"
+    assert harness.scheduled() == "good"
 
 
-# -- holding what was found --------------------------------------------------------------------------------------------
+# -- Reserve and Permit -----------------------------------------------------------------------------------------------
 
 
-def test_209_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
+def test_209_a_failed_reserve_unreserves_all_in_reverse_order() -> None:
     no = Rejection("B", Code.UNSCHEDULABLE, ("taken",))
     harness = CycleHarness("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
 
-    outcome = harness.unfit()
+    outcome = harness.unschedulable()
 
     assert outcome.message == "0/1 nodes are available: 1 taken."
     assert (outcome.diagnosis.unschedulable_plugins, outcome.nominate) == ({"B"}, "")
@@ -393,9 +388,8 @@ def test_209_a_failed_reserve_unreserves_all_in_reverse_and_forgets() -> None:
 
 
 def test_permit_may_refuse_or_hold() -> None:
-    """A Wait is handed on with the placement; a refusal undoes everything."""
     held = CycleHarness("n1", Holds("A", permits=Wait(5))).attempt()
-    refused = CycleHarness("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unfit()
+    refused = CycleHarness("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unschedulable()
 
     assert isinstance(held, Scheduled)
     assert held.waits == {"A": Wait(5)}
@@ -412,17 +406,14 @@ DISK = Rejection("A", Code.ERROR, ("disk",))
         pytest.param(Holds("A", permits=DISK), "Permit", id="Permit"),
     ],
 )
-def test_an_error_while_holding_is_an_error_of_the_attempt(plugin: Holds, point: str) -> None:
-    """Not a rejection: error back-off. What was reserved is given back."""
+def test_an_error_in_reserve_or_permit_is_an_error_of_the_attempt(plugin: Holds, point: str) -> None:
     harness = CycleHarness("n1", plugin)
 
-    assert harness.broke().message == f'running {point} plugin "A": disk'
+    assert harness.failed().message == f'running {point} plugin "A": disk'
     assert harness.calls[-1] == "A.unreserve"
 
 
-def test_an_exception_while_holding_leaves_nothing_held() -> None:
-    """A plugin's bug in Reserve costs the attempt, not the node's room."""
-
+def test_an_exception_in_reserve_unreserves_all_plugins() -> None:
     @dataclass
     class Breaks(Holds):
         def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
@@ -437,20 +428,19 @@ def test_an_exception_while_holding_leaves_nothing_held() -> None:
     assert harness.calls[-2:] == ["B.unreserve", "A.unreserve"]
 
 
-def test_72_a_pod_that_is_in_the_cache_already_cannot_be_assumed() -> None:
+def test_72_a_pod_that_is_in_the_cache_cannot_be_assumed() -> None:
     harness = CycleHarness("n1")
-    harness.placed()
+    harness.scheduled()
 
     assert isinstance(outcome := harness.attempt(), SchedulingFailed)
     assert "can't be assumed" in outcome.message
 
 
-def test_the_record_tells_the_whole_attempt() -> None:
-    """What /debug prints: who refused which nodes, the score of the chosen one."""
+def test_the_record_has_refusals_and_scores() -> None:
     harness = CycleHarness("n1 n2 n3", Refuses("A", reasons={"n1": "a"}), Scored("S", table={"n2": 7}))
     outcome = harness.attempt()
-    unfit = CycleHarness("n1", Refuses("A", reasons={"n1": "a"})).unfit()
+    unschedulable = CycleHarness("n1", Refuses("A", reasons={"n1": "a"})).unschedulable()
 
     assert (outcome.record.node, outcome.record.feasible_count) == ("n2", 2)
     assert outcome.record.scores[0].parts == {"S": 7}
-    assert [(g.plugin, g.nodes, g.examples) for g in unfit.record.groups] == [("A", 1, ("n1",))]
+    assert [(g.plugin, g.nodes, g.examples) for g in unschedulable.record.groups] == [("A", 1, ("n1",))]

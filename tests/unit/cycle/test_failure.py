@@ -1,4 +1,4 @@
-"""What a failed attempt leaves behind: conditions in the right order, tracebacks once (docs/spec/core.md §3.8, §3.14)."""
+"""What a failed attempt writes: conditions in the right order, tracebacks once (docs/spec/core.md §3.8, §3.14)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def condition(message: str) -> PodCondition:
 
 
 def a_pod(name: str = "p", *, says: str = "", nominated: str = "") -> Pod:
-    """A pod whose status on the server has this condition and nomination already."""
+    """Return a pod whose status on the server has this condition and nomination."""
     raw = manifest(name, nominated=nominated)
     if says:
         raw["status"]["conditions"] = [
@@ -32,8 +32,8 @@ def a_pod(name: str = "p", *, says: str = "", nominated: str = "") -> Pod:
     return typed(raw)
 
 
-class Desk:
-    """Patches on a writer that can be held."""
+class Patches:
+    """Status patches on a writer that can be held."""
 
     def __init__(self) -> None:
         self.writer = WireWriter()
@@ -43,22 +43,22 @@ class Desk:
         self.writer.patch_hold = asyncio.Event()
 
     async def submit(self, pod: Pod, message: str = "", nominate: str | None = None) -> None:
-        """An empty message: no condition. Gives the patch the turns to reach the wire."""
+        """Submit a patch and let it reach the wire. An empty message means no condition."""
         self.patches.submit(pod, condition(message) if message else None, nominate)
         for _ in range(5):
             await asyncio.sleep(0)
 
     async def answered(self) -> None:
-        """The server answers everything."""
+        """Let the server answer all patches."""
         if self.writer.patch_hold is not None:
             self.writer.patch_hold.set()
         await asyncio.wait_for(self.patches.drain(), 30)
 
-    def said(self, name: str = "p") -> list[str]:
-        return [said.message for key, said in self.writer.conditions if key == f"default/{name}"]
+    def written(self, name: str = "p") -> list[str]:
+        return [condition.message for key, condition in self.writer.conditions if key == f"default/{name}"]
 
     async def fill(self) -> None:
-        """As many other pods' patches in flight as there may be."""
+        """Put the largest number of other pods' patches in flight."""
         await self.hold()
         for i in range(16):
             await self.submit(a_pod(f"other{i}"), "A")
@@ -67,31 +67,31 @@ class Desk:
 
 # -- the patches of one pod --------------------------------------------------------------------------------------------
 
-Step: TypeAlias = Callable[[Desk], Any]
+Step: TypeAlias = Callable[[Patches], Any]
 
 
 def submit(message: str = "", nominate: str | None = None, *, shows: str = "", nominated: str = "") -> Step:
-    """A patch of a pod whose status has the condition `shows` and the nomination `nominated`."""
-    return lambda desk: desk.submit(a_pod(says=shows, nominated=nominated), message, nominate)
+    """Submit a patch of a pod whose status has the condition `shows` and the nomination `nominated`."""
+    return lambda status: status.submit(a_pod(says=shows, nominated=nominated), message, nominate)
 
 
 def seen(shows: str = "", nominated: str = "") -> Step:
     """The watch shows this status. The pod counts as nominated to that node."""
 
-    def step(desk: Desk) -> None:
+    def step(status: Patches) -> None:
         pod = a_pod(says=shows, nominated=nominated)
-        desk.patches.seen(pod)
-        assert desk.patches.nomination(pod) == nominated
+        status.patches.seen(pod)
+        assert status.patches.nomination(pod) == nominated
 
     return step
 
 
 def fails(*errors: ApiError) -> Step:
     """The next writes fail with these errors."""
-    return lambda desk: desk.writer.patch_errors.extend(errors)
+    return lambda status: status.writer.patch_errors.extend(errors)
 
 
-HOLD, FILL, ANSWERED = Desk.hold, Desk.fill, Desk.answered
+HOLD, FILL, ANSWERED = Patches.hold, Patches.fill, Patches.answered
 SCRIPTS: Final[dict[str, tuple[list[Step], list[str], list[str]]]] = {
     "a verdict that the server has, or that was just written, is not written": (
         [submit("A", "", shows="A"), submit("B"), submit("B")], ["B"], []
@@ -118,7 +118,7 @@ SCRIPTS: Final[dict[str, tuple[list[Step], list[str], list[str]]]] = {
         [submit("A", "n1"), ANSWERED, seen("A", "n1"), seen("A"), submit("A", "n1", shows="A")], ["A"], ["n1", "n1"]
     ),
     "the watch shows a write before its answer: a later nomination by another writer counts and is cleared": (
-        [HOLD, submit("A", ""), lambda desk: desk.patches.seen(a_pod(says="A")), ANSWERED, seen("A", "n1"),
+        [HOLD, submit("A", ""), lambda status: status.patches.seen(a_pod(says="A")), ANSWERED, seen("A", "n1"),
          submit("A", "", shows="A", nominated="n1")], ["A"], [""]
     ),
     "the watch shows a write and a nomination by another writer together": (
@@ -134,157 +134,154 @@ SCRIPTS: Final[dict[str, tuple[list[Step], list[str], list[str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("steps", "said", "nominations"), SCRIPTS.values(), ids=SCRIPTS)
-async def test_what_is_written(steps: list[Step], said: list[str], nominations: list[str]) -> None:
-    desk = Desk()
+@pytest.mark.parametrize(("steps", "conditions", "nominations"), SCRIPTS.values(), ids=SCRIPTS)
+async def test_what_is_written(steps: list[Step], conditions: list[str], nominations: list[str]) -> None:
+    status = Patches()
     for step in [*steps, ANSWERED]:
-        if (turn := step(desk)) is not None:
+        if (turn := step(status)) is not None:
             await turn
 
-    assert desk.said() == said
-    assert [node for key, node in desk.writer.nominations if key == "default/p"] == nominations
+    assert status.written() == conditions
+    assert [node for key, node in status.writer.nominations if key == "default/p"] == nominations
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "lines_logged"),
     [
-        pytest.param(Unavailable("away"), 1, id="refused: said"),
-        pytest.param(NotFound("gone"), 0, id="the pod is gone: nothing to say"),
-        pytest.param(Fenced("not leading"), 0, id="not leading: said once, by others"),
+        pytest.param(Unavailable("away"), 1, id="refused: logged"),
+        pytest.param(NotFound("gone"), 0, id="the pod is gone: not logged"),
+        pytest.param(Fenced("not leading"), 0, id="not leading: not logged here"),
     ],
 )
-async def test_what_is_said_of_a_patch_that_was_not_written(
-    monkeypatch: pytest.MonkeyPatch, error: ApiError, said: int
+async def test_log_of_a_patch_that_was_not_written(
+    monkeypatch: pytest.MonkeyPatch, error: ApiError, lines_logged: int
 ) -> None:
     lines = CapturingLogger()
     monkeypatch.setattr(failure, "_log", lines)
-    desk = Desk()
-    desk.writer.patch_errors.append(error)
-    await desk.submit(a_pod(), "A")
-    await desk.answered()
+    status = Patches()
+    status.writer.patch_errors.append(error)
+    await status.submit(a_pod(), "A")
+    await status.answered()
 
-    assert len(lines.calls) == said
+    assert len(lines.calls) == lines_logged
 
 
 async def test_nothing_is_remembered_of_a_pod_that_is_forgotten() -> None:
-    desk = Desk()
-    await desk.hold()
-    await desk.submit(a_pod(), "A")
-    await desk.submit(a_pod(), "B")
-    desk.patches.forget("uid-p")
-    await desk.answered()
+    status = Patches()
+    await status.hold()
+    await status.submit(a_pod(), "A")
+    await status.submit(a_pod(), "B")
+    status.patches.forget("uid-p")
+    await status.answered()
 
-    assert desk.said() == ["A"]
-    assert len(desk.patches) == 0
-    await desk.submit(a_pod(says="A"), "A")
-    assert desk.said() == ["A"]
+    assert status.written() == ["A"]
+    assert len(status.patches) == 0
+    await status.submit(a_pod(says="A"), "A")
+    assert status.written() == ["A"]
 
 
 async def test_a_withdrawn_patch_is_not_sent() -> None:
-    """Only one that is on the wire is left, to be waited for; the next verdict starts afresh."""
-    desk = Desk()
-    await desk.fill()
-    await desk.submit(a_pod(), "A")
-    waiting, on_the_wire = desk.patches.withdraw("uid-p"), desk.patches.withdraw("uid-other0")
-    await desk.answered()
+    status = Patches()
+    await status.fill()
+    await status.submit(a_pod(), "A")
+    waiting, on_the_wire = status.patches.withdraw("uid-p"), status.patches.withdraw("uid-other0")
+    await status.answered()
 
     assert waiting is None
     assert on_the_wire is not None
     assert on_the_wire.done()
-    assert (desk.said(), desk.said("other0")) == ([], ["A"])
+    assert (status.written(), status.written("other0")) == ([], ["A"])
 
 
-# -- who waits for a nomination ------------------------------------------------------------------------------------------
+# -- nominations ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_nomination_does_not_wait_behind_verdicts() -> None:
-    """Victims wait for it, and thousands of pods may have been refused before."""
-    desk = Desk()
-    await desk.fill()
+    """Victims wait for the nomination, and thousands of pods may have been refused before."""
+    status = Patches()
+    await status.fill()
     for i in range(100):
-        await desk.submit(a_pod(f"late{i}"), "A")
-    await desk.submit(a_pod(), "A", "n1")
-    await desk.submit(a_pod("q"), nominate="n2")
-    await desk.answered()
+        await status.submit(a_pod(f"late{i}"), "A")
+    await status.submit(a_pod(), "A", "n1")
+    await status.submit(a_pod("q"), nominate="n2")
+    await status.answered()
 
-    landed = [key for key, _ in desk.writer.nominations]
+    landed = [key for key, _ in status.writer.nominations]
     assert landed == ["default/p", "default/q"]
-    assert desk.writer.wire[16:18] == ["patch p", "patch q"]
+    assert status.writer.wire[16:18] == ["patch p", "patch q"]
 
 
 async def test_a_nomination_that_was_taken_back_does_not_overtake() -> None:
-    desk = Desk()
-    await desk.fill()
-    await desk.submit(a_pod("late"), "A")
-    await desk.submit(a_pod(nominated="n1"), "A", "n2")
-    await desk.submit(a_pod(nominated="n1"), nominate="")
-    await desk.answered()
+    status = Patches()
+    await status.fill()
+    await status.submit(a_pod("late"), "A")
+    await status.submit(a_pod(nominated="n1"), "A", "n2")
+    await status.submit(a_pod(nominated="n1"), nominate="")
+    await status.answered()
 
-    assert desk.writer.wire[16:] == ["patch late", "patch p"]
-    assert desk.writer.nominations == [("default/p", "")]
+    assert status.writer.wire[16:] == ["patch late", "patch p"]
+    assert status.writer.nominations == [("default/p", "")]
 
 
 @pytest.mark.parametrize(
     ("shown", "errors", "later", "where"),
     [
         pytest.param("", [], None, "n1", id="written, and not shown yet"),
-        pytest.param("n1", [], None, "n1", id="it was there already"),
+        pytest.param("n1", [], None, "n1", id="the status had it"),
         pytest.param("", [Unavailable("away")], None, "", id="refused"),
-        pytest.param("n0", [Unavailable("away")], None, "n0", id="refused: what was there before stays"),
-        pytest.param("", [], "", "", id="taken back meanwhile"),
-        pytest.param("", [], "n2", "n2", id="another one meanwhile"),
-        pytest.param("", [Unavailable("away")], "", "", id="refused, and taken back"),
+        pytest.param("n0", [Unavailable("away")], None, "n0", id="refused: the former nomination stays"),
+        pytest.param("", [], "", "", id="cleared while the write is under way"),
+        pytest.param("", [], "n2", "n2", id="replaced while the write is under way"),
+        pytest.param("", [Unavailable("away")], "", "", id="refused, and cleared"),
     ],
 )
 async def test_where_a_pod_is_nominated(shown: str, errors: list[ApiError], later: str | None, where: str) -> None:
-    """Once all is answered: what was written last, until the watch shows it."""
-    desk = Desk()
-    await desk.hold()
-    desk.writer.patch_errors = [*errors]
-    await desk.submit(a_pod(nominated=shown), "A", "n1")
+    status = Patches()
+    await status.hold()
+    status.writer.patch_errors = [*errors]
+    await status.submit(a_pod(nominated=shown), "A", "n1")
     if later is not None:
-        await desk.submit(a_pod(nominated=shown), nominate=later)
-    waits = asyncio.ensure_future(desk.patches.answered("uid-p"))
+        await status.submit(a_pod(nominated=shown), nominate=later)
+    waits = asyncio.ensure_future(status.patches.answered("uid-p"))
     await asyncio.sleep(0)
     assert not waits.done()
-    await desk.answered()
+    await status.answered()
     await waits
 
-    assert desk.patches.nomination(a_pod(nominated=shown)) == where
+    assert status.patches.nomination(a_pod(nominated=shown)) == where
 
 
 @pytest.mark.parametrize(
     "drop",
     [
         pytest.param(lambda patches: patches.forget("uid-p"), id="the pod is gone"),
-        pytest.param(lambda patches: patches.withdraw("uid-p"), id="the pod is about to be bound"),
+        pytest.param(lambda patches: patches.withdraw("uid-p"), id="the pod is bound next"),
         pytest.param(PodStatusUpdater.give_up, id="the daemon stops"),
     ],
 )
-async def test_nobody_waits_for_a_patch_that_was_dropped(drop: Callable[[PodStatusUpdater], object]) -> None:
-    desk = Desk()
-    await desk.fill()
-    await desk.submit(a_pod(), "A", "n1")
-    waits = [asyncio.ensure_future(desk.patches.answered("uid-p")) for _ in range(2)]
+async def test_waits_for_a_patch_end_when_it_is_dropped(drop: Callable[[PodStatusUpdater], object]) -> None:
+    status = Patches()
+    await status.fill()
+    await status.submit(a_pod(), "A", "n1")
+    waits = [asyncio.ensure_future(status.patches.answered("uid-p")) for _ in range(2)]
     await asyncio.sleep(0)
-    drop(desk.patches)
+    drop(status.patches)
     await asyncio.wait_for(asyncio.gather(*waits), 30)
 
-    assert desk.patches.nomination(a_pod()) == ""
-    await desk.answered()
-    assert desk.writer.nominations == []
+    assert status.patches.nomination(a_pod()) == ""
+    await status.answered()
+    assert status.writer.nominations == []
 
 
-async def test_nothing_is_kept_of_a_pod_that_was_forgotten_while_its_patch_was_refused() -> None:
-    """A 404 is how one learns that a pod has gone; there may be thousands."""
-    desk = Desk()
-    await desk.hold()
-    desk.writer.patch_errors = [NotFound("gone")]
-    await desk.submit(a_pod(), "A", "n1")
-    desk.patches.forget("uid-p")
-    await desk.answered()
+async def test_no_state_is_left_of_a_pod_that_was_forgotten_while_its_patch_was_refused() -> None:
+    status = Patches()
+    await status.hold()
+    status.writer.patch_errors = [NotFound("gone")]
+    await status.submit(a_pod(), "A", "n1")
+    status.patches.forget("uid-p")
+    await status.answered()
 
-    patches = desk.patches
+    patches = status.patches
     assert not any((patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent))
 
 
@@ -292,7 +289,7 @@ async def test_nothing_is_kept_of_a_pod_that_was_forgotten_while_its_patch_was_r
 
 
 class CountedDict(dict[str, object]):
-    """Counts how many keys were walked over."""
+    """Counts the keys that are iterated."""
 
     walked = 0
 
@@ -303,18 +300,18 @@ class CountedDict(dict[str, object]):
 
 
 async def test_many_submits_cost_as_much_as_one_each() -> None:
-    """With a slow server and 401 verdicts: sixteen tasks, and no walk over all that waits per submit or per answer."""
-    desk = Desk()
-    desk.patches._pending = waiting = CountedDict()  # type: ignore[assignment]
+    """A submit or an answer never iterates over all waiting patches."""
+    status = Patches()
+    status.patches._pending = waiting = CountedDict()  # type: ignore[assignment]
     tasks = len(asyncio.all_tasks())
-    await desk.hold()
+    await status.hold()
     for i in range(400):
-        desk.patches.submit(a_pod(f"p{i}"), condition("A"), None)
-    await desk.submit(a_pod("last"), "A")
+        status.patches.submit(a_pod(f"p{i}"), condition("A"), None)
+    await status.submit(a_pod("last"), "A")
 
     assert len(asyncio.all_tasks()) - tasks <= 2 * 16  # the patch, and its write, which is shielded
-    await desk.answered()
-    assert (len(desk.writer.conditions), desk.writer.most_patching, len(desk.patches)) == (401, 16, 0)
+    await status.answered()
+    assert (len(status.writer.conditions), status.writer.most_patching, len(status.patches)) == (401, 16, 0)
     assert waiting.walked <= 20 * 401
 
 
@@ -339,7 +336,6 @@ async def test_a_patch_in_flight_is_waited_for_before_the_binding() -> None:
 
 
 async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
-    """The pod is bound without waiting for other pods' patches, and its old verdict is never written."""
     sched = SchedulerHarness()
     sched.writer.patch_hold = asyncio.Event()
     sched.node("n1", cpu="1")
@@ -359,7 +355,7 @@ async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
     assert "patch p" not in sched.writer.wire
 
 
-async def test_a_patch_that_waits_is_withdrawn_when_somebody_else_binds_the_pod() -> None:
+async def test_a_patch_that_waits_is_withdrawn_when_another_scheduler_binds_the_pod() -> None:
     sched = SchedulerHarness()
     sched.writer.patch_hold = asyncio.Event()
     sched.node("n1", cpu="1")
@@ -389,8 +385,6 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
 
 
 async def test_a_traceback_is_logged_once_per_place(lines: CapturingLogger) -> None:
-    """A plugin that breaks for every pod fills no disk; a second mistake elsewhere is seen all the same."""
-
     class Breaks(Holds):
         def reserve(self, *_: object) -> None:
             if self.name == "first":

@@ -1,4 +1,4 @@
-"""Of equal nodes those come last to which another scheduler has just bound a pod (docs/spec/core.md §2.6)."""
+"""Among equal nodes, those to which another scheduler has just bound a pod come last (docs/spec/core.md §2.6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIES = 40
 
 
 def crowd(*, busy: tuple[str, ...] = BUSY, **switches: Any) -> SchedulerHarness:
-    """Nodes with one foreign pod each, so that all are equal; it came a while ago, but for the busy ones."""
+    """Return equal nodes with one foreign pod each. Only the pods of the busy nodes are new."""
     config = Configuration()
     own = replace(config.profiles[0], args={**config.profiles[0].args, "Kubestow": KubestowArgs(**switches)})
     sched = SchedulerHarness(replace(config, profiles=(own,)))
@@ -35,7 +35,7 @@ def crowd(*, busy: tuple[str, ...] = BUSY, **switches: Any) -> SchedulerHarness:
 
 
 async def chosen(sched: SchedulerHarness) -> set[str]:
-    """The nodes that one pod after the other goes to, each gone before the next one comes."""
+    """Return the nodes to which single pods are bound, one after the other."""
     for index in range(TRIES):
         name = f"p{index}"
         sched.pod(name, cpu="1")
@@ -48,18 +48,17 @@ async def chosen(sched: SchedulerHarness) -> set[str]:
 @pytest.mark.parametrize(
     ("sched", "wait_s", "wanted"),
     [
-        pytest.param(crowd, 0.0, {"n1", "n3"}, id="busy nodes are left to the other scheduler"),
-        pytest.param(crowd, 0.9, {"n1", "n3"}, id="for a second"),
-        pytest.param(crowd, 1.1, set(NODES), id="and no longer"),
-        pytest.param(lambda: crowd(busy=NODES), 0.0, set(NODES), id="where all are busy any will do"),
+        pytest.param(crowd, 0.0, {"n1", "n3"}, id="busy nodes are avoided"),
+        pytest.param(crowd, 0.9, {"n1", "n3"}, id="busy nodes are avoided for a second"),
+        pytest.param(crowd, 1.1, set(NODES), id="after a second all nodes are equal"),
+        pytest.param(lambda: crowd(busy=NODES), 0.0, set(NODES), id="if all are busy all are equal"),
         pytest.param(lambda: crowd(busy_nodes="none"), 0.0, set(NODES), id="the switch turns it off"),
-        pytest.param(lambda: crowd(parity=True), 0.0, set(NODES), id="and so does parity"),
+        pytest.param(lambda: crowd(parity=True), 0.0, set(NODES), id="parity turns it off"),
     ],
 )
 async def test_a_pod_of_another_scheduler_makes_its_node_the_last_of_equals(
     sched: Any, wait_s: float, wanted: set[str]
 ) -> None:
-    """Forty tries of an even choice leave out no node by chance."""
     made = sched()
     made.parts.chance.seed(7)
     made.clock.move(wait_s)
@@ -79,7 +78,6 @@ async def test_a_better_node_is_taken_though_it_is_busy() -> None:
 
 
 async def test_pods_that_this_scheduler_bound_make_no_node_busy() -> None:
-    """Their place was counted when they were assumed."""
     sched = crowd(busy=())
     sched.pod("p", cpu="1")
     await sched.settle()
@@ -92,8 +90,8 @@ async def test_pods_that_this_scheduler_bound_make_no_node_busy() -> None:
 @pytest.mark.parametrize(
     ("slots", "wanted"),
     [
-        pytest.param([1, 5, 700], [1, 5], id="a slot far behind the first ones"),
-        pytest.param([1, 9000], [1, 9000], id="a slot that was never heard of"),
+        pytest.param([1, 5, 700], [1, 5], id="a slot far beyond the first ones"),
+        pytest.param([1, 9000], [1, 9000], id="an unknown slot"),
         pytest.param([700], [700], id="the only one"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The scheduling loop: what an attempt that goes wrong costs, and when there is nothing to do (docs/spec/core.md §3.1, §3.8)."""
+"""The scheduling loop: failed and long attempts, standby, and idleness (docs/spec/core.md §3.1, §3.8)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from tests.unit.fake_plugins import Holds, TakesLong, Verifies
 from tests.unit.harness import SchedulerHarness
 
 
-async def test_unreserve_that_raises_does_not_hide_what_reserve_said() -> None:
-    """The pod is refused as the first plugin refused it, and nothing stays held."""
-
+async def test_an_unreserve_that_raises_keeps_the_rejection_of_reserve() -> None:
     class Breaks(Holds):
         def unreserve(self, *_: object) -> None:
             raise RuntimeError("boom")
@@ -32,8 +30,8 @@ async def test_unreserve_that_raises_does_not_hide_what_reserve_said() -> None:
     assert set(sched.calls) == {"A.reserve", "A.unreserve"}
 
 
-async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
-    """Its pod is in no queue and in no binding; whoever waits for quiet must not take that for it."""
+async def test_the_loop_is_not_idle_while_an_attempt_yields() -> None:
+    """The pod is in no queue and in no binding then."""
 
     class Slow(Verifies):
         def _verdict(self, slot: int) -> Rejection | None:
@@ -63,8 +61,8 @@ async def test_an_attempt_that_gave_the_event_loop_a_turn_is_work() -> None:
     assert sched.parts.is_idle()
 
 
-async def test_a_plugin_that_takes_long_stops_neither_tasks_nor_the_heartbeat() -> None:
-    sched = _taking_long(rests=100)
+async def test_a_long_plugin_stops_neither_tasks_nor_the_heartbeat() -> None:
+    sched = _taking_long(yields=100)
     beat = sched.parts.loop.beat
 
     step = asyncio.ensure_future(sched.parts.loop.step())
@@ -85,8 +83,8 @@ async def test_a_plugin_that_takes_long_stops_neither_tasks_nor_the_heartbeat() 
     assert not any("n2" in call for call in sched.calls)
 
 
-async def test_stopping_does_not_wait_for_an_attempt_that_takes_long() -> None:
-    sched = _taking_long(rests=10**6)
+async def test_stopping_does_not_wait_for_a_long_attempt() -> None:
+    sched = _taking_long(yields=10**6)
     sched.pod("p")
 
     running = asyncio.ensure_future(sched.parts.loop.run())
@@ -102,8 +100,8 @@ async def test_stopping_does_not_wait_for_an_attempt_that_takes_long() -> None:
     assert sched.writer.wire == []
 
 
-def _taking_long(*, rests: int) -> SchedulerHarness:
-    sched, plugin = SchedulerHarness(), TakesLong("P", rests=rests)
+def _taking_long(*, yields: int) -> SchedulerHarness:
+    sched, plugin = SchedulerHarness(), TakesLong("P", yields=yields)
     plugin.harness = sched
     profile = sched.parts.profiles["kubestow"]
     bound = BoundFilter("P", plugin.filter, plugin.verify)
@@ -112,8 +110,7 @@ def _taking_long(*, rests: int) -> SchedulerHarness:
     return sched
 
 
-async def test_a_standby_is_warm_and_tries_nothing() -> None:
-    """What arrives is applied and the loop comes around; pods are tried while it may, and no longer."""
+async def test_a_standby_applies_changes_and_tries_no_pod() -> None:
     sched = SchedulerHarness()
 
     def arrival(name: str) -> Callable[[], None]:
@@ -147,7 +144,7 @@ async def test_a_standby_is_warm_and_tries_nothing() -> None:
     await running
 
 
-async def test_a_part_whose_upkeep_fails_does_not_stop_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tick_that_fails_does_not_stop_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = SchedulerHarness()
 
     def fail() -> None:

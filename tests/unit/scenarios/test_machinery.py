@@ -46,7 +46,7 @@ def test_104_fifty_nodes_are_all_scored() -> None:
     """Each once."""
     notes = Notes("S")
     names = [f"n{i}" for i in range(50)]
-    CycleHarness(" ".join(names), notes).placed()
+    CycleHarness(" ".join(names), notes).scheduled()
 
     assert sorted(notes.seen) == sorted(names)
 
@@ -77,7 +77,7 @@ def test_109_the_budget_is_of_what_prefilter_left() -> None:
     names = [f"n{i}" for i in range(2000)]
     narrow = Answers("N", answer=Narrow(frozenset(names[500:800])))
     notes = Notes("S")
-    CycleHarness(" ".join(names), narrow, notes, percentage=48).placed()
+    CycleHarness(" ".join(names), narrow, notes, percentage=48).scheduled()
 
     assert len(notes.seen) == 144
     assert set(notes.seen) <= set(names[500:800])
