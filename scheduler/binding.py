@@ -28,6 +28,7 @@ from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, shortened
 from scheduler.core.retry import BusyRetry
 from scheduler.failure import FailureHandler
+from scheduler.framework.extender import Extender, ExtenderError
 from scheduler.framework.interface import BindPlugin, CycleState, PreBindPlugin, is_brief
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
@@ -159,13 +160,17 @@ _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight after cancelling."""
 
 
+def _no_extender(_: PodInfo) -> None:
+    """Return None: Bind plugins bind all pods."""
+
+
 class Binder:
     """Start and track binding tasks. `in_flight` counts those that only wait for answers.
 
     Upstream: pkg/scheduler/schedule_one.go bindingCycle, runBindingCycle, handleBindingCycleError
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (collaborators)
         self,
         shared: Shared,
         failures: FailureHandler,
@@ -174,7 +179,10 @@ class Binder:
         pod_watch: PodWatch,
         permits: WaitingPodsMap | None = None,
         writes_in_flight: int = WRITES_IN_FLIGHT,
+        binder_for: Callable[[PodInfo], Extender | None] = _no_extender,
     ) -> None:
+        """Create the binder. `binder_for` returns the extender that binds a pod."""
+        self._binder_for = binder_for
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._inbox = shared.inbox
@@ -425,6 +433,9 @@ class Binder:
             return finish(binding.runner.check_node(binding.assumed, slot, binding.state))
 
     async def _commit(self, binding: Binding) -> None:
+        extender = self._binder_for(binding.assumed)
+        if extender is not None and await self._is_bound_by(extender, binding):
+            return
         with self._timed("Bind", binding):
             for plugin in binding.profile.bind:
                 try:
@@ -439,6 +450,36 @@ class Binder:
                     raise AttemptError(f'running Bind plugin "{plugin.name}": {answer.message}', plugin=plugin.name)
                 return
             raise AttemptError("no Bind plugin took the pod")
+
+    async def _is_bound_by(self, extender: Extender, binding: Binding) -> bool:
+        """Let the extender bind the pod. Return False if it failed and is ignorable, so that Bind plugins bind the pod.
+
+        After an error that is no answer of the extender, the pod is read: it may be bound nevertheless.
+
+        Upstream: pkg/scheduler/schedule_one.go extendersBinding
+        """
+        await self._writer.turn()
+        await self._pods_followed()
+        self._last_look(binding)
+        try:
+            binding.is_sending = True
+            await extender.bind(binding.assumed, binding.assumed.node_name)
+        except ExtenderError as error:
+            binding.is_sending = False
+            if not error.is_answer and await self._is_ours(binding):
+                return True
+            if not extender.is_ignorable:
+                raise AttemptError(error.message) from error
+            _log.info(
+                "Skipping extender in bind as it returned error and has ignorable flag set",
+                extender=extender.name,
+                pod=binding.assumed.key,
+                error=error.message,
+            )
+            return False
+        finally:
+            binding.is_sending = False
+        return True
 
     async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
         """Bind.

@@ -29,6 +29,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish, paced
 from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
+from scheduler.framework.extender import EXTENDER_NAME, Consultation, Unanswered, consult, consultation_of
 from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import PreFiltered, Runner, Scored, narrowed_away
@@ -120,26 +121,38 @@ class Cycle:
         self._failures = LogOnce(_FAILURES_TOLD)
         """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
-    def attempt(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
-        """Try to place the pod. Yields only if more than 5 ms have passed since the last yield."""
-        return paced(self._trying(pod, attempts), self._clock)
+    def attempt(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Work[Outcome]:
+        """Try to place the pod. Yields only if more than 5 ms have passed since the last yield.
 
-    def _trying(self, pod: PodInfo, attempts: int) -> Work[Outcome]:
+        Raises Unanswered if an answer of the extenders in `consultation` is missing.
+        """
+        return paced(self._trying(pod, attempts, consultation), self._clock)
+
+    def _trying(self, pod: PodInfo, attempts: int, consultation: Consultation | None) -> Work[Outcome]:
         """Try to place the pod. Yields wherever the event loop may run. Until a node is reserved, nothing changes."""
         runner = self._runners[pod.pod.spec.scheduler_name]
-        started = self._clock.now()
+        started = self._clock.now() if consultation is None else consultation.began
         record = DecisionRecord(
             pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self._clock.wall()
         )
         state = CycleState(is_sampled=self._chance.random() < SAMPLED)
+        is_answered = True
+        if consultation is not None:
+            if consultation.error:
+                return self._broke(record, consultation.error)
+            consult(state, consultation)
         try:
             try:
                 with self._cluster.devices.use.still():
                     found = yield from self._find(runner, state, pod, record)
                     if not isinstance(found, Unschedulable):
                         yield from runner.prepare_reserve(state, pod, found)
+            except Unanswered:
+                is_answered = False
+                raise
             finally:
-                self._metrics.algorithm(self._clock.now() - started)
+                if is_answered:
+                    self._metrics.algorithm(self._clock.now() - started)
             if isinstance(found, Unschedulable):
                 return found
             return self._hold(runner, state, placed(pod, self._cluster.nodes.name(found)), record)
@@ -170,22 +183,42 @@ class Cycle:
             return slot
         began = self._clock.now()
         status = Code.ERROR
+        consultation = consultation_of(state)
         try:
-            feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=runner.exact)
+            is_exact = runner.exact or consultation is not None
+            feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=is_exact)
             status = Code.SUCCESS  # as upstream, also if no node passes
         finally:
             self._metrics.point("Filter", status.value, runner.profile.name, self._clock.now() - began)
-        sample = self._sample(runner.profile, pre.nodes, self._preferred(runner.profile, feasible))
+        sample = self._sampled(runner.profile, pre.nodes, feasible, consultation)
         slot = yield from self._best(runner, state, pod, sample, record)
-        if slot is None and feasible:
+        if slot is None and feasible and consultation is None:
             # Verify refused every node of the sample: compute the reasons in plugin order, as upstream would. A node
             # outside of the sample may still fit.
             feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=True)
             slot = yield from self._best(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
+        if consultation is not None and feasible:
+            pre.nodes &= ~consultation.add_rejections(nodes, feasible, groups)
+            for refused in groups.values():
+                pre.nodes |= refused
         diagnosis = self._refused(pre, groups, record.node_count, on_nominated=on_nominated)
+        if consultation is not None and feasible:
+            diagnosis.unschedulable_plugins.add(EXTENDER_NAME)
         return (yield from self._no_node(runner, state, pod, diagnosis, record))
+
+    def _sampled(
+        self, profile: Profile, candidates: NodeSet, feasible: NodeSet, consultation: Consultation | None
+    ) -> NodeSet:
+        """Return the nodes to choose from: a sample of the feasible nodes, as far as the extenders accept them."""
+
+        def sample(nodes: NodeSet) -> NodeSet:
+            return self._sample(profile, candidates, self._preferred(profile, nodes))
+
+        if consultation is None:
+            return sample(feasible)
+        return self._preferred(profile, consultation.accepted(self._cluster.nodes, feasible, sample))
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
         """Try the nominated node alone, without scoring (§3.3 step 3). Otherwise return the plugins that refused it."""
@@ -194,7 +227,10 @@ class Cycle:
         if slot is None:
             return None, {}
         passed, groups = yield from runner.filter(state, pod, 1 << slot, exact=True)
-        return (slot, {}) if passed else (None, groups)
+        if not passed:
+            return None, groups
+        consultation = consultation_of(state)
+        return (slot, {}) if consultation is None or consultation.accepts_nominated(name) else (None, {})
 
     def _best(
         self, runner: Runner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
@@ -216,6 +252,8 @@ class Cycle:
                 began = self._clock.now()
                 scored = yield from runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
+                if (consultation := consultation_of(state)) is not None:
+                    scored = consultation.scored(self._cluster.nodes, scored)
                 slot = self._choose(runner, state, pod, scored)
             if runner.exact or (yield from runner.verify(state, pod, slot)) is None:
                 if scored is not None:

@@ -151,10 +151,13 @@ class SchedulingQueue:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def pop(self) -> QueuedPodInfo | None:
-        """Return the next pod to try, now in flight; None if none is ready. Never waits (§1.6)."""
+    def pop(self, *, early: bool = True) -> QueuedPodInfo | None:
+        """Return the next pod to try, now in flight; None if none is ready. Never waits (§1.6).
+
+        `early`: also a pod that backs off after a rejection, if no other pod is ready.
+        """
         while not self._is_closed:
-            queued = self._places.pop()
+            queued = self._places.pop(early=early)
             if queued is None:
                 return None
             if not self._in_flight.begin(queued):

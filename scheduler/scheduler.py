@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder, Binding, PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import RunOptions
+from scheduler.consultations import Consultations
 from scheduler.context import Inbox, Shared, UnboundPods
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.kubelet_rejections import KubeletRejections
@@ -32,6 +33,7 @@ from scheduler.core.errors import UnforeseenErrors, shortened
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
 from scheduler.failure import FailureHandler, PodStatusUpdater
+from scheduler.framework.extender import Consultation, Extender, Unanswered
 from scheduler.framework.handle import Handle, Recorder, Writer
 from scheduler.framework.interface import ExplainPlugin
 from scheduler.framework.preemption_state import Preempting
@@ -62,6 +64,7 @@ class Decisions:
         metrics: Metrics,
         errors: UnforeseenErrors | None = None,
         pod_watch: PodWatch | None = None,
+        extenders: Iterable[Extender] = (),
     ) -> None:
         """Create the parts. Without `pod_watch` bindings wait for no watch."""
         self.chance = random.Random()
@@ -107,6 +110,7 @@ class Decisions:
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
         self.patches = PodStatusUpdater(writer)
         self.failures = FailureHandler(self.shared, self.patches, preempting)
+        self.consultations = Consultations(extenders, self.shared)
         self.refusals = KubeletRejections(self.cluster, clock=clock, metrics=metrics)
         self.binder = Binder(
             self.shared,
@@ -114,6 +118,7 @@ class Decisions:
             refusals=self.refusals,
             pod_watch=pod_watch or PodWatch(),
             permits=permits,
+            binder_for=self.consultations.binder_for,
         )
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         self.intake = PodAndNodeHandlers(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
@@ -141,6 +146,7 @@ class Decisions:
             stale=self.stale,
             node_name_pods=self.node_name_pods,
             derived=self.derived,
+            consultations=self.consultations,
         )
         self.reloading = ProfileReconciler(
             options.config,
@@ -201,7 +207,9 @@ class SchedulingLoop:
         stale: StaleVolumes,
         node_name_pods: NodeNamePods,
         derived: DerivedNominations,
+        consultations: Consultations,
     ) -> None:
+        self._consultations = consultations
         self._intake = intake
         self._stale = stale
         self._node_name_pods = node_name_pods
@@ -261,7 +269,7 @@ class SchedulingLoop:
         worked = False
         while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
             self._derive()
-            queued = self._queue.pop()
+            queued = self._next()
             if queued is None:
                 break
             worked = True
@@ -295,13 +303,33 @@ class SchedulingLoop:
         except Exception as error:  # noqa: BLE001 (as above)
             self._errors.record("timers", error, "periodic work failed", component=type(self._derived).__name__)
 
+    def _next(self) -> QueuedPodInfo | None:
+        """Return the next pod to try. While a pod waits for an extender, no back-off is shortened."""
+        if self._consultations.is_off:
+            return self._queue.pop()
+        queued = self._consultations.next()
+        return queued if queued is not None else self._queue.pop(early=not self._consultations.holds_pods())
+
     async def _try(self, queued: QueuedPodInfo) -> None:
-        popped_at = self._clock.now()
+        if self._consultations.is_off:
+            if not self._is_skipped(queued.info):
+                await self._attempt(queued, None)
+        elif self._is_skipped(queued.info):
+            self._consultations.end(queued.uid)
+        elif not self._consultations.holds(queued):
+            try:
+                await self._attempt(queued, self._consultations.begin(queued))
+            except Unanswered as needed:
+                self._consultations.call(queued, needed)
+            else:
+                self._consultations.end(queued.uid)
+
+    async def _attempt(self, queued: QueuedPodInfo, consultation: Consultation | None) -> None:
+        """Try the pod and handle the outcome. Raises Unanswered if an answer of an extender is missing."""
+        popped_at = self._clock.now() if consultation is None else consultation.began
         pod = queued.info
-        if self._is_skipped(pod):
-            return
         try:
-            attempt = self._cycle.attempt(pod, queued.attempts)
+            attempt = self._cycle.attempt(pod, queued.attempts, consultation)
             outcome: Outcome | None = None
             while outcome is None:
                 try:
@@ -316,6 +344,8 @@ class SchedulingLoop:
                         attempt.close()
                         self._queue.done(pod.uid)
                         return
+        except Unanswered:
+            raise
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._errors.record("attempt", error, "attempt failed", pod=pod.key)
             record = DecisionRecord(

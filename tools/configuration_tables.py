@@ -47,7 +47,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "delayCacheUntilActive": "A standby has no cache and is not ready before it leads: less load, a slower failover.",
     "enableProfiling": "Kubestow has no profiling pages.",
     "enableContentionProfiling": "As above.",
-    "extenders": "Validated and then refused ([limits](limits.md#extenders)).",
+    "extenders": "HTTP extenders, shared by all profiles ([fields](extenders.md#fields)).",
     "profiles": "Without profiles there is one, named `kubestow`, with all defaults.",
     "profiles[].schedulerName": "The scheduler name of pods. Required; `default-scheduler` only with `--allow-default-scheduler`.",
     "profiles[].percentageOfNodesToScore": "As above, for this profile.",

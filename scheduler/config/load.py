@@ -1,7 +1,7 @@
 """Read a configuration file into a Configuration, or raise all its mistakes with their paths; compute feature gates.
 
-Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), with three exceptions: extenders are
-refused, kube-scheduler's own lease is refused, and the name `default-scheduler` needs permission. A file without
+Accepts the documents that kube-scheduler v1.36 accepts (docs/spec/core.md §6), with two exceptions:
+kube-scheduler's own lease is refused, and the name `default-scheduler` needs permission. A file without
 `profiles` gets the default profile `kubestow`. Which plugins are built is unknown here: `plugins.resolve` needs the
 registry. Feature gates are refused as kube-scheduler v1.36 refuses them (docs/spec/dra.md §6).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from scheduler.api.meta import dns_label, subdomain
 from scheduler.config.document import format_duration
@@ -74,7 +75,10 @@ def _check_election(election: LeaderElection, fields: Fields) -> None:
 
 
 def read_extenders(fields: Fields) -> tuple[Extender, ...]:
-    """Check extenders fully, and then refuse them."""
+    """Read extenders in the order of the file. They are shared by all profiles.
+
+    Upstream: pkg/scheduler/apis/config/validation/validation.go validateExtenders
+    """
     extenders = []
     managed: set[str] = set()
     for item in fields.children("extenders"):
@@ -91,8 +95,6 @@ def read_extenders(fields: Fields) -> tuple[Extender, ...]:
         fields.invalid(
             "extenders", f"found {binders} extenders implementing bind", "only one extender can implement bind"
         )
-    if extenders:
-        fields.error("extenders", "extenders are not available in this version; a plugin can do what one does")
     return tuple(extenders)
 
 
@@ -106,8 +108,11 @@ def _extender(fields: Fields) -> Extender:
     timeout_s = fields.seconds("httpTimeout", 0.0)
     if timeout_s < 0:
         fields.invalid("httpTimeout", format_duration(timeout_s), "must be non-negative")
+    url_prefix = fields.text("urlPrefix")
+    if not _is_http(url_prefix):
+        fields.invalid("urlPrefix", url_prefix, "must be a URL with the scheme http or https and a host")
     return Extender(
-        url_prefix=fields.text("urlPrefix"),
+        url_prefix=url_prefix,
         filter_verb=fields.text("filterVerb"),
         preempt_verb=fields.text("preemptVerb"),
         prioritize_verb=fields.text("prioritizeVerb"),
@@ -120,6 +125,14 @@ def _extender(fields: Fields) -> Extender:
         managed_resources=tuple(resources),
         ignorable=fields.boolean("ignorable", False),
     )
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a broken port or IPv6 address
+        return False
 
 
 def _tls(fields: Fields) -> ExtenderTls | None:
@@ -135,4 +148,6 @@ def _tls(fields: Fields) -> ExtenderTls | None:
             key_data=tls.data("keyData"),
             ca_data=tls.data("caData"),
         )
+        if found.insecure and (found.ca_file or found.ca_data):
+            tls.error("insecure", "specifying a root certificates file with the insecure flag is not allowed")
     return found if given else None

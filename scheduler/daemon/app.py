@@ -32,6 +32,8 @@ from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
 from scheduler.daemon.profile_changes import KopfConnection, ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
+from scheduler.extenders.http_extender import HTTPExtender, build_extenders
+from scheduler.extenders.whole_objects import WholeObjects
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
@@ -96,6 +98,8 @@ class Daemon:
         self._transport: Transport | None = None
         self._scheduling: asyncio.Task[None] | None = None
         self._election: asyncio.Task[None] | None = None
+        self._extenders: list[HTTPExtender] = []
+        self._whole: WholeObjects | None = None
         self.metrics = Metrics()
         self.port = self.secure_port = 0
         """Ports of plain HTTP on 127.0.0.1 and of HTTPS; 0 if not served."""
@@ -107,8 +111,9 @@ class Daemon:
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
         self._spawn = parts.spawn
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
-        kubeconfig = self._options.kubeconfig or connection.kubeconfig
-        settings = await load_settings(kubeconfig or None, self._options.master or None)
+        settings = await load_settings(
+            self._options.kubeconfig or connection.kubeconfig or None, self._options.master or None
+        )
         self._transport = transport = HttpTransport(
             settings, clock=self._clock, on_answer=self.metrics.traffic.answered
         )
@@ -122,6 +127,7 @@ class Daemon:
             claims_version=self._claims_version,
         )
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
+        self._extenders, self._whole = await build_extenders(self._options.config, may_write=self._leadership.may_write)
         self.decisions = Decisions(
             self._options,
             writer=writer,
@@ -130,6 +136,7 @@ class Daemon:
             metrics=self.metrics,
             errors=self._errors,
             pod_watch=PodWatch(self._pods_version, self._pods_disconnected_s),
+            extenders=self._extenders,
         )
         self._is_composed = True
         profiles = self.decisions.profiles
@@ -206,6 +213,8 @@ class Daemon:
             await self._parts.stop()
         if self._serving is not None:
             await self._serving.stop()
+        for extender in self._extenders:
+            await extender.close()
         if self._transport is not None:
             await self._transport.close()
         loop = asyncio.get_running_loop()
@@ -233,6 +242,7 @@ class Daemon:
         decisions.loop.stop()
         if self._scheduling is not None and self._is_synced:
             await asyncio.wait([self._scheduling])
+        await decisions.consultations.stop()
         listening = asyncio.ensure_future(self._listen())
         try:
             bindings, preemptions, _, _ = await asyncio.gather(
@@ -315,7 +325,7 @@ class Daemon:
         reflector: Reflector[Any] = Reflector(
             spec,
             served,
-            decoder=spec.decoder(),
+            decoder=spec.decoder() if self._whole is None else self._whole.keeping(spec.typ, spec.decoder()),
             transport=transport,
             on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
@@ -327,6 +337,8 @@ class Daemon:
         self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
+        if self._whole is not None:
+            self._whole.forget_deleted(deltas)
         self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
 
     def _on_capacity(self, is_served: bool) -> None:

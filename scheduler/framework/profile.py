@@ -163,11 +163,17 @@ def served_points(plugin: object) -> frozenset[str]:
 
 
 def build(
-    config: ProfileConfig, registry: Mapping[str, Factory], handle: Handle, *, percentage: int | None = None
+    config: ProfileConfig,
+    registry: Mapping[str, Factory],
+    handle: Handle,
+    *,
+    percentage: int | None = None,
+    rejecters: Iterable[str] = (),
 ) -> Profile:
     """Create and bind every plugin that the profile names; raise ConfigErrors with the paths.
 
-    `percentage` is the global percentageOfNodesToScore, for a profile without its own value.
+    `percentage` is the global percentageOfNodesToScore, for a profile without its own value. `rejecters` are names
+    under which other components reject pods. All events wake those pods.
 
     Upstream: pkg/scheduler/framework/runtime/framework.go NewFramework
     """
@@ -210,7 +216,10 @@ def build(
         pre_bind=tuple(at("preBind")),
         bind=tuple(at("bind")),
         post_bind=tuple(at("postBind")),
-        hints=_hints({p.name: p for point in _REJECTING for p in at(point)}),
+        hints={
+            **_hints({p.name: p for point in _REJECTING for p in at(point)}),
+            **dict.fromkeys(rejecters, (EventHint(ANYTHING),)),
+        },
         reads=frozenset(kind for point in METHODS for p in at(point) for kind in getattr(p, "reads", ())),
         resolved=resolved,
     )

@@ -24,6 +24,7 @@ import pathlib
 import signal
 import ssl
 import sys
+import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +86,26 @@ def tls_for(ca_file: str | None, cert_file: str | None, key_file: str | None, ve
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+@contextlib.contextmanager
+def as_file(content: bytes) -> Iterator[str]:
+    """Write bytes to a file, because OpenSSL reads keys from files only.
+
+    In memory if possible, otherwise private to this user.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("tls")
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
 def content_of(*files: str | None) -> tuple[bytes | None, ...]:

@@ -9,11 +9,12 @@ import dataclasses
 from collections.abc import Callable
 
 from scheduler.cache.cluster import Cluster
-from scheduler.config.args import KubestowArgs
+from scheduler.config.args import KubestowArgs, NodeResourcesFitArgs
 from scheduler.config.errors import ConfigError, ConfigErrors, collecting
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
 from scheduler.core.clock import SystemClock
+from scheduler.framework.extender import EXTENDER_NAME
 from scheduler.framework.handle import Handle, Unplugged
 from scheduler.framework.profile import Profile, build
 from scheduler.plugins import registry
@@ -42,6 +43,12 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[
 def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileConfig], Profile]:
     """Return a function that builds one profile of the configuration, or a changed one. It raises ConfigErrors."""
     known = registry()
+    ignored = tuple(
+        resource.name
+        for extender in config.extenders
+        for resource in extender.managed_resources
+        if resource.ignored_by_scheduler
+    )
     names = frozenset(profile.scheduler_name for profile in config.profiles)
 
     def build_one(profile: ProfileConfig) -> Profile:
@@ -52,6 +59,21 @@ def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileC
             ours=profile.args_for(KubestowArgs),
             feature_gates=config.feature_gates,
         )
-        return build(profile, known, own, percentage=config.percentage_of_nodes_to_score)
+        return build(
+            _ignoring(profile, ignored) if ignored else profile,
+            known,
+            own,
+            percentage=config.percentage_of_nodes_to_score,
+            rejecters=(EXTENDER_NAME,) if config.extenders else (),
+        )
 
     return build_one
+
+
+def _ignoring(profile: ProfileConfig, resources: tuple[str, ...]) -> ProfileConfig:
+    """Return the profile with these resources as `ignoredResources` of NodeResourcesFit. They replace its own.
+
+    Upstream: pkg/scheduler/scheduler.go buildExtenders
+    """
+    args = dataclasses.replace(profile.args_for(NodeResourcesFitArgs), ignored_resources=resources)
+    return dataclasses.replace(profile, args={**profile.args, NodeResourcesFitArgs.plugin: args})

@@ -120,8 +120,8 @@ class PodStates:
             moved |= self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
         return moved
 
-    def pop(self) -> QueuedPodInfo | None:
-        """Remove and return the next pod: an active one, else one that backs off after a rejection.
+    def pop(self, *, early: bool = True) -> QueuedPodInfo | None:
+        """Remove and return the next pod: an active one, else with `early` one that backs off after a rejection.
 
         While the share of costly pods is exhausted, other active pods go before them, and their back-off is not
         shortened.
@@ -129,7 +129,7 @@ class PodStates:
         is_exhausted = self._fair_share.is_exhausted
         queued = self._first_active(is_exhausted=is_exhausted)
         if queued is None:
-            queued = self.backoff.first_rejected()
+            queued = self.backoff.first_rejected() if early else None
             if queued is None or (is_exhausted and self._fair_share.is_costly(queued.info)):
                 return None
             self._metrics.incoming("active", _POPPED_EARLY)

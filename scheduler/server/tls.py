@@ -8,18 +8,16 @@ a change of authorities closes all connections.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import ipaddress
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from scheduler.config.types import CIPHER_SUITES
+from scheduler.kube.client_config import as_file
 
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _SELF_SIGNED_FOR: Final = dt.timedelta(days=365)
@@ -174,7 +172,7 @@ class Tls:
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         try:
-            with _as_file(pair.key + b"\n" + pair.certificate) as path:
+            with as_file(pair.key + b"\n" + pair.certificate) as path:
                 context.load_cert_chain(path, password="")
         except (ssl.SSLError, ValueError) as error:
             raise CertificateError(f"{pair.source}: {_why(error)}") from error
@@ -192,23 +190,3 @@ class Tls:
 
 def _why(error: Exception) -> str:
     return error.reason or str(error) if isinstance(error, ssl.SSLError) else str(error)
-
-
-@contextlib.contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """Write bytes to a file, because OpenSSL reads keys from files only.
-
-    In memory if possible, otherwise private to this user.
-    """
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("serving")
-        try:
-            os.write(descriptor, content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        yield file.name

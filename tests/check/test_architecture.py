@@ -15,6 +15,7 @@ DECISIONS = {
     "binding",
     "cache",
     "cel",
+    "consultations",
     "context",
     "controllers",
     "core",
@@ -95,7 +96,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
         ),
         pytest.param(
             {"config/planted.py": "import aiohttp"},
-            "aiohttp lives in kube, server/endpoints.py and the simulator",
+            "aiohttp lives in kube, extenders, server/endpoints.py and the simulator",
             "scheduler.config.planted",
             id="a socket of one's own",
         ),

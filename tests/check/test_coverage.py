@@ -23,7 +23,6 @@ CORE, DEVICES = "core.md", "dra.md"
 NO_SNAPSHOT = "an attempt reads the cache itself, there is no copy to bring up to date (architecture, ADR 0002)"
 NO_TREE = "nodes have no order: all of them are looked at at once (architecture, ADR 0002)"
 ALL_NODES = "all nodes are looked at unless a percentage is given (architecture, deliberate differences)"
-EXTENDERS = "extenders are not built yet"
 LOOPBACK = "the endpoints ask nobody for a token: they are served on loopback only (tests/unit/server/test_http.py)"
 ONE_LOOP = "one task changes the caches and decides: nothing is gathered again, nobody cancels a Filter (architecture)"
 PICKED = "every claim that is searched for gets its devices: results are made of what the search picked, claim by claim"
@@ -38,7 +37,6 @@ WITHOUT: dict[str, dict[int, str]] = {
         105: ALL_NODES,
         107: ALL_NODES,
         112: ALL_NODES,
-        130: EXTENDERS,
         220: LOOPBACK,
         224: BATCHING,
         225: BATCHING,

@@ -18,6 +18,7 @@ from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.feature_gates import PREEMPTOR_TEXT
 from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.extender import Consultation, Victims, consultation_of
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint, PostFiltered, Topics
 from scheduler.framework.status import Code, Diagnosis, Groups, Nominate, Rejection
@@ -28,6 +29,8 @@ from scheduler.plugins.defaultpreemption.dry_run import (
     Cost,
     Evaluator,
     VictimRule,
+    by_importance,
+    cost,
 )
 
 _POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
@@ -75,17 +78,23 @@ class DefaultPreemption:
         self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun
     ) -> Generator[None, None, PostFiltered]:
         """Return the cheapest victims whose eviction makes the pod fit, from enough of the possible nodes."""
-        self._preempting.attempted()
+        consultation = consultation_of(state)
+        if consultation is None or not consultation.proposed:
+            self._preempting.attempted()
         nominated = what_if.nominated_to
         why = self._ineligible(pod, refused, nominated)
         if why:
             return Rejection(PLUGIN, Code.UNSCHEDULABLE, (f"preemption: {why}",))
+        if consultation is not None and consultation.proposed:
+            return self._accepted(pod, consultation, nominated)
         potential = EMPTY
         for no, nodes in refused.items():
             if no.code is Code.UNSCHEDULABLE:
                 potential |= nodes
         found, groups = yield from self._candidates(pod, potential, what_if)
         if found:
+            if consultation is not None and consultation.supports_preemption:
+                self._propose(found, consultation)
             return self._chosen(found, nominated, groups)
         errors = sorted({no.message for no in groups if no.code is Code.ERROR})
         if errors:
@@ -188,6 +197,39 @@ class DefaultPreemption:
         if not self._names_node:
             message = "" if self._parity else f"{message}."
         return Nominate(name, message, victims, tried=groups)
+
+    # -- extenders -------------------------------------------------------------------------------------------------------
+
+    def _propose(self, found: list[Candidate], consultation: Consultation) -> None:
+        """Ask the extenders about the candidates (step 3). Raises Unanswered."""
+        proposed, pods = {}, {}
+        for candidate in found:
+            name = self._nodes.name(candidate.slot)
+            pods[name] = on_node = dict(self._nodes.pods(candidate.slot))
+            proposed[name] = Victims(tuple(on_node[uid] for uid in candidate.victims), candidate.violations)
+        consultation.propose(proposed, pods)
+
+    def _accepted(self, pod: PodInfo, consultation: Consultation, nominated: str) -> PostFiltered:
+        """Return the cheapest of the candidates that the extenders accept, as far as their victims are still there."""
+        if consultation.preemption_error:
+            return Rejection(PLUGIN, Code.ERROR, (f"preemption: {consultation.preemption_error}",))
+        found = []
+        for name, accepted in consultation.victims.items():
+            slot = self._nodes.present_slot(name)
+            if slot is None:
+                continue
+            on_node = self._nodes.pods(slot)
+            victims = by_importance((on_node[each.uid] for each in accepted.pods if each.uid in on_node), self._rule)
+            wrong = next((each for each in victims if not self._rule.allows(each, pod)), None)
+            if wrong is not None:
+                text = f"an extender claims to preempt pod {wrong.key} on node {name}, which this pod may not preempt"
+                return Rejection(PLUGIN, Code.ERROR, (f"preemption: {text}",))
+            if victims:
+                price = cost(victims, accepted.violations, self._rule)
+                found.append(Candidate(slot, tuple(each.uid for each in victims), accepted.violations, price))
+        if not found:
+            return Rejection(PLUGIN, Code.UNSCHEDULABLE, ("preemption: no candidate node for preemption",))
+        return self._chosen(found, nominated, {})
 
 
 _NOMINATED_AT: Final = 3

@@ -7,9 +7,10 @@ import pytest
 from scheduler.api.meta import NAME_RULE
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import default
+from scheduler.config.types import Extender, ExtenderTls, ManagedResource
 from tests.unit.config.documents import mistakes, read, table
 
-NO_EXTENDERS = "extenders: extenders are not available in this version; a plugin can do what one does"
+AT = {"urlPrefix": "http://127.0.0.1:8888"}
 
 
 MISTAKES = table(
@@ -149,6 +150,9 @@ EXTENDERS = table("""
 # a broken key is not repeated
 [{"tlsConfig": {"keyData": "secret!"}}]
 - extenders[0].tlsConfig.keyData: must be base64
+# an authority that is not used
+[{"tlsConfig": {"insecure": true, "caFile": "/ca"}}]
+- extenders[0].tlsConfig.insecure: specifying a root certificates file with the insecure flag is not allowed
 # a negative time-out
 [{"httpTimeout": "-1s"}]
 - extenders[0].httpTimeout: Invalid value: "-1s": must be non-negative
@@ -158,13 +162,66 @@ EXTENDERS = table("""
 # nothing where one should be
 [null]
 - extenders[0]: must be a mapping, got null
+- extenders[0].urlPrefix: Invalid value: "": must be a URL with the scheme http or https and a host
 """)
 
 
 @pytest.mark.parametrize(("mistaken", "said"), EXTENDERS)
 def test_extenders(mistaken: list[Any], said: list[str]) -> None:
-    """Checked in full, then refused as not available."""
-    assert sorted(mistakes({"extenders": mistaken})) == sorted([*said, NO_EXTENDERS] if mistaken else said)
+    """Every mistake is reported with its path, in the words of kube-scheduler where it has some."""
+    extenders = [AT | each if isinstance(each, dict) else each for each in mistaken]
+    assert sorted(mistakes({"extenders": extenders})) == sorted(said)
+
+
+NO_URL = "must be a URL with the scheme http or https and a host"
+
+
+@pytest.mark.parametrize("url", ["", "extender:8888", "ftp://a", "http://", "http://a:x", "http://[a", "https:///x"])
+def test_the_address_of_an_extender_is_checked(url: str) -> None:
+    """kube-scheduler would start, and fail at each pod."""
+    said = f'extenders[0].urlPrefix: Invalid value: "{url}": {NO_URL}'
+    assert mistakes({"extenders": [{"urlPrefix": url}]}) == [said]
+
+
+def test_an_extender_is_read() -> None:
+    """All fields, and the default time limit of five seconds."""
+    [given, bare] = read(
+        {
+            "extenders": [
+                AT
+                | {
+                    "filterVerb": "f",
+                    "preemptVerb": "e",
+                    "prioritizeVerb": "p",
+                    "weight": 3,
+                    "bindVerb": "b",
+                    "enableHTTPS": True,
+                    "tlsConfig": {"serverName": "a", "caData": "Y2E="},
+                    "httpTimeout": "100ms",
+                    "nodeCacheCapable": True,
+                    "managedResources": [{"name": "a.b/c", "ignoredByScheduler": True}],
+                    "ignorable": True,
+                },
+                AT,
+            ]
+        }
+    ).extenders
+
+    assert given == Extender(
+        "http://127.0.0.1:8888",
+        filter_verb="f",
+        preempt_verb="e",
+        prioritize_verb="p",
+        weight=3,
+        bind_verb="b",
+        enable_https=True,
+        tls=ExtenderTls(server_name="a", ca_data=b"ca"),
+        http_timeout_s=0.1,
+        node_cache_capable=True,
+        managed_resources=(ManagedResource("a.b/c", True),),
+        ignorable=True,
+    )
+    assert bare == Extender("http://127.0.0.1:8888", http_timeout_s=5.0)
 
 
 def test_client_limits_may_be_off() -> None:

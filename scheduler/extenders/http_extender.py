@@ -1,0 +1,197 @@
+"""An HTTP extender: calls with a limit of time and of size. Its answers are not trusted.
+
+Errors have the text of kube-scheduler where it has one, and name the extender. Redirects are not followed.
+
+Upstream: pkg/scheduler/extender.go HTTPExtender
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+from yarl import URL
+
+from scheduler.api.core_v1 import Container, Pod
+from scheduler.api.podinfo import PodInfo
+from scheduler.config.errors import ConfigError, ConfigErrors
+from scheduler.config.types import Configuration, Extender as ExtenderConfig
+from scheduler.core.errors import Fenced
+from scheduler.extenders import messages
+from scheduler.extenders.client_tls import client_tls
+from scheduler.extenders.whole_objects import WholeObjects
+from scheduler.framework.extender import ExtenderError, FilterResult, MetaVictims, Victims
+from scheduler.kube.client_config import proxy_for
+from scheduler.kube.transport import through
+
+_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""An answer may be this much larger than twice its request, which it may repeat."""
+_HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "kubestow"}
+
+
+class HTTPExtender:
+    """One extender. Implements `framework.extender.Extender`. Create it inside the running loop.
+
+    `whole` has the objects to send. Without `may_write`, nothing is bound.
+    """
+
+    def __init__(
+        self,
+        config: ExtenderConfig,
+        tls: ssl.SSLContext | None,
+        whole: WholeObjects,
+        *,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self.name = config.url_prefix
+        self.weight = config.weight
+        self.is_ignorable = config.ignorable
+        self.is_filter = bool(config.filter_verb)
+        self.is_prioritizer = bool(config.prioritize_verb)
+        self.is_binder = bool(config.bind_verb)
+        self.supports_preemption = bool(config.preempt_verb)
+        self._config = config
+        self._manages = frozenset(resource.name for resource in config.managed_resources)
+        self._whole = whole
+        self._may_write = may_write
+        self._timeout = aiohttp.ClientTimeout(total=config.http_timeout_s)
+        self._options: dict[str, Any] = through(proxy_for(config.url_prefix))
+        if tls is not None:
+            self._options |= {"ssl": tls}
+            if config.tls is not None and config.tls.server_name:
+                self._options |= {"server_hostname": config.tls.server_name}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0), cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    def is_interested(self, pod: PodInfo) -> bool:
+        """Return whether a container requests a managed resource, or none is named."""
+        return is_interested(self._manages, pod.pod)
+
+    async def filter(self, pod: PodInfo, nodes: Sequence[str]) -> FilterResult:
+        """Return which of these nodes can hold the pod."""
+        answer = await self._send(self._config.filter_verb, self._args(pod, nodes))
+        return answer.filter_result(nodes, self.name)
+
+    async def prioritize(self, pod: PodInfo, nodes: Sequence[str]) -> Iterable[tuple[str, int]]:
+        """Return scores of these nodes."""
+        return (await self._send(self._config.prioritize_verb, self._args(pod, nodes))).host_priorities()
+
+    async def process_preemption(self, pod: PodInfo, victims: Mapping[str, Victims]) -> Mapping[str, MetaVictims]:
+        """Return the accepted candidates."""
+        if self._config.node_cache_capable:
+            body = messages.of_victims(self._pod(pod), whole=None, meta=messages.meta_victims(victims))
+        else:
+            whole = {name: ([self._pod(each) for each in of.pods], of.violations) for name, of in victims.items()}
+            body = messages.of_victims(self._pod(pod), whole=whole, meta=None)
+        return (await self._send(self._config.preempt_verb, body)).preemption_result()
+
+    async def bind(self, pod: PodInfo, node_name: str) -> None:
+        """Bind the pod. Raises Fenced if this process is not the leader."""
+        if not self._may_write():
+            raise Fenced("not the leader")
+        (await self._send(self._config.bind_verb, messages.of_binding(pod, node_name))).binding_result()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    def _args(self, pod: PodInfo, names: Sequence[str]) -> bytes:
+        if self._config.node_cache_capable:
+            return messages.of_nodes(self._pod(pod), nodes=None, names=names)
+        nodes = (node for name in names if (node := self._whole.get(name)) is not None)
+        return messages.of_nodes(self._pod(pod), nodes=nodes, names=None)
+
+    def _pod(self, pod: PodInfo) -> bytes:
+        found = self._whole.get(pod.uid)
+        if found is None:
+            raise ExtenderError(f"pod {pod.key} is gone")
+        return found
+
+    async def _send(self, verb: str, body: bytes) -> messages.Answer:
+        """Send a request and return the answer.
+
+        Upstream: pkg/scheduler/extender.go send
+        """
+        url = f"{self.name.rstrip('/')}/{verb}"
+        limit = _ANSWER_BYTES + 2 * len(body)
+        is_answered = False
+        try:
+            async with self._session.post(
+                URL(url), data=body, headers=_HEADERS, timeout=self._timeout, allow_redirects=False, **self._options
+            ) as response:
+                is_answered = True
+                if response.status != 200:
+                    raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
+                content = bytearray()
+                async for chunk in response.content.iter_any():
+                    content += chunk
+                    if len(content) > limit:
+                        raise ExtenderError(f'the answer of extender "{self.name}" to {verb} exceeds {limit} bytes')
+        except TimeoutError as error:
+            if is_answered:
+                text = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+                raise ExtenderError(text) from error
+            text = f'Post "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+            raise ExtenderError(text) from error
+        except aiohttp.ClientConnectorError as error:
+            number = error.os_error.errno or 0
+            why = os.strerror(number).lower() if number > 0 else str(error.os_error)
+            raise ExtenderError(f'Post "{url}": dial tcp {error.host}:{error.port}: connect: {why}') from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ExtenderError(f'Post "{url}": {str(error) or type(error).__name__}') from error
+        return messages.Answer(bytes(content), f'extender "{self.name}" to {verb}')
+
+
+def is_interested(managed: frozenset[str], pod: Pod) -> bool:
+    """Return whether a container requests one of these resources, or there are none.
+
+    Upstream: pkg/scheduler/extender.go IsInterested
+    """
+    return not managed or any(_requests(managed, each) for each in (*pod.spec.containers, *pod.spec.init_containers))
+
+
+def _requests(managed: frozenset[str], container: Container) -> bool:
+    return not managed.isdisjoint(container.resources.requests)
+
+
+async def build_extenders(
+    configuration: Configuration, *, may_write: Callable[[], bool]
+) -> tuple[list[HTTPExtender], WholeObjects | None]:
+    """Return the extenders and the objects that they need; nothing without extenders.
+
+    Raises ConfigErrors for files of TLS that cannot be used.
+
+    Upstream: pkg/scheduler/scheduler.go buildExtenders
+    """
+    configs = configuration.extenders
+    if not configs:
+        return [], None
+    contexts, wrong = [], []
+    for at, config in enumerate(configs):
+        try:
+            contexts.append(await asyncio.to_thread(client_tls, config))
+        except (OSError, ValueError) as error:
+            wrong.append(ConfigError(f"extenders[{at}].tlsConfig", str(error)))
+    if wrong:
+        raise ConfigErrors(wrong)
+    managed = [frozenset(resource.name for resource in config.managed_resources) for config in configs]
+    names = frozenset(profile.scheduler_name for profile in configuration.profiles)
+    without_cache = [config for config in configs if not config.node_cache_capable]
+    keeps_bound_pods = any(config.preempt_verb for config in without_cache)
+
+    def wants(pod: Pod) -> bool:
+        if pod.spec.node_name:
+            return keeps_bound_pods
+        return pod.spec.scheduler_name in names and any(is_interested(each, pod) for each in managed)
+
+    keeps_nodes = any(config.filter_verb or config.prioritize_verb for config in without_cache)
+    whole = WholeObjects(wants, keeps_nodes=keeps_nodes)
+    made = [
+        HTTPExtender(config, tls, whole, may_write=may_write) for config, tls in zip(configs, contexts, strict=True)
+    ]
+    return made, whole
