@@ -14,6 +14,7 @@ import pytest
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration
+from scheduler.framework.extender import Consultation
 from tests.unit.harness import SchedulerHarness, StepClock
 
 NODES = 60
@@ -54,9 +55,9 @@ def crowded(monkeypatch: pytest.MonkeyPatch, **switches: Any) -> tuple[Scheduler
     tried: list[str] = []
     attempt = sched.parts.loop._cycle.attempt
 
-    def noted(pod: PodInfo, attempts: int) -> Any:
+    def noted(pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Any:
         tried.append(pod.pod.metadata.name)
-        return attempt(pod, attempts)
+        return attempt(pod, attempts, consultation)
 
     monkeypatch.setattr(sched.parts.loop._cycle, "attempt", noted)
     return sched, tried

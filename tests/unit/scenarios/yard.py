@@ -8,6 +8,7 @@ from scheduler.api.decode import Delta
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.types import Configuration
+from scheduler.framework.extender import Consultation
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.harness import SchedulerHarness
@@ -44,9 +45,9 @@ class Yard(SchedulerHarness):
         for thing in stored(*builders):
             thing(self)
 
-    def _noted(self, pod: PodInfo, attempts: int) -> Any:
+    def _noted(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Any:
         self.tried.append(pod.pod.metadata.name)
-        return self._attempt(pod, attempts)
+        return self._attempt(pod, attempts, consultation)
 
     def _written(self, _what: str, claim: ResourceClaim) -> None:
         """The watch shows what we write."""
