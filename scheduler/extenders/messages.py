@@ -3,7 +3,7 @@
 Go reads field names regardless of case, so extenders in other languages answer in various spellings, and so does this
 module. An answer is not trusted: a wrong type is an error that names the field.
 
-Upstream: staging/src/k8s.io/kube-scheduler/extender/v1/types.go
+Upstream: staging/src/k8s.io/kube-scheduler/extender/v1/types.go ExtenderArgs, ExtenderFilterResult
 """
 
 from __future__ import annotations
