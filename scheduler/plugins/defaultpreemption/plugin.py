@@ -201,7 +201,7 @@ class DefaultPreemption:
     # -- extenders -------------------------------------------------------------------------------------------------------
 
     def _propose(self, found: list[Candidate], consultation: Consultation) -> None:
-        """Ask the extenders about the candidates (step 3). Raises Unanswered."""
+        """Send the candidates to the extenders (step 3). Raises Unanswered."""
         proposed, pods = {}, {}
         for candidate in found:
             name = self._nodes.name(candidate.slot)
