@@ -94,11 +94,7 @@ def a_world(*things: Any, limit: int | None = 2, **more: int) -> World:
     return World(node("n1"), *fixtures(), csi_node, *things)
 
 
-P12 = using("p12", "c1", "c2", on="n1")
 P3 = using("p3", "c3", on="n1")
-GCE_LIMIT = {GCE.replace(".", "_"): 2}
-DISKS = using("disks", "disk1", "disk2", on="n1")
-OLD = using("old", "old1", "old2", on="n1")
 VA0 = an_attachment("v0", "n1", EBS)
 VA1 = an_attachment("v1", "n1", EBS)
 
@@ -106,72 +102,6 @@ VA1 = an_attachment("v1", "n1", EBS)
 @pytest.mark.parametrize(
     ("world", "pod", "out"),
     [
-        pytest.param(a_world(VA0, VA1), using("p", "c0"), None, id="L1 attached already, to a full node"),
-        pytest.param(a_world(P3, P12), using("p", "c0"), FULL, id="L3 no room"),
-        pytest.param(
-            a_world(using("q", "pending", on="n1"), using("r", "pending", on="n1"), P12, limit=4),
-            using("p", "c0"),
-            None,
-            id="L6 an unbound claim of two pods counts once",
-        ),
-        pytest.param(
-            a_world(P12, using("q", "lost", on="n1")),
-            using("p", "c0"),
-            FULL,
-            id="L7 a claim whose volume is missing counts by its class",
-        ),
-        pytest.param(
-            a_world(P3, using("q", "classless", on="n1")),
-            using("p", "c0"),
-            None,
-            id="L8 a claim with neither volume nor class does not count",
-        ),
-        pytest.param(
-            a_world(DISKS, P12, **GCE_LIMIT), using("p", "c0"), FULL, id="L9 each driver has its own: this one is full"
-        ),
-        pytest.param(a_world(OLD), using("p", "pending-old"), FULL, id="L12 an unbound claim of an in-tree class"),
-        pytest.param(
-            World(node("n1"), *fixtures(), OLD),
-            using("p", volumes=(INLINE,)),
-            None,
-            id="L13 without a CSINode in-tree volumes do not count",
-        ),
-        pytest.param(
-            a_world(
-                P12, a_pv("v9").csi(EBS, "vol-9"), a_claim("c9").bound_to("v9"), using("q", "c9", on="n1"), limit=3
-            ),
-            using("p", volumes=(INLINE,)),
-            None,
-            id="L16 written out in the pod, and in use already",
-        ),
-        pytest.param(
-            a_world(),
-            ephemeral("abc", "xyz"),
-            (
-                Code.UNRESOLVABLE,
-                ('looking up PVC default/abc-xyz: persistentvolumeclaim "abc-xyz" not found',),
-            ),
-            id="L17 an ephemeral volume whose claim is missing",
-        ),
-        pytest.param(
-            a_world(a_claim("abc-xyz")),
-            ephemeral("abc", "xyz"),
-            (Code.ERROR, ("PVC default/abc-xyz was not created for pod default/abc (pod is not owner)",)),
-            id="L18 an ephemeral volume whose claim is somebody else's",
-        ),
-        pytest.param(
-            a_world(
-                P3,
-                an_attachment("v0", "n2", EBS),
-                an_attachment("v1", "n1", ""),
-                an_attachment("v2", "n1", EBS).set({"spec": {"source": {"persistentVolumeName": None}}}),
-                an_attachment("gone", "n1", EBS),
-                an_attachment("old1", "n1", EBS),
-            ),
-            using("p", "c0"),
-            None,
-            id="L24 attachments that say nothing",
-        ),
         pytest.param(
             a_world(),
             using("p", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)),

@@ -64,13 +64,6 @@ def one_pod(name: str = "c", *modes: str, ns: str = "default") -> Any:
 @pytest.mark.parametrize(
     ("wanted", "held", "refused"),
     [
-        pytest.param(gce(), gce(), True, id="R2 the same GCE disk, both write"),
-        pytest.param(gce(ro=True), gce(ro=True), False, id="R2 the same GCE disk, both read"),
-        pytest.param(ebs(ro=True), ebs(ro=True), True, id="R3 the same EBS volume, both read"),
-        pytest.param(rbd("d", "a", "b"), rbd("d", "b", "c"), True, id="R4 the same image, a monitor in common"),
-        pytest.param(rbd("d", "a", "b"), rbd("d", "c"), False, id="R4 the same image, other monitors"),
-        pytest.param(rbd(), rbd(pool="other"), False, id="R4 another pool"),
-        pytest.param(iscsi(), iscsi(lun=2), True, id="R5 the same IQN, another LUN"),
         pytest.param({**gce("x"), **ebs()}, {**ebs(), **iscsi()}, True, id="any of several"),
     ],
 )
@@ -82,39 +75,14 @@ def test_disks(wanted: dict[str, Any], held: dict[str, Any], refused: bool, ns: 
     assert asked(seen, using("p", **wanted)) == ({"n1": NO_DISK} if refused else {})
 
 
-@pytest.mark.parametrize(
-    "pod", [pytest.param(using("p", azureDisk={"diskURI": "d", "diskName": "d"}), id="R1 a disk of another kind")]
-)
-def test_r1_nothing_to_look_at(pod: PodInfo) -> None:
-    """Whatever is on the nodes."""
-    assert asked(stored(node("n1"), using("q", on="n1", **gce())), pod) == "skip"
-
-
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("things", "pod", "says"),
     [
-        pytest.param((), using("p", "c"), 'persistentvolumeclaim "c" not found', id="R6 no such claim"),
-        pytest.param(
-            (), using("p", "c", **gce()), 'persistentvolumeclaim "c" not found', id="R6 a missing claim beside a disk"
-        ),
-        pytest.param(
-            (a_claim("c").modes("ReadWriteMany"), using("q", "c", on="n1")),
-            using("p", "c"),
-            "skip",
-            id="R7 a claim for many pods",
-        ),
         pytest.param(
             (one_pod(), using("q", "c", on="n1", ns="other")), using("p", "c"), "skip", id="B-13 a namesake is taken"
-        ),
-        pytest.param((one_pod(), using("q", "c", on="n1")), using("p", "c"), "taken", id="R8 a pod on any node has it"),
-        pytest.param(
-            (one_pod("c", "ReadWriteOnce", "ReadWriteOncePod"), using("q", "c", on="n1")),
-            using("p", "c"),
-            "taken",
-            id="R8 one mode of several",
         ),
         pytest.param((), using("p", ephemeral=("data",)), "skip", id="its own ephemeral claim is not looked at"),
         pytest.param(

@@ -26,7 +26,6 @@ from tests.unit.plugins.stored import put, stored, unreadable, using
 
 NO_ZONE = (Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
 PARITY = KubestowArgs(parity=True)
-WAITS, AT_ONCE, SILENT = a_class("waits"), a_class("at-once").immediate(), a_class("silent").binding_mode(None)
 OWN = a_claim("p-data").bound_to("v").owned_by("p", "default/p")
 CLAIM = a_claim("c").bound_to("v")
 
@@ -61,12 +60,7 @@ GA = {ZONE: "z", REGION: "r"}
 @pytest.mark.parametrize(
     ("labels", "node_labels", "fits"),
     [
-        pytest.param(GA, {"other": "z"}, True, id="Z2 a node that knows of no zones"),
-        pytest.param(GA, {ZONE: "z"}, False, id="Z5 a node that knows its zone only"),
-        pytest.param({ZONE: "z"}, {BETA_ZONE: "z"}, False, id="Z6 a new volume, an old node"),
         pytest.param({BETA_ZONE: "z"}, {BETA_ZONE: "y", ZONE: "z"}, False, id="the old label counts if it is there"),
-        pytest.param({ZONE: "c__a"}, {ZONE: "a"}, True, id="Z8 one of two zones"),
-        pytest.param({BETA_ZONE: "a__", ZONE: "z"}, {ZONE: "y"}, False, id="Z9 the labels that can be read count"),
     ],
 )
 def test_where_a_volume_can_be(labels: dict[str, str], node_labels: dict[str, str], fits: bool) -> None:
@@ -85,29 +79,6 @@ def test_where_a_volume_can_be(labels: dict[str, str], node_labels: dict[str, st
     [
         pytest.param((CLAIM, a_volume({})), using("p", "c"), "skip", id="a volume that is at home everywhere"),
         pytest.param((), using("p", ""), "PersistentVolumeClaim had no name", id="a claim without a name"),
-        pytest.param(
-            (a_claim("c"),),
-            using("p", "c"),
-            "PersistentVolumeClaim had no pv name and storageClass name",
-            id="Z10 unbound and no class",
-        ),
-        pytest.param(
-            (a_claim("c", "1Gi", "silent"), SILENT),
-            using("p", "c"),
-            'VolumeBindingMode not set for StorageClass "silent"',
-            id="Z10 unbound and no binding mode",
-        ),
-        pytest.param(
-            (a_claim("c", "1Gi", "at-once"), AT_ONCE),
-            using("p", "c"),
-            "PersistentVolume had no name",
-            id="Z10 unbound, to be bound without a pod",
-        ),
-        pytest.param(
-            (a_claim("c").legacy_class("waits"), WAITS), using("p", "c"), "skip", id="Z10 the class by annotation"
-        ),
-        pytest.param((), using("p", "c"), 'persistentvolumeclaim "c" not found', id="Z11 no such claim"),
-        pytest.param((CLAIM,), using("p", "c"), 'persistentvolume "v" not found', id="Z11 no such volume"),
         pytest.param(
             (a_claim("p-data").bound_to("v"), a_volume(GA)),
             using("p", ephemeral=("data",)),

@@ -49,19 +49,10 @@ HELD = choosing("h", "A", "B").allocated(a_result("r/s1", "b/n1/d9"))
 
 @pytest.mark.parametrize(("things", "claims", "expected"), [
     pytest.param([choosing("c", "A", "B")], ("c",), {"n1": 8, "n2": 7}, id="309 the first, the second"),
-    pytest.param([choosing("c", *LATE)], ("c",), {"n1": 1}, id="309 the eighth"),
-    pytest.param([listing(choosing("c", "A", "B"), "q", "A", "B")], ("c",), {"n1": 16, "n2": 14},
-        id="309 two requests"),
-    pytest.param([choosing("c", "A", "B"), choosing("d", "B", "A")], ("c", "d"), {"n1": 15, "n2": 15},
-        id="309 two claims"),
     pytest.param([choosing("c", "A", "B"), choosing("d", *LATE)], ("c", "d"), {"n1": 9},
         id="309 two claims, one of them late"),
-    pytest.param([choosing("c", "A", "B").request("q", "A")], ("c",), {"n1": 8},
-        id="309 one that has no list adds nothing"),
-    pytest.param([a_claim("c").request("r", "A")], ("c",), {"n1": 0}, id="309 no list at all"),
     pytest.param([HELD, choosing("c", "A", "B")], ("h", "c"), {"n1": 15, "n2": 14},
         id="309 one that is allocated, one that is not"),
-    pytest.param([choosing("c", "A", "B"), HELD], ("c", "h"), {"n1": 15, "n2": 14}, id="309 the other way round"),
 ])  # fmt: skip
 def test_raw_scores(things: list[Builder[Any]], claims: tuple[str, ...], expected: dict[str, int]) -> None:
     """8 less the place of the alternative that the node gives, for every list."""

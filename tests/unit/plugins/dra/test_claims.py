@@ -11,7 +11,6 @@ from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, cla
 from simulator.builders.claims import ClaimBuilder, a_claim
 from simulator.builders.core import PodBuilder, pod
 
-NOT_CREATED = 'pod "default/p": ResourceClaim not created yet'
 P = pod("p").uid("p")
 
 
@@ -34,30 +33,11 @@ def resolved(builder: PodBuilder, *claims: ClaimBuilder) -> list[str] | str:
         return str(error)
 
 
-OWNED = made().owned_by("p", "p")
 TEMPLATE = P.claim("e", template="t")
 GENERATED = TEMPLATE.claim_made("e", "c")
 
 
 @pytest.mark.parametrize(("who", "claims", "expected"), [
-    pytest.param(P.claim("e", claim="c"), [made()], ["c"], id="264 by name: nobody asks whose it is"),
-    pytest.param(GENERATED, [OWNED], ["c"], id="265 by template, with the claim's name in the status"),
-    pytest.param(TEMPLATE, [OWNED], NOT_CREATED, id="266 by template, no status yet"),
-    pytest.param(TEMPLATE.claim_made("other", "c"), [OWNED], NOT_CREATED,
-        id="266 the status of another entry says nothing"),
-    pytest.param(TEMPLATE.claim_made("e", None), [], [], id="267 no claim is needed for this entry"),
-    pytest.param(TEMPLATE.claim_made("e", None).claim("f", claim="c"), [made()], ["c"],
-        id="267 the next entry counts all the same"),
-    pytest.param(P.claim("e", claim="c"), [], 'could not find ResourceClaim "default/c"',
-        id="268 there is no such claim"),
-    pytest.param(P.claim("e", claim="c"), [made().deleting()], 'resourceclaim "c" is being deleted',
-        id="269 it is on its way out"),
-    pytest.param(GENERATED, [made().owned_by("p", "other")],
-        "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-        id="270 made for a namesake that is gone"),
-    pytest.param(GENERATED, [made().owned_by("p", "p", controller=False)],
-        "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-        id="270 an owner that is no controller does not count"),
     pytest.param(GENERATED, [made().owned_by("p", "other").deleting()], 'resourceclaim "c" is being deleted',
         id="§2.2 being deleted is said before whose it is"),
     pytest.param(P.claim("e"), [], 'pod "default/p", spec.resourceClaim "e": none of the supported fields are set',

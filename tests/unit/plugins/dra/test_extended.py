@@ -22,10 +22,8 @@ from tests.unit.plugins.dra.world import World
 GPU, FOO, FPGA = "example.com/gpu", "example.com/foo", "deviceclass.resource.kubernetes.io/fpga"
 UNRESOLVABLE = Code.UNRESOLVABLE
 CANNOT_FIT = (UNRESOLVABLE, "cannot fit resource")
-CANNOT_SCHEDULE = (UNRESOLVABLE, "cannot schedule extended resource claim")
 CANNOT_ALLOCATE = (UNRESOLVABLE, "cannot allocate all claims")
 GPUS = a_slice("n1", "a", a_device("d0"), a_device("d1"))
-FPGAS = a_slice("n1", "b", a_device("d0"))
 
 
 def a_world(*things: Any, gates: frozenset[str] = DEVICE_GATES_ON) -> World:
@@ -60,33 +58,6 @@ def asked_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str
     special = next(v.special for v in world.known(state).variants if slot is not None and v.nodes >> slot & 1)
     requests = special.spec.devices.requests if special is not None else ()
     return {r.name: (r.exactly.device_class_name, r.exactly.count) for r in requests if r.exactly is not None}
-
-
-@pytest.mark.parametrize(("things", "requests", "refused"), [
-    pytest.param([GPUS], {GPU: "2"}, {"n2": CANNOT_ALLOCATE}, id="321 devices serve it"),
-    pytest.param([GPUS], {GPU: "3"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="321 more than there are"),
-    pytest.param([FPGAS], {FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by the name of the class"),
-    pytest.param([GPUS, FPGAS], {GPU: "1", FPGA: "1"}, {"n2": CANNOT_ALLOCATE}, id="322 by either name in one pod"),
-    pytest.param([], {GPU: "1"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE}, id="320 no slices"),
-    pytest.param([node("n2").resource(GPU, "1")], {GPU: "1"}, {"n1": CANNOT_ALLOCATE},
-        id="315 a node that has it itself"),
-    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE},
-        id="316 one of two by devices, and there are none"),
-    pytest.param([node("n1").resource(GPU, "0"), GPUS], {GPU: "1"}, {"n2": CANNOT_ALLOCATE},
-        id="317 the node has 0 itself"),
-    pytest.param([GPUS, node("n1").resource(FOO, "1")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
-        id="319 no class for the other, which one node has"),
-    pytest.param([GPUS, node("n1").resource(FOO, "0")], {GPU: "1", FOO: "1"}, {"n2": CANNOT_FIT},
-        id="319 a node that names it has it for this plugin, be it 0"),
-    pytest.param([GPUS], {GPU: "1", FOO: "1"}, {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 nobody has the other"),
-    pytest.param([GPUS], {GPU: "1", FOO: "0"}, {"n2": CANNOT_ALLOCATE}, id="319 nothing of it is wanted"),
-    pytest.param([GPUS], {GPU: "1", "deviceclass.resource.kubernetes.io/gone": "1"},
-        {"n1": CANNOT_FIT, "n2": CANNOT_FIT}, id="319 a name of no class"),
-])  # fmt: skip
-def test_filter(things: list[Any], requests: dict[str, str], refused: dict[str, tuple[Code, str]]) -> None:
-    world = a_world(*things)
-
-    assert refused == world.refusals(pod_info(asking(**requests).typed()))
 
 
 @pytest.mark.parametrize(("things", "requests", "on_n1"), [
@@ -228,20 +199,6 @@ def test_the_pods_own_claims_are_looked_at_first() -> None:
 def left(name: str = "left", owner: str = "p") -> ClaimBuilder:
     claim = a_claim(name).for_extended_resources().owned_by(owner, f"uid-{owner}")
     return claim.request("container-0-request-0", "gpu")
-
-
-@pytest.mark.parametrize("claim", [
-    pytest.param(left(), id="329 not allocated"),
-    pytest.param(left().allocated(a_result("container-0-request-0", "a/n1/d0"), on="n1"), id="329 allocated"),
-    pytest.param(left().deleting(), id="329 on its way out"),
-    pytest.param(a_claim("left").for_extended_resources().owned_by("p", "uid-p"),
-        id="329 it asks for nothing: it goes as well"),
-])  # fmt: skip
-def test_329_it_is_in_the_way(claim: ClaimBuilder) -> None:
-    """What it has may be out of date; PostFilter removes it."""
-    world = a_world(GPUS, claim)
-
-    assert {"n1": CANNOT_SCHEDULE, "n2": CANNOT_SCHEDULE} == world.refusals(gpus())
 
 
 def test_329_another_pods_claim_is_not() -> None:

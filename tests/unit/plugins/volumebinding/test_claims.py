@@ -13,7 +13,7 @@ from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumebinding.plugin import STATE
 from simulator.builders.core import pod
 from tests.support.volumebuilders import a_claim, a_class, a_pv
-from tests.unit.plugins.volumebinding.world import BND, PB, PRE, U1, U2, UNBOUND_IMMEDIATE, Decided, World, using
+from tests.unit.plugins.volumebinding.world import BND, PB, U1, U2, UNBOUND_IMMEDIATE, Decided, World, using
 
 ERROR, UNRESOLVABLE = Code.ERROR, Code.UNRESOLVABLE
 NO_MODE = 'VolumeBindingMode not set for StorageClass "M"'
@@ -47,51 +47,15 @@ def test_pods_without_claims_are_none_of_its_business(made: Any) -> None:
     world.plugin.unreserve(state, info, "n1")
 
 
-LOST = a_claim("lost", "1G", "W").wants("pv-a").phase("Lost")
-OWNED = a_claim("pod-vol", "1G", "W").bound_to("pb")
-
-
 @pytest.mark.parametrize(
     ("things", "claims", "code", "text"),
     [
-        pytest.param(
-            (), ["pvc-a"], UNRESOLVABLE, 'persistentvolumeclaim "pvc-a" not found', id="G2 a claim is missing"
-        ),
-        pytest.param((a_claim("x", "1G", "gone"),), ["x"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G5 no such class"),
         pytest.param(
             (a_class("M").binding_mode(None), a_claim("x", "1G", "M")),
             ["x"],
             ERROR,
             NO_MODE,
             id="G7 a class without mode",
-        ),
-        pytest.param((PRE,), ["pre"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G8 a volume named by hand, not completed"),
-        pytest.param(
-            (LOST,),
-            ["lost"],
-            UNRESOLVABLE,
-            'persistentvolumeclaim "lost" bound to non-existent persistentvolume "pv-a"',
-            id="G10 the claim is Lost",
-        ),
-        pytest.param(
-            (U1.deleting(),), ["u1"], UNRESOLVABLE, 'persistentvolumeclaim "u1" is being deleted', id="G11 deleting"
-        ),
-        pytest.param(
-            (LOST.deleting(),),
-            ["lost"],
-            UNRESOLVABLE,
-            'persistentvolumeclaim "lost" bound to non-existent persistentvolume "pv-a"',
-            id="G12 Lost and deleting: Lost",
-        ),
-        pytest.param(
-            (U1.phase("Bound").wants("a"),), ["u1"], UNRESOLVABLE, UNBOUND_IMMEDIATE, id="G18 Bound but not completed"
-        ),
-        pytest.param(
-            (a_claim("x", "1G", "I").legacy_class("nowhere"),),
-            ["x"],
-            UNRESOLVABLE,
-            UNBOUND_IMMEDIATE,
-            id="G25 the annotation's class is missing",
         ),
     ],
 )
@@ -100,23 +64,9 @@ def test_refused_before_any_node(things: Any, claims: list[str], code: Code, tex
     assert (code, text) == answered(World(*things), using("p", *claims))
 
 
-EPHEMERAL = "PVC default/pod-vol was not created for pod default/pod (pod is not owner)"
-
-
 @pytest.mark.parametrize(
     ("things", "answer"),
     [
-        pytest.param(
-            (),
-            (UNRESOLVABLE, 'waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-vol"'),
-            id="G13 not made yet",
-        ),
-        pytest.param((OWNED.owned_by("pod", "pod"), PB), None, id="G14 its own, bound"),
-        pytest.param((OWNED,), (UNRESOLVABLE, EPHEMERAL), id="G15 nobody's"),
-        pytest.param((OWNED.owned_by("pod", "other"),), (UNRESOLVABLE, EPHEMERAL), id="G15 that of a namesake"),
-        pytest.param(
-            (OWNED.owned_by("pod", "pod", controller=False),), (UNRESOLVABLE, EPHEMERAL), id="G15 owned, not controlled"
-        ),
         pytest.param(
             (a_claim("pod-vol", "1G", "W", ns="other").owned_by("pod", "pod"),),
             (UNRESOLVABLE, 'waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-vol"'),
@@ -132,17 +82,6 @@ def test_ephemeral_claims_are_the_pods_own(things: Any, answer: tuple[Code, str]
 @pytest.mark.parametrize(
     ("things", "claims", "found"),
     [
-        pytest.param((BND.phase("Pending"), PB), ["bnd"], {"bound": ["bnd"]}, id="G17 the phase is not looked at"),
-        pytest.param(
-            (a_claim("e").wants("pb").annotation("pv.kubernetes.io/bind-completed", ""), PB),
-            ["e"],
-            {"bound": ["e"]},
-            id="G19 an empty bind-completed",
-        ),
-        pytest.param(
-            (a_claim("x", "1G", "I").legacy_class("W"),), ["x"], {"delayed": ["x"]}, id="G25 the annotation decides"
-        ),
-        pytest.param((U1,), ["u1", "u1"], {"delayed": ["u1"]}, id="F23 the same claim twice is one (B-16)"),
         pytest.param(
             (U1, U2, BND, PB), ["u2", "bnd", "u1"], {"bound": ["bnd"], "delayed": ["u2", "u1"]}, id="some of each"
         ),

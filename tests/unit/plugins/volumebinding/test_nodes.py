@@ -8,7 +8,6 @@ import pytest
 
 from scheduler.config.args import KubestowArgs
 from scheduler.framework.status import Code, Rejection
-from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,
@@ -19,15 +18,10 @@ from tests.unit.plugins.volumebinding.world import (
     NOT_ENOUGH_SPACE,
     NOT_EXISTING,
     PARITY,
-    PB,
     PI,
-    SEL,
-    TM,
     U1,
-    U2,
     A,
     B,
-    C,
     Decided,
     World,
     tracking,
@@ -50,21 +44,7 @@ def out(*reasons: str) -> Decided:
 @pytest.mark.parametrize(
     ("things", "claims", "decided"),
     [
-        pytest.param((BND,), ["bnd"], out(NOT_EXISTING), id="F2 bound to a volume that nobody knows"),
-        pytest.param((U1, U2, A, B), ["u1", "u2"], Decided((), (("u1", "a"), ("u2", "b"))), id="F5 one each"),
         pytest.param((V1, V2, G1, G2), ["v1", "v2"], Decided((), (("v1", "g1"), ("v2", "g2"))), id="F5 claims of 1G and 2G, volumes of 1G and 2G"),
-        pytest.param((V1, V2, V3, G1, G2), ["v1", "v2", "v3"], out(BIND_CONFLICT), id="F7 claims of 1G, 2G and 2G, volumes of 1G and 2G"),
-        pytest.param((U1, U2, A), ["u1", "u2"], out(BIND_CONFLICT), id="F7 one too few"),
-        pytest.param(
-            (BND, PB.set({"spec": {"nodeAffinity": None}}).where("k", "n2"), U1, C),
-            ["bnd", "u1"],
-            out(NODE_CONFLICT, BIND_CONFLICT),
-            id="F11 both are wrong, in this order",
-        ),
-        pytest.param((SEL, BND, PB, a_pv("p", "5Gi", "D")), ["bnd", "sel"], Decided((), (), ("sel",)), id="F15 selected: no volume is matched"),
-        pytest.param((a_class("E", ""), a_claim("e", "1Gi", "E")), ["e"], out(BIND_CONFLICT), id="F18 an empty provisioner"),
-        pytest.param((TM,), ["tm"], out(BIND_CONFLICT), id="F19 the topology is another"),
-        pytest.param((a_claim("s", "1Gi", "D").selected(""),), ["s"], out(BIND_CONFLICT), id="F17 an empty node is selected"),
         pytest.param((a_claim("s", "1Gi", "D").selected("n9"),), ["s"], out(BIND_CONFLICT), id="a node is selected that is gone"),
     ],
 )  # fmt: skip
@@ -76,27 +56,9 @@ def test_one_node(things: Any, claims: list[str], decided: Decided, tracks: bool
     assert decided == World(*things, *tracking(tracks)).decide(using("p", *claims))
 
 
-@RUNS
-@pytest.mark.parametrize(
-    ("things", "claims", "static"),
-    [
-        pytest.param((U1, D1, A), ["u1", "d1"], (("u1", "a"),), id="F13 beside a matched one"),
-        pytest.param((BND, PB, D1), ["bnd", "d1"], (), id="F14 beside a bound one"),
-    ],
-)
-def test_provisioning(things: Any, claims: list[str], static: Any, tracks: bool | None) -> None:
-    """A driver that tracks capacity and has published none has no room."""
-    decided = out(NOT_ENOUGH_SPACE) if tracks else Decided((), static, ("d1",))
-
-    assert decided == World(*things, *tracking(tracks)).decide(using("p", *claims))
-
-
 @pytest.mark.parametrize(
     ("things", "claims", "judged"),
     [
-        pytest.param(
-            (SEL, BND, PB), ["sel", "bnd"], {"n2": (NODE_CONFLICT, BIND_CONFLICT)}, id="F16 and the bound one is too"
-        ),
         pytest.param(
             (BND, IB, PI.set({"spec": {"nodeAffinity": None}}).where("k", "n2")),
             ["ib", "bnd"],
@@ -143,47 +105,8 @@ def test_f23_the_same_claim_twice_is_bound_once() -> None:
 
 # -- migrated volumes ----------------------------------------------------------------------------------------------------
 
-ZONE = "topology.gke.io/zone"
 GCE_CLAIM = a_claim("g", "1G", "W").bound_to("gce")
-GCE = (
-    a_pv("gce", "1G", "W")
-    .source(gcePersistentDisk={"pdName": "disk"})
-    .label("failure-domain.beta.kubernetes.io/zone", "us-east-1")
-)
-GCE_PD = "kubernetes.io/gce-pd"
 EBS_BAD = a_pv("gce", "1G", "W").source(awsElasticBlockStore={"volumeID": "aws://z/bad"})
-VSPHERE = (
-    a_pv("gce", "1G", "W")
-    .source(vsphereVolume={"volumePath": "p"})
-    .label("failure-domain.beta.kubernetes.io/zone", "us-east-1")
-)
-
-
-def zoned(zone: str) -> Any:
-    return node("n3").label("k", "n3").label(ZONE, zone).label("topology.csi.vmware.com/zone", zone)
-
-
-@pytest.mark.parametrize(
-    ("volume", "zone", "csi_node", "reasons"),
-    [
-        pytest.param(GCE, "us-east-1", a_csi_node("n3").migrated(GCE_PD), (), id="F26 its zone"),
-        pytest.param(GCE, "us-east-2", a_csi_node("n3").migrated(GCE_PD), (NODE_CONFLICT,), id="F27 another zone"),
-        pytest.param(GCE, "us-east-2", a_csi_node("n3").migrated(""), (), id="F28 nothing is migrated"),
-        pytest.param(GCE, "us-east-2", None, (), id="F28 no CSINode"),
-        pytest.param(GCE, "us-east-2", a_csi_node("n3").migrated("x", f" {GCE_PD}"), (), id="F29 a space before it"),
-        pytest.param(
-            VSPHERE, "us-east-2", a_csi_node("n3").migrated("kubernetes.io/vsphere-volume"), (), id="F30 vSphere"
-        ),
-    ],
-)
-def test_migrated_volumes(volume: Any, zone: str, csi_node: Any, reasons: tuple[str, ...]) -> None:
-    """In-tree volumes where the CSINode says so, as their driver reads them."""
-    world = World(zoned(zone), GCE_CLAIM, volume, *(() if csi_node is None else (csi_node,)))
-
-    assert Decided(reasons) == world.decide(using("p", "g"), on="n3")
-    assert ({"n3": reasons} if reasons else {}) == world.judged(using("p", "g"))
-
-
 MIGRATED_EBS = a_csi_node("n1").migrated("kubernetes.io/aws-ebs")
 
 
@@ -211,11 +134,6 @@ def meant(name: str = "m", *, uid: str = "") -> Any:
 @pytest.mark.parametrize(
     ("things", "static"),
     [
-        pytest.param((meant(uid="other"), A), "a", id="M10 meant for a namesake: the others are tried"),
-        pytest.param(
-            (meant().phase("Released").modes("ReadOnlyMany"),), "m", id="M12 meant for it, whatever phase and modes"
-        ),
-        pytest.param((meant().deleting(), A), "a", id="M13 deleting"),
         pytest.param((meant().legacy_class("other"), A), "a", id="of another class it is not seen"),
     ],
 )
