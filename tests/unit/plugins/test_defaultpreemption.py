@@ -56,27 +56,6 @@ TERMINATING = "preemption: not eligible due to a terminating pod on the nominate
             None,
             id="a pod is leaving there for its own reasons",
         ),
-        pytest.param(
-            incoming(nominated="n1"),
-            [low("a", "n1"), low("b", "n1", 10, leaving="preemptor")],
-            None,
-            id="an equal pod is leaving there",
-        ),
-        pytest.param(
-            incoming(nominated="n2"),
-            [low("a", "n1", leaving="preemptor"), low("b", "n2")],
-            None,
-            id="a victim is leaving elsewhere",
-        ),
-        pytest.param(
-            incoming(nominated="gone"), [low("a", "n1", leaving="preemptor")], None, id="its nominated node is gone"
-        ),
-        pytest.param(
-            incoming(nominated="tainted"),
-            [low("a", "n1"), low("b", "tainted", leaving="preemptor")],
-            None,
-            id="nothing helps on its nominated node any more",
-        ),
     ],
 )
 def test_eligibility(comes: PodInfo, there: list[PodInfo], says: str | None) -> None:
@@ -111,41 +90,6 @@ def test_only_exposed_pods_make_it_wait() -> None:
 # -- step 2: nodes that come into question, and the text if none does ----------------------------------------------------
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
-NO_VICTIMS = "No preemption victims found for incoming pod"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "there", "comes", "text"),
-    [
-        pytest.param(
-            [*small("n1", "n2"), node("n3", cpu="1"), node("n4", cpu="2", cordoned=True)],
-            [low("a", "n1", 10), low("b", "n1"), low("c", "n2", 10), low("d", "n3"), low("e", "n4")],
-            incoming(),
-            f"0/4 nodes are available: 1 Insufficient cpu, 1 {NO_VICTIMS}, 2 {NOT_HELPFUL}.",
-            id="a bit of everything, sorted as text",
-        ),
-        pytest.param(
-            [node("n1", cpu="2", memory="2Gi", pods="2")],
-            [low("a", "n1", 10, requests={"memory": "1Gi"}), low("b", "n1", 10, cpu="0"), low("c", "n1", cpu="0")],
-            incoming(requests={"memory": "2Gi"}),
-            "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods.",
-            id="each reason of a node is counted",
-        ),
-        pytest.param(
-            [*small("n1", "n2"), node("n3", cpu="2")],
-            [low("a", "n1", 10), low("b", "n2")],
-            incoming(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}),
-            f"0/3 nodes are available: 1 {NO_VICTIMS}, 2 {NOT_HELPFUL}.",
-            id="nodes that PreFilter left out",
-        ),
-    ],
-)  # fmt: skip
-def test_text_without_candidates(nodes: list[Node], there: list[PodInfo], comes: PodInfo, text: str) -> None:
-    """Every node counts, those that no eviction could help as well; the nomination is cleared."""
-    house = House(*nodes, *there)
-
-    assert house.said(comes) == f"preemption: {text}"
 
 
 @pytest.mark.parametrize(
@@ -254,19 +198,6 @@ def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -
             id="(a) fewer violated budgets, whatever the priorities",
         ),
         pytest.param(
-            [low("a", "n1", 4), low("b", "n1", 4)],
-            [low("c", "n2", 5), low("d", "n2", -9)],
-            id="(b) the lower top priority",
-        ),
-        pytest.param(
-            [low("a", "n1", 5), low("b", "n1", 3)], [low("c", "n2", 5), low("d", "n2", 4)], id="(c) the lower sum"
-        ),
-        pytest.param(
-            [low("a", "n1", -5, cpu="2")],
-            [low("c", "n2", -5), low("d", "n2", -5)],
-            id="(c) below zero more of them are dearer",
-        ),
-        pytest.param(
             [low("a", "n1", 5, cpu="2")],
             [low("c", "n2", 5), low("d", "n2", LOWEST)],
             id="(d) fewer, where the sum does not show it",
@@ -275,16 +206,6 @@ def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -
             [low("a", "n1", 5, started="3"), low("b", "n1", 4, started="1")],
             [low("c", "n2", 5, started="2"), low("d", "n2", 4, started="4")],
             id="(e) the later start, of the top priority only",
-        ),
-        pytest.param(
-            [low("a", "n1", 5, started="2"), low("b", "n1", 5, started="3")],
-            [low("c", "n2", 5, started="1"), low("d", "n2", 5, started="4")],
-            id="(e) of the earliest started of each",
-        ),
-        pytest.param(
-            [low("a", "n1", 5), low("b", "n1", 5)],
-            [low("c", "n2", 5, started="4"), low("d", "n2", 5, started="4")],
-            id="(e) not started yet is latest",
         ),
     ],
 )

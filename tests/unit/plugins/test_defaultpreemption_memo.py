@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, Looks, budget, near_to, pod, restarted, spread
+from tests.unit.plugins.preempting import House, Looks, near_to, pod, restarted, spread
 from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
 
 # -- one change after another ------------------------------------------------------------------------------------------
@@ -34,47 +33,6 @@ C = low("c", 1, started="3", labels=ONLY_C)
 
 def incoming(name: str = "incoming", priority: int = 10, *, cpu: str = "1", **more: Any) -> PodInfo:
     return pod(name, priority, cpu=cpu, **more)
-
-
-def another_node_in_its_slot(house: House) -> None:
-    slot = house.slot("n1")
-    for gone in (A, B, C):
-        house.cluster.remove_pod(gone.uid)
-    house.cluster.remove_node("n1")
-    house.put(node("n9", cpu="2"))
-    house.put(low("d", 1, on="n9"))
-    house.put(low("e", 0, on="n9"))
-    assert house.slot("n9") == slot
-
-
-@pytest.mark.parametrize(
-    ("before", "change"),
-    [
-        pytest.param(
-            [budget("d", 0, ONLY_C)],
-            lambda house: house.put(low("c", 1, started="3")),
-            id="labels that a budget looks at",
-        ),
-        pytest.param([], another_node_in_its_slot, id="another node took the slot"),
-    ],
-)
-def test_whatever_changes_the_answer_is_noticed(before: list[Any], change: Callable[[House], object]) -> None:
-    """The answer differs from what it was, and is that of a dry run that remembers nothing."""
-    house = House(FULL, node("n2"), A, B, C)
-    for thing in before:
-        if isinstance(thing, PodInfo):
-            house.nominate("n1", thing)
-        else:
-            house.put(thing)
-    slot, old = house.slot("n1"), Evaluator(house.cluster, VictimRule())
-    first = remembered(old, house, incoming(), slot)
-    assert first == remembered(old, house, incoming(), slot)
-    change(house)
-
-    assert first != remembered(old, house, incoming(), slot)
-    assert remembered(Evaluator(house.cluster, VictimRule()), house, incoming(), slot) == remembered(
-        old, house, incoming(), slot
-    )
 
 
 def remembered(dry_run: Evaluator, house: House, one: PodInfo, slot: int) -> Answer:

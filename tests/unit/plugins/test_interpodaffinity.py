@@ -76,46 +76,16 @@ def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
     ("there", "comes", "out"),
     [
         pytest.param(
-            [pod("db", "db", on="a1")],
-            pod(near=[term()]),
-            {"b1": AFFINITY, "bare": AFFINITY},
-            id="affinity by zone admits the zone of the other pod",
-        ),
-        pytest.param(
             [],
             pod(app="db", near=[term()]),
             {"bare": AFFINITY},
             id="176 the first of a group goes where the nodes have all keys",
         ),
         pytest.param(
-            [pod("db", "db", on="bare")],
-            pod(app="db", near=[term()]),
-            {"bare": AFFINITY},
-            id="176 a match on a node without the key leaves the group empty",
-        ),
-        pytest.param(
-            [pod("db", "db", on="a1"), pod("web", "web", on="a1")],
-            pod(near=[term(), term("web")]),
-            dict.fromkeys(["a1", "a2", "b1", "bare"], AFFINITY),
-            id="one pod must match all terms, two that match one each do not help",
-        ),
-        pytest.param(
-            [pod("db", "db", on="a1", ns="team")],
-            pod(near=[term(namespaceSelector={"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})]),
-            {"b1": AFFINITY, "bare": AFFINITY},
-            id="a namespaceSelector that holds without labels counts all, also those it does not select",
-        ),
-        pytest.param(
             [pod("w0", "web", on="a1", away=[term("web", "host")])],
             pod(app="web", away=[term("web", "host")]),
             {"a1": ANTI},
             id="178 the second replica goes to another node, its own rule speaks first",
-        ),
-        pytest.param(
-            [pod("db", "db", on="a1"), pod("web", "web", on="a1", away=[term("api")])],
-            pod(app="api", near=[term()]),
-            {"a1": EXISTING, "a2": EXISTING, "b1": AFFINITY, "bare": AFFINITY},
-            id="affinity speaks before the anti-affinity of pods that are there",
         ),
         pytest.param(
             [pod("guard", on="a1", away=[term("x", namespaceSelector={"matchLabels": {"team": "t"}})])],
@@ -148,7 +118,6 @@ def test_only_candidates_are_refused() -> None:
 @pytest.mark.parametrize(
     ("there", "comes", "args", "expected"),
     [
-        pytest.param([], pod(likes=[(10, term())]), {}, None, id="wishes about nobody who is there: skipped"),
         pytest.param(
             [pod("db", "db", on="a1"), pod("web", "web", on="b1")],
             pod(likes=[(10, term())], dislikes=[(10, term("web"))]),
@@ -162,13 +131,6 @@ def test_only_candidates_are_refused() -> None:
             {"hard_pod_affinity_weight": 0},
             None,
             id="unless that is 0",
-        ),
-        pytest.param(
-            [pod("db", "db", on="a1", near=[term("web")]), pod("x", "x", on="b1", likes=[(3, term("web"))])],
-            pod(app="web"),
-            {"hard_pod_affinity_weight": 9},
-            {"a1": 100, "a2": 100, "b1": 33, "bare": 0},
-            id="hard weight 9 against a wish of 3",
         ),
         pytest.param(
             [pod("db", "db", on="a1", dislikes=[(5, term("web"))])],
@@ -193,12 +155,6 @@ def test_score(there: list[PodInfo], comes: PodInfo, args: dict[str, Any], expec
     ignore = args.get("ignore_preferred_terms_of_existing_pods", False)
     reference = Reference(seen, comes, hard_weight=args.get("hard_pod_affinity_weight", 1), ignore=ignore)
     assert expected == reference.scores()
-
-
-def test_147_all_equal_is_zero() -> None:
-    seen = cluster(NODES[0], NODES[1], pod("db", "db", on="a1"))
-
-    assert {"a1": 0, "a2": 0} == scored(plugin_on(seen), seen, pod(likes=[(10, term())]))
 
 
 RELABELLED = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.apps_and_policy import ReplicationController, Service, StatefulSet
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
@@ -17,18 +17,16 @@ from scheduler.core.clock import SystemClock
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState
 from scheduler.framework.runtime import Runner
-from scheduler.framework.status import SKIP
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.profiles.build import build_profiles
 from tests.unit.fake_plugins import Nominated
 from tests.unit.objects import cluster, handle
 from tests.unit.plugins.ask import Refusals, named, refused
-from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod, soft
+from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod
 
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
 GPU = (node("a1", "gpu"), node("a2", "gpu"), node("b1", "gpu"), node("b2"))
-TAINTED = (node("a1"), node("a2"), node("b1"), node("b2", taints=["t=:NoSchedule"]))
 ON_GPU: dict[str, Any] = {"nodeSelector": {"gpu": ""}}
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -56,12 +54,6 @@ def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIS
     [
         pytest.param(pod("p", hard()), on(a1=2, b1=1, c1=1), out("a1 a2"), id="169 2, 1, 1 leaves the zones with 1"),
         pytest.param(
-            pod("p", hard(minDomains=4)),
-            on(a1=1, b1=1, c1=1),
-            out("a1 a2 b1 b2 c1"),
-            id="fewer domains than minDomains: least is 0",
-        ),
-        pytest.param(
             pod("p", hard()),
             [pod("q", is_deleting=True, on="a1"), pod("r", is_deleting=True, on="a1")],
             out(),
@@ -70,9 +62,6 @@ def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIS
         pytest.param(
             pod("p", hard()), [pod("q", ns="other", on="a1"), pod("r", ns="other", on="a1")], out(), id="175 namespace"
         ),
-        pytest.param(pod("p", hard(selector=None)), on(a1=9), out(), id="a nil selector counts nobody"),
-        pytest.param(pod("p", hard(selector={})), on(a1=9), out(), id="an empty selector counts nobody"),
-        pytest.param(pod("p", soft(), hard()), on(a1=2, b1=1), out("a1 a2 b1 b2"), id="soft ones are left aside"),
     ],
 )
 def test_one_constraint(incoming: PodInfo, there: list[PodInfo], expected: Refusals) -> None:
@@ -89,22 +78,6 @@ def test_170_two_domains_are_too_few_for_three() -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraints", "expected"),
-    [
-        pytest.param([hard()], out("a1 a2 a3", "bare"), id="who lacks the key is out for good"),
-        pytest.param(
-            [hard(), hard("rack")], out("", "a1 a2 a3 b1 b2 bare"), id="no node has all: no domain is there to be full"
-        ),
-    ],
-)
-def test_nodes_without_a_key(constraints: list[dict[str, Any]], expected: Refusals) -> None:
-    """A node's reason is that of the first constraint that refuses it; what lies on nodes without all keys is not seen."""
-    seen = cluster(*FOUR, node("a3", host=""), node("bare", zone=""), *on(a3=5, a1=1, b2=1, bare=3))
-
-    assert expected == filtered(pod("p", *constraints), seen)
-
-
-@pytest.mark.parametrize(
     ("nodes", "incoming", "expected"),
     [
         pytest.param(GPU, pod("p", hard(), **like(has("gpu"))), out("a1 a2"), id="node affinity: b2 is not seen"),
@@ -116,19 +89,6 @@ def test_nodes_without_a_key(constraints: list[dict[str, Any]], expected: Refusa
             pod("p", hard(), **like({"matchExpressions": [{"key": "gpu", "operator": "In"}]})),
             out(),
             id="a broken term matches nothing: no domain",
-        ),
-        pytest.param(TAINTED, pod("p", hard(nodeTaintsPolicy="Honor")), out("a1 a2"), id="Honor: b2 is not seen"),
-        pytest.param(
-            TAINTED,
-            pod("p", hard(nodeTaintsPolicy="Honor"), tolerations=[{"key": "t", "operator": "Exists"}]),
-            out("b1 b2"),
-            id="a tolerated taint is none",
-        ),
-        pytest.param(
-            GPU,
-            pod("p", hard(), hard(HOST, nodeAffinityPolicy="Ignore"), **ON_GPU),
-            out("a1 a2 b2"),
-            id="each constraint has its own policy",
         ),
     ],
 )
@@ -164,16 +124,6 @@ REVISION = {"foo": "", "hash": "2"}
     ("constraint", "labels", "expected"),
     [
         pytest.param(hard(matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="174 only the same revision counts"),
-        pytest.param(
-            hard(selector={}, matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="an empty selector becomes one"
-        ),
-        pytest.param(hard(selector=None, matchLabelKeys=["hash"]), REVISION, out(), id="a nil selector stays nil"),
-        pytest.param(
-            hard(selector={"matchLabels": {"hash": "2"}}, matchLabelKeys=["hash"]),
-            REVISION,
-            out("b1 b2"),
-            id="merged by the server already",
-        ),
     ],
 )
 def test_match_label_keys(constraint: dict[str, Any], labels: dict[str, str], expected: Refusals) -> None:
@@ -187,10 +137,6 @@ def test_match_label_keys(constraint: dict[str, Any], labels: dict[str, str], ex
 # -- default constraints -----------------------------------------------------------------------------------------------
 
 DEFAULT = PodTopologySpreadArgs((DefaultConstraint(1, HOST, "DoNotSchedule"),), "List")
-
-
-def service(selector: dict[str, str] | None, ns: str = "default") -> Service:
-    return from_manifest(Service, {"metadata": {"name": "s", "namespace": ns}, "spec": {"selector": selector}})
 
 
 def owned(kind: type[Any], selector: dict[str, Any]) -> Any:
@@ -211,12 +157,6 @@ def surrounded(*selecting: Any) -> Cluster:
     ("incoming", "selecting", "expected"),
     [
         pytest.param(
-            pod("p", labels="foo bar", owner="ReplicaSet/o"),
-            [service({"foo": ""}), owned(ReplicaSet, BAR)],
-            out("a2"),
-            id="and what its ReplicaSet selects",
-        ),
-        pytest.param(
             pod("p", labels="bar", owner="StatefulSet/o"), [owned(StatefulSet, BAR)], out("a2 b1"), id="a StatefulSet"
         ),
         pytest.param(
@@ -225,35 +165,11 @@ def surrounded(*selecting: Any) -> Cluster:
             out("a2 b1"),
             id="a ReplicationController",
         ),
-        pytest.param(
-            pod("p", hard(HOST, selector=BAR), labels="bar"),
-            [service({"foo": ""})],
-            out("a2 b1"),
-            id="a pod with constraints has no defaults",
-        ),
     ],
 )
 def test_defaults(incoming: PodInfo, selecting: list[Any], expected: Refusals) -> None:
     """For a pod without constraints, with the selectors of what it belongs to."""
     assert expected == filtered(incoming, surrounded(*selecting), DEFAULT)
-
-
-@pytest.mark.parametrize(
-    ("incoming", "args", "selecting"),
-    [
-        pytest.param(pod("p"), LIST, [service({"foo": ""})], id="no constraints at all"),
-        pytest.param(pod("p", soft()), DEFAULT, [service({"foo": ""})], id="a soft one of its own: no hard default"),
-        pytest.param(pod("p"), DEFAULT, [service({"foo": ""}, "other")], id="a Service of another namespace"),
-        pytest.param(pod("p"), DEFAULT, [service(None)], id="a Service without selector"),
-        pytest.param(pod("p"), DEFAULT, [service({})], id="a Service that demands nothing"),
-        pytest.param(pod("p"), None, [service({"foo": ""})], id="the system's defaults are soft"),
-    ],
-)
-def test_skipped(incoming: PodInfo, args: PodTopologySpreadArgs | None, selecting: list[Any]) -> None:
-    """Without hard constraints there is nothing to filter by."""
-    seen = surrounded(*selecting)
-
-    assert PodTopologySpread(args, handle(seen)).pre_filter(CycleState(), incoming, seen.nodes.present) is SKIP
 
 
 @pytest.mark.parametrize(

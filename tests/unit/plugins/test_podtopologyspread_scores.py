@@ -15,7 +15,7 @@ from scheduler.core import nodeset
 from scheduler.framework.interface import CycleState
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit.objects import cluster, handle
-from tests.unit.plugins.spreading import HOST, ZONE, expected_scores, hard, node, on, pod, scored_among, soft
+from tests.unit.plugins.spreading import HOST, node, on, pod, scored_among, soft
 
 Scored = dict[str, int] | None
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
@@ -40,10 +40,7 @@ def served(*things: Any) -> Cluster:
 @pytest.mark.parametrize(
     ("incoming", "there", "scores"),
     [
-        pytest.param(pod("p", hard()), on(a1=1), None, id="only hard ones: skipped"),
         pytest.param(pod("p", soft(HOST)), on(), (100, 100, 100, 100), id="147 nobody is there"),
-        pytest.param(pod("p", soft(HOST)), on(a1=2, a2=1, b2=3), (20, 60, 100, 0), id="by node: 2, 1, 0, 3"),
-        pytest.param(pod("p", soft(HOST, selector={})), on(a1=2, b2=3), (100,) * 4, id="an empty selector"),
         pytest.param(
             pod("p", soft(selector={}, matchLabelKeys=["foo"]), soft(HOST, selector={}, matchLabelKeys=["bar"])),
             on(a1="foo", a2="foo bar", b1="foo, bar"),
@@ -84,17 +81,3 @@ def test_a_node_without_hostname(incoming: PodInfo, scores: Scored) -> None:
     nodes = (node("a1", zone=""), node("a2", zone="", host=""), node("b1", zone=""))
 
     assert scores == scored(incoming, served(*nodes, *on(a1=4, a2=2, b1=1)))
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        pytest.param([node("a1"), node("a2", zone=""), node("b1")], id="144 one node without zone"),
-        pytest.param([node("a1"), node("a2", **{"zone": "", ZONE: ""}), node("b1", zone="")], id="a zone without name"),
-    ],
-)
-def test_system_defaults(nodes: list[Any]) -> None:
-    """As the rules say, whatever nodes lack."""
-    seen = served(*nodes, *on(a1=4, a2=3, b1=1))
-
-    assert expected_scores(seen, pod("p"), PodTopologySpreadArgs(), ("a1", "a2", "b1")) == scored(pod("p"), seen)

@@ -60,28 +60,12 @@ def short(*names: str, final: bool = True) -> tuple[Code, tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("things", "pod", "classes", "verdict"),
     [
-        pytest.param([node()], asking(**{X: "2"}), (SERVES_X,), None, id="317 devices serve it: not ours to check"),
-        pytest.param([node(**{X: "0"})], asking(**{X: "2"}), (SERVES_X,), None, id="317 the node says 0"),
-        pytest.param(
-            [node(**{X: "1"})], asking(**{X: "2"}), (SERVES_X,), short(X), id="315 a node that has some is checked"
-        ),
         pytest.param(
             [node(**{X: "2"}), asking("a", on="n1", **{X: "1"})],
             asking(**{X: "2"}),
             (SERVES_X,),
             short(X, final=False),
             id="315 also by what is left there",
-        ),
-        pytest.param([node(**{X: "2"})], asking(**{X: "2"}), (SERVES_X,), None, id="315 and it fits"),
-        pytest.param([node()], asking(**{X: "2"}), (), short(X), id="318 no class for it"),
-        pytest.param([node()], asking(**{Y: "1"}), (SERVES_X,), short(Y), id="318 a class for another"),
-        pytest.param([node()], asking(**{IMPLICIT: "1"}), (SERVES_X,), None, id="322 by the name of the class"),
-        pytest.param(
-            [node()],
-            asking(**{"deviceclass.resource.kubernetes.io/gone": "1"}),
-            (SERVES_X,),
-            short("deviceclass.resource.kubernetes.io/gone"),
-            id="319 by the name of no class",
         ),
         pytest.param(
             [node()],

@@ -24,9 +24,9 @@ from scheduler.plugins.dra.structured.error_nodes import ErrorNodes
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, named
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
-from simulator.builders.claims import a_claim, a_result, an_option
+from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder, pod
-from simulator.builders.devices import a_device, a_device_class, a_slice
+from simulator.builders.devices import a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
@@ -54,27 +54,11 @@ OF_CLAIM, OF_CLASS = error(f"claim default/c: {NO_KEY}"), error(f"class C: {NO_K
 
 ERRORS = [
     pytest.param([N1, N2, ASKS], OF_CLAIM, id="one node has a good device, the other one without the attribute"),
-    pytest.param([N1, N2, a_device_class("C", EXISTS), a_claim("c").request("r", "C")], OF_CLASS,
-        id="a selector of the class"),
-    pytest.param([N1, N2, a_claim("c").request("r", "A", cel="device.driver ==")],
-        error("claim default/c: selector #0: CEL compile error: "), id="an expression that does not compile"),
-    pytest.param([N1, a_slice("n2", "a", a_device("z-good").attr("exists", value=True), a_device("broken")), ASKS],
-        "n1 or n2", id="on the other node it is behind a device that will do"),
-    pytest.param([N1, N2, a_claim("h").request("r", "A").allocated(a_result("r", "a/n2/broken"), on="n2"), ASKS], "n1",
-        id="it is in use itself"),
-    pytest.param([N1, N2, a_claim("c").first_available("r", an_option("y", "A"), an_option("x", "A", cel=EXISTS))],
-        "n1 or n2", id="no node comes to the second alternative"),
     pytest.param([N1, a_slice("n2", "a", GOOD).of(2), a_claim("c").request("r", "A", every=True)],
         error("claim default/c, request r: asks for all devices, but resource pool a/n2 is currently being updated"),
         id="all devices are asked for, and the other node's pool is being updated"),
-    pytest.param([N1, N2, ASKS.allocated(a_result("r", "a/n1/good"), on="n1")], "n1",
-        id="the claim is allocated already"),
     pytest.param([N1, N2, a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/x"), on="n1"), ASKS], OF_CLAIM,
         id="the pod has another claim that keeps it off the node"),
-    pytest.param([N1, a_slice("n2", "a", BROKEN).named("shared").pool("shared").everywhere(), ASKS], OF_CLAIM,
-        id="a pool that several nodes see"),
-    pytest.param([N1, a_slice("n2", "a", BROKEN).of(2), ASKS], "n1",
-        id="its pool is being updated, so that it is not looked at"),
 ]  # fmt: skip
 
 

@@ -14,17 +14,13 @@ from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LO
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from tests.unit.plugins.dra.points import ERR, HELD_ON_N1, NO_DEVICES, NOT_HERE, U, asking_two, gates, said
+from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, asking_two, gates, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, SLICES, Served, Slow, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 
 @pytest.mark.parametrize(("things", "claims", "expected"), [
     pytest.param([ASKING], ("c",), {}, id="devices on both nodes"),
-    pytest.param([HELD], ("c",), {}, id="264 allocated, usable everywhere"),
-    pytest.param([HELD_ON_N1], ("c",), {"n2": NOT_HERE}, id="286 allocated for the other node"),
-    pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0", admin=True)), asking_two()], ("c",), {},
-        id="280 a device that is held by admin access only"),
     pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0"), on="n2"), asking_two()], ("g", "c"),
         {"n1": NO_DEVICES}, id="§3.4 where both are wrong, the allocator is told"),
 ])  # fmt: skip

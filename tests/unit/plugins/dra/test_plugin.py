@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
-from scheduler.api.podinfo import pod_info
 from scheduler.api.resource_v1 import RESERVED_FOR_MAX, DeviceRequest
 from scheduler.config.args import KubestowArgs
 from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, PRIORITIZED_LIST
@@ -17,7 +16,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins.dra.state import STATE
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
-from simulator.builders.core import Builder, pod
+from simulator.builders.core import Builder
 from tests.unit.plugins.dra.points import ERR, UU, U, gates, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
 
@@ -27,15 +26,8 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
 @pytest.mark.parametrize(("things", "claims", "expected"), [
     pytest.param([], (), SKIP, id="262 no claims"),
     pytest.param([ASKING], ("c",), None, id="a claim to be allocated"),
-    pytest.param([], ("c",), (UU, 'could not find ResourceClaim "default/c"'), id="268 a claim that is not there"),
-    pytest.param([a_claim("c").request("r", "C")], ("c",), (UU, "request r: device class C does not exist"),
-        id="283 a class that is not there"),
     pytest.param([a_claim("c").request("r", "")], ("c",), (ERR, "request r: unsupported request type"),
         id="§3.3 no class named"),
-    pytest.param([a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "C"))], ("c",),
-        (UU, "request r/t: device class C does not exist"), id="285 the class of an alternative is not there"),
-    pytest.param([a_claim("c").first_available("r", an_option("s", "A"))], ("c",), None,
-        id="285 alternatives that can be asked for"),
     pytest.param(
         [
             a_claim("c")
@@ -150,9 +142,6 @@ def test_a_claim_that_has_all_the_users_it_can_have(ours: Any, expected: object)
 
 @pytest.mark.parametrize(("things", "info", "expected"), [
     pytest.param([ASKING], using("c"), None, id="the claim is there"),
-    pytest.param([], using("c"), (UU, 'could not find ResourceClaim "default/c"'), id="268 it is not"),
-    pytest.param([], pod_info(pod("p").uid("p").claim("e", template="t").typed()),
-        (UU, 'pod "default/p": ResourceClaim not created yet'), id="266 it is not made yet"),
     pytest.param([a_claim("c").request("r", "C")], using("c"), None, id="§3.2 classes are not looked at"),
     pytest.param([], using(), None, id="no claims"),
 ])  # fmt: skip
