@@ -34,7 +34,7 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def layout(tmp_path: Path) -> Path:
     """A copy of the package and of the laws."""
     for package in ("scheduler", "simulator"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,10 +42,10 @@ def house(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def broken_laws(house: Path) -> tuple[set[str], str]:
+def broken_laws(layout: Path) -> tuple[set[str], str]:
     """The contracts that import-linter finds broken in the copy, by name, and what it says about them."""
     ran = subprocess.run(
-        [sys.executable, "-c", LINT, "--no-cache"], cwd=house, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LINT, "--no-cache"], cwd=layout, capture_output=True, text=True, check=False
     )
     broken = set(re.findall(r"^(.+) BROKEN\b", ran.stdout, re.MULTILINE))
 
@@ -54,9 +54,9 @@ def broken_laws(house: Path) -> tuple[set[str], str]:
     return broken, ran.stdout
 
 
-def test_the_house_keeps_its_laws(house: Path) -> None:
+def test_the_architecture_has_no_violation(layout: Path) -> None:
     """The tree as it is breaks none of them."""
-    broken, said = broken_laws(house)
+    broken, said = broken_laws(layout)
 
     assert broken == set(), said
 
@@ -68,13 +68,13 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
             {"framework/planted.py": "import scheduler.kube"},
             "Decisions never see the API server, even indirectly",
             "scheduler.framework.planted -> scheduler.kube",
-            id="a decision room imports the API edge",
+            id="a decision package imports the API edge",
         ),
         pytest.param(
             {"plugins/planted.py": "import scheduler.metrics.planted", "metrics/planted.py": "import aiohttp"},
             "Decisions never see the API server, even indirectly",
             "scheduler.plugins.planted -> scheduler.metrics.planted",
-            id="a decision room reaches a socket through another room",
+            id="a decision package reaches a socket through another package",
         ),
         pytest.param(
             {"server/planted.py": "def f():\n    import kopf"},
@@ -86,7 +86,7 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
             {"kube/planted.py": "from kubernetes_asyncio import client"},
             "kubernetes_asyncio lives in kube/client_config.py",
             "scheduler.kube.planted",
-            id="kubernetes_asyncio beside the transport",
+            id="kubernetes_asyncio outside the transport",
         ),
         pytest.param(
             {"kube/planted.py": "from prometheus_client import Counter"},
@@ -122,29 +122,29 @@ def test_the_house_keeps_its_laws(house: Path) -> None:
             {"metrics/planted.py": "import scheduler.config"},
             "Layers point down",
             "scheduler.metrics.planted -> scheduler.config",
-            id="a room looks aside",
+            id="a package imports its neighbour",
         ),
         pytest.param(
             {"attic.py": ""},
             "Layers point down",
             "scheduler.attic",
-            id="a room without a place",
+            id="a package without a layer",
         ),
     ],
 )
-def test_a_broken_law_is_caught(house: Path, planted: dict[str, str], law: str, said: str) -> None:
+def test_a_broken_law_is_caught(layout: Path, planted: dict[str, str], law: str, said: str) -> None:
     """A violation turns its law's contract red, and the report shows where."""
     for path, text in planted.items():
-        (house / "scheduler" / path).write_text(f'"""Planted."""\n{text}\n')
+        (layout / "scheduler" / path).write_text(f'"""Planted."""\n{text}\n')
 
-    broken, report = broken_laws(house)
+    broken, report = broken_laws(layout)
 
     assert law in broken, report
     assert said in report
 
 
-def test_the_first_law_covers_every_room_of_decisions() -> None:
-    """A decision room that is new must be named by the contract, or it would be free."""
+def test_the_first_law_covers_every_decision_package() -> None:
+    """The contract must name a new decision package; otherwise it is not checked."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     covered = next(set(c["source_modules"]) for c in contracts if c["id"] == "decisions")
     rooms = {p.stem for p in (ROOT / "scheduler").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}

@@ -23,8 +23,10 @@ CORE, DEVICES = "core.md", "dra.md"
 NO_SNAPSHOT = "an attempt reads the cache itself, there is no copy to bring up to date (architecture, ADR 0002)"
 NO_TREE = "nodes have no order: all of them are looked at at once (architecture, ADR 0002)"
 ALL_NODES = "all nodes are looked at unless a percentage is given (architecture, deliberate differences)"
-LOOPBACK = "the endpoints ask nobody for a token: they are served on loopback only (tests/unit/server/test_http.py)"
-ONE_LOOP = "one task changes the caches and decides: nothing is gathered again, nobody cancels a Filter (architecture)"
+LOOPBACK = "the endpoints need no token: they are served on loopback only (tests/unit/server/test_http.py)"
+ONE_LOOP = (
+    "one task changes the caches and decides: nothing is collected again, and no Filter is cancelled (architecture)"
+)
 PICKED = "every claim that is searched for gets its devices: results are made of what the search picked, claim by claim"
 ONE_ALLOCATOR = "there is one allocator for all gates (§0.3)"
 BATCHING = "batching is not built, and idle in kube-scheduler with its default plugins (§3.13)"
@@ -80,7 +82,7 @@ def names(tree: ast.Module) -> Iterator[str]:
                 )
 
 
-def told(tree: ast.Module) -> set[int]:
+def numbers_of(tree: ast.Module) -> set[int]:
     """Rows that a test's docstring begins with ("275, 298: …")."""
     tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {number for test in tests for number in listed(ast.get_docstring(test) or "")}
@@ -111,7 +113,7 @@ def covered(spec: str) -> frozenset[int]:
     sources = [(path.relative_to(TESTS), path.read_text()) for path in sorted(TESTS.rglob("*.py"))]
     mine = [ast.parse(source) for path, source in sources if spec_of(path, source) == spec]
     by_name = {number for tree in mine for name in names(tree) for number in numbers(name)}
-    return frozenset(by_name.union(recorded() if spec == DEVICES else (), *map(told, mine)))
+    return frozenset(by_name.union(recorded() if spec == DEVICES else (), *map(numbers_of, mine)))
 
 
 @pytest.mark.parametrize(
@@ -139,15 +141,17 @@ def test_what_counts_as_a_number(source: str, found: set[int]) -> None:
         pytest.param("24 hours later.", set(), id="a number of something"),
     ],
 )
-def test_what_a_docstring_tells(docstring: str, found: set[int]) -> None:
-    assert found == told(ast.parse(f'def test_a() -> None:\n    """{docstring}"""'))
+def test_the_numbers_in_a_docstring(docstring: str, found: set[int]) -> None:
+    assert found == numbers_of(ast.parse(f'def test_a() -> None:\n    """{docstring}"""'))
 
 
 @pytest.mark.parametrize(
     ("path", "source", "spec"),
     [
         pytest.param("unit/queueing/test_queue.py", '"""The queue: docs/spec/core.md §2."""', CORE, id="the core's"),
-        pytest.param("unit/queueing/test_queue.py", '"""The queue."""', CORE, id="nobody's are the core's"),
+        pytest.param(
+            "unit/queueing/test_queue.py", '"""The queue."""', CORE, id="a folder of no subject is the core's"
+        ),
         pytest.param(
             "unit/eventhandlers/test_devices.py", '"""Deltas (docs/spec/dra.md §7)."""', DEVICES, id="about devices"
         ),
@@ -156,7 +160,7 @@ def test_what_a_docstring_tells(docstring: str, found: set[int]) -> None:
     ],
 )
 def test_whose_numbers_they_are(path: str, source: str, spec: str) -> None:
-    assert spec == spec_of(Path(path), f"{source}\n\nfrom __future__ import annotations\n\nOTHERS = 'docs/spec/dra.md'")
+    assert spec == spec_of(Path(path), f"{source}\n\nfrom __future__ import annotations\n\nSECOND = 'docs/spec/dra.md'")
 
 
 @pytest.mark.parametrize(("spec", "last"), [(CORE, 225), (DEVICES, 345)])

@@ -74,7 +74,7 @@ def test_a_skip_is_a_failure_where_all_is_required(tmp_path: Path) -> None:
         assert f"E2E=required, but this was skipped. {why}" in required.stdout.replace("Skipped: ", "")
 
 
-def test_a_failed_law_tells_how_to_repeat_it(tmp_path: Path) -> None:
+def test_a_failed_law_prints_how_to_repeat_it(tmp_path: Path) -> None:
     """With the seed the same example fails, and without it another one."""
 
     def failed(*args: str) -> tuple[str, str]:

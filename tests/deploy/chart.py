@@ -1,4 +1,4 @@
-"""The chart, rendered by helm as a user would: values in, objects out."""
+"""The chart, rendered by helm: values in, objects out."""
 
 import functools
 import json
@@ -18,14 +18,14 @@ RELEASE = "kubestow"
 ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 KUBERNETES = "1.36.3"
 IMAGE = "registry.example.com/stow/kubestow"
-"""The cluster's version that templates are told."""
+"""The version of the cluster for templates."""
 
 Json = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Refused(Exception):
-    """helm does not render these values. The message is what it said."""
+    """helm does not render these values. The message is helm's."""
 
 
 def template(
@@ -35,7 +35,7 @@ def template(
     namespace: str = NAMESPACE,
     helm: Path | None = None,
 ) -> str:
-    """What `helm template` prints; `Refused` if it refuses."""
+    """The output of `helm template`; `Refused` if it refuses."""
     given = dict(values or {})
     if "image" not in given or (given["image"] is not None and "repository" not in given["image"]):
         given["image"] = {"repository": IMAGE, **given.get("image", {})}
@@ -44,7 +44,7 @@ def template(
 
 @functools.cache
 def _templated(values: str, release: str, namespace: str, helm: Path) -> str:
-    """Once for all tests that look at the same values, which are JSON and so YAML."""
+    """Once for all tests with the same values, which are JSON and so YAML."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(values)
         file.flush()
@@ -64,13 +64,13 @@ def objects(
     namespace: str = NAMESPACE,
     helm: Path | None = None,
 ) -> list[Json]:
-    """The rendered objects in helm's order, those of `helm test` among them."""
+    """The rendered objects in helm's order, with those of `helm test`."""
     text = template(values, release=release, namespace=namespace, helm=helm)
     return [found for found in yaml.load_all(text, _LOADER) if found is not None]
 
 
 def run(helm: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """With no cluster, no repositories and no plugins of the user's."""
+    """Without a cluster, repositories and plugins of the user."""
     with tempfile.TemporaryDirectory() as home:
         places = dict.fromkeys(("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"), home)
         return subprocess.run(
@@ -84,8 +84,6 @@ def run(helm: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 class Rendered:
-    """Objects to look things up in."""
-
     def __init__(self, found: Sequence[Json]) -> None:
         self.objects = found
 
@@ -93,7 +91,7 @@ class Rendered:
         return [found for found in self.objects if found["kind"] == kind]
 
     def one(self, kind: str, ending: str = "") -> Json:
-        """The only one of the kind, or the only one whose name ends so."""
+        """The only object of the kind, or the only one whose name ends so."""
         (found,) = [found for found in self.all(kind) if found["metadata"]["name"].endswith(ending)]
         return found
 
@@ -103,7 +101,6 @@ class Rendered:
 
     @property
     def pod(self) -> Json:
-        """The Deployment's pod template."""
         template: Json = self.one("Deployment")["spec"]["template"]
         return template
 
@@ -115,7 +112,6 @@ class Rendered:
 
     @property
     def config(self) -> Json:
-        """The KubeSchedulerConfiguration that the daemon reads."""
         found: Json = yaml.safe_load(self.named("ConfigMap", RELEASE)["data"]["config.yaml"])
         return found
 
@@ -126,5 +122,4 @@ def rendered(values: Mapping[str, Any] | None = None) -> Rendered:
 
 @functools.cache
 def defaults() -> Rendered:
-    """Without any values."""
     return rendered()

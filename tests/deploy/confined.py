@@ -1,8 +1,7 @@
-"""Runs a program in a directory as a container engine would: that root and no other, an empty environment, PID 1.
+"""Runs a program in a directory as a container engine does: with that root, an empty environment and PID 1.
 
-Root, on a machine that lets it make namespaces, gets the real thing. Anybody else gets the same files with their write permissions
-taken away, run from outside: paths are then this machine's.
-"""
+Root, on a machine that permits namespaces, gets exactly that. Other users get the same files without their write
+permissions, and the program runs outside of the directory: paths are then this machine's."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ exec {env} -i {given} {chroot} --userspec="$user" "$root" "$@"
 
 @functools.cache
 def is_possible() -> bool:
-    """Whether this machine lets us do it in full."""
+    """Whether this machine permits it in full."""
     if os.getuid() != 0 or not all(map(shutil.which, _TOOLS)):
         return False
     probe = [_tool("unshare"), "--mount", "--pid", "--fork", "--propagation", "private", "true"]
@@ -37,27 +36,25 @@ def is_possible() -> bool:
 
 
 def prepare(root: Path) -> None:
-    """What an engine adds to an image: where it mounts things."""
+    """Add the mount points that an engine adds to an image."""
     for name in MOUNTS:
         (root / name).mkdir(exist_ok=True)
 
 
 @dataclass(frozen=True)
 class Confined:
-    """How to run the programs of an image."""
-
     root: Path
     user: str = "123456:123456"
     env: Mapping[str, str] = field(default_factory=dict)
     is_writable: bool = False
 
     def close(self) -> None:
-        """Where it cannot be mounted read-only, nobody may write: to be called before what is in there is looked at."""
+        """Without a read-only mount: remove write permissions. To be called before the files are compared."""
         if not is_possible() and not self.is_writable:
             subprocess.run(["chmod", "-R", "a-w", str(self.root)], check=True)
 
     def command(self, program: Sequence[str]) -> list[str]:
-        """What to execute, with `environ` for its environment, to have the program run in there."""
+        """The command that runs the program in the directory, with `environ` for its environment."""
         if not is_possible():
             return self._outside(program)
         given = shlex.join(f"{name}={value}" for name, value in self.env.items())
@@ -69,16 +66,14 @@ class Confined:
         ]
 
     def run(self, program: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """To its end."""
         return subprocess.run(self.command(program), env=self.environ, capture_output=True, text=True, check=False)
 
     @property
     def environ(self) -> dict[str, str]:
-        """Of what is executed here."""
         return {} if is_possible() else dict(self.env)
 
     def _outside(self, program: Sequence[str]) -> list[str]:
-        """A script's interpreter is named by an absolute path, which is the image's."""
+        """A script's interpreter is named by an absolute path of the image."""
         first, *rest = program
         found = self.root / first.lstrip("/")
         with found.open("rb") as file:
@@ -90,7 +85,7 @@ class Confined:
 
 
 def first_process(outer: int) -> int | None:
-    """The process of ours that is PID 1 in there, by its number out here; None while there is none."""
+    """The number out here of our process that is PID 1 in there; None while there is none."""
     if not is_possible():
         return outer
     children = Path(f"/proc/{outer}/task/{outer}/children").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""Tools as fixtures: a test that asks for one is skipped where it cannot be had, or fails if `E2E=required`."""
+"""Tools as fixtures: a test whose tool is missing is skipped, or fails if `E2E=required`."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a page of docs/ shows, taken out of it, so that a test can run it as it stands."""
+"""Code blocks of a page of docs/, so that a test can run them unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SESSION = re.compile(r"^```console\n\$ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re
 
 
 def named(page: str) -> dict[str, str]:
-    """The fenced blocks that have a name behind their language, by name."""
+    """The fenced blocks with a name after their language, by name."""
     found = _FENCED.findall((DOCS / page).read_text(encoding="utf-8"))
     blocks = {name: text for _, name, text in found}
     assert len(blocks) == len(found), "two blocks of one name"
@@ -19,5 +19,5 @@ def named(page: str) -> dict[str, str]:
 
 
 def sessions(page: str) -> dict[str, str]:
-    """Command → what the page says that it prints."""
+    """Command → output on the page."""
     return dict(_SESSION.findall((DOCS / page).read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""Values that operators may come with: each row is rendered, validated, and its permissions compared with the daemon's."""
+"""Values of operators: each row is rendered, validated, and its permissions compared with the daemon's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,6 @@ from tests.deploy.chart import Json
 
 
 def profiles(*sets: Mapping[str, Any], **config: Any) -> Json:
-    """Values with one profile per plugin set."""
     found = [{"schedulerName": f"stow-{at}", "plugins": dict(plugins)} for at, plugins in enumerate(sets)]
     return {"config": {"profiles": found, **config}}
 
@@ -21,7 +20,7 @@ def on(*names: str) -> Json:
 
 
 def only(*names: str) -> Json:
-    """What every profile needs, and these."""
+    """The plugins that every profile needs, and these."""
     return off("*") | on("PrioritySort", "DefaultBinder", *names)
 
 
@@ -134,14 +133,14 @@ CONFIGURATIONS: Mapping[str, Json] = {
         {"multiPoint": only("VolumeZone")}, {"multiPoint": only("DynamicResources")}
     ),
     "a second profile has what the first has off": profiles({"multiPoint": off(*VOLUMES)}, {}),
-    "without room": {"csiStorageCapacityApiVersion": "none"},
-    "room in an old version": {"csiStorageCapacityApiVersion": "v1beta1"},
+    "without capacity": {"csiStorageCapacityApiVersion": "none"},
+    "capacity in an old version": {"csiStorageCapacityApiVersion": "v1beta1"},
     "taint rules": {"featureGates": {"DRADeviceTaintRules": True}},
     "taint rules, and no devices": {"featureGates": {"DRADeviceTaintRules": True}}
     | profiles({"multiPoint": off("DynamicResources")}),
     "no extended resources": {"featureGates": {"DRAExtendedResource": False}},
     "no election": {"replicaCount": 1, "leaderElection": {"enabled": False}},
-    "nobody looks up client certificates": {"serving": {"authenticationSkipLookup": True}},
+    "client certificates are not looked up": {"serving": {"authenticationSkipLookup": True}},
     "no profile objects": {"schedulerProfiles": {"enabled": False}},
     "a lease elsewhere": {"leaderElection": {"resourceNamespace": "leases", "resourceName": "stow"}},
 }
@@ -154,7 +153,7 @@ OBJECTS: Mapping[str, Json] = {
     "one replica": {"replicaCount": 1},
     "none": {"replicaCount": 0},
     "three": {"replicaCount": 3},
-    "the account of everybody": {"serviceAccount": {"create": False, "name": "default"}},
+    "the default account": {"serviceAccount": {"create": False, "name": "default"}},
     "an account that is there": {"serviceAccount": {"create": False, "name": "there"}, "rbac": {"create": False}},
     "what can be taken away": {
         "imagePullSecrets": None,

@@ -1,6 +1,5 @@
-"""A cluster in which everything happens that is measured: plain pods, pods with volumes and with devices, some that fit
-nowhere, and some that others have to leave for. On the in-process API server, with the real daemon.
-"""
+"""A cluster in which everything happens that is measured: plain pods, pods with volumes and devices, pods that fit on no node,
+and pods that are preempted. On the in-process API server, with the real daemon."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ _GIB = 2**30
 
 
 class Monitored:
-    """`round` as often as you like: each lets everything happen once more."""
+    """Each `round` lets everything happen once more."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -43,11 +42,11 @@ class Monitored:
 
     @property
     def port(self) -> int:
-        """Where the daemon shows its metrics over plain HTTP."""
+        """The port of its metrics over plain HTTP."""
         return self.rig.daemon.port
 
     async def round(self) -> None:
-        """Until all that fit are bound, and the others have been told."""
+        """Wait until all that fit are bound, and the rest have a condition."""
         self._rounds += 1
         end = f"-{self._rounds}"
         plain = [pod(f"plain-{i}{end}").cpu("10m") for i in range(3)]
@@ -62,7 +61,7 @@ class Monitored:
         await self._preempted(end)
 
     async def _preempted(self, end: str) -> None:
-        """The small node is filled, and given to whom is more important."""
+        """Fill the small node, and preempt its pods."""
         await self._bound(pod(f"low{end}").cpu("3").node_selector(size=_SMALL))
         await self._bound(pod(f"high{end}").cpu("3").node_selector(size=_SMALL).priority_class("high"))
         self.rig.server.delete("pods", f"high{end}")
@@ -73,7 +72,7 @@ class Monitored:
         for each in [*pods, *lost]:
             self._create(each.scheduler("kubestow"))
         await self.rig.bound(*(_name(each) for each in pods))
-        await self.rig.until(lambda: all(self.rig.condition(_name(each)) for each in lost), "not told")
+        await self.rig.until(lambda: all(self.rig.condition(_name(each)) for each in lost), "pods without a condition")
 
     def _create(self, *objects: Builder[Any]) -> None:
         for each in objects:
@@ -105,7 +104,7 @@ def _cluster(server: ApiServer, more: Iterable[Builder[Any]]) -> None:
 
 @asynccontextmanager
 async def monitored(objects: Iterable[Builder[Any]] = ()) -> AsyncIterator[Monitored]:
-    """With these objects more than the cluster has anyway."""
+    """With these additional objects."""
     server = ApiServer()
     _cluster(server, objects)
     async with AsyncExitStack() as running:

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes one port of this machine every second, and what it answers."""
+"""A real Prometheus that scrapes one port of this machine every second, and its answers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ _CONFIG = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluati
 
 
 class Prometheus:
-    """Its HTTP API, as far as tests ask it."""
-
     def __init__(self, http: aiohttp.ClientSession, url: str, server: Server) -> None:
         self._http = http
         self._url = url
         self._server = server
 
     async def values(self, expr: str) -> list[float]:
-        """What an instant query answers, a number per series. Raises AssertionError with its words for one it refuses."""
+        """The answer to an instant query, a number per series. Raises AssertionError with the server's text if it refuses."""
         answer = await self._get("query", query=expr)
         assert answer["status"] == "success", f"{expr}: {answer.get('error')}"
         data = answer["data"]
@@ -38,17 +36,16 @@ class Prometheus:
         return [float(value) for _, value in results]
 
     async def rules(self) -> list[dict[str, Any]]:
-        """Those that are loaded, with how their evaluation went."""
+        """The loaded rules, with their last evaluation."""
         answer = await self._get("rules")
         return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
 
     async def names(self) -> set[str]:
-        """Of every metric that it has."""
         answer = await self._get("label/__name__/values")
         return set(answer["data"])
 
     async def until(self, expr: str) -> None:
-        """Wait until the query answers something that is neither 0 nor NaN."""
+        """Wait until the query has a result that is neither 0 nor NaN."""
         deadline = time.monotonic() + _DEADLINE_S
         while not any(value and not math.isnan(value) for value in await self._now(expr)):
             self._server.check()
@@ -56,7 +53,7 @@ class Prometheus:
             await asyncio.sleep(0.1)
 
     async def scraped(self, times: int) -> None:
-        """Wait for so many more scrapes."""
+        """Wait for this number of scrapes."""
         expr = f'count_over_time(up{{job="{JOB}"}}[1h])'
         now = await self._now(expr)
         await self.until(f"{expr} >= {(now[0] if now else 0) + times}")
@@ -88,7 +85,7 @@ async def scraping(port: int, directory: Path, *, rules: Sequence[Path] = ()) ->
 
 
 async def _started(group: Group, http: aiohttp.ClientSession, config: Path) -> Prometheus:
-    """On a port that nobody was faster to take."""
+    """On a port that no other process took first."""
     while True:
         address = f"127.0.0.1:{free_port()}"
         command = [str(prometheus()), f"--config.file={config}", f"--storage.tsdb.path={config.parent / 'data'}"]

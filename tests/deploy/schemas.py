@@ -1,6 +1,5 @@
-"""JSON schemas for kubeconform, without the internet: made from the OpenAPI document of the Kubernetes release that we
-build our control plane from, and from the CRDs of the Prometheus operator and cert-manager. Strict: unknown fields are errors.
-"""
+"""JSON schemas for kubeconform without the internet. They are made from the OpenAPI document of the Kubernetes release that the
+control plane is built from, and from the CRDs of the Prometheus operator and cert-manager. Unknown fields are errors."""
 
 import json
 import subprocess
@@ -26,7 +25,7 @@ def location() -> str:
 
 
 def conforms(kubeconform: Path, manifests: str) -> "subprocess.CompletedProcess[str]":
-    """What the tool says of all of them. `-schema-location` replaces the ones of the internet."""
+    """The tool's result for all of them. `-schema-location` replaces the ones of the internet."""
     command = [str(kubeconform), "-strict", "-summary", "-schema-location", location()]
     command += [
         "-skip",
@@ -54,7 +53,7 @@ def _kubernetes() -> Iterator[tuple[str, str, str, Schema]]:
 
 
 def _top(schema: Schema, kind: Schema) -> Schema:
-    """An object that is sent must say what it is."""
+    """An object that is sent must have its kind and version."""
     version = "/".join(part for part in (kind["group"], kind["version"]) if part)
     said = {"apiVersion": {"const": version}, "kind": {"const": kind["kind"]}}
     required = sorted({*schema.get("required", ()), "apiVersion", "kind", "metadata"})
@@ -96,7 +95,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _strict(schema: Any) -> Any:
-    """Without room for unknown fields, and with what a server takes for numbers that may be texts."""
+    """Unknown fields are refused, and a text is accepted where a server accepts it for a number."""
     if isinstance(schema, list):
         return [_strict(value) for value in schema]
     if not isinstance(schema, dict):

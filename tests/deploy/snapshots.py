@@ -1,8 +1,7 @@
-"""The chart as it was last rendered and looked at: without values, and with as many as there are.
+"""The last rendering of the chart that was reviewed: without values, and with as many as there are.
 
-`python -m tests.deploy.snapshots` writes them anew; then read the difference before it is committed. The alerts and the
-dashboard are left out: they are files of their own.
-"""
+`python -m tests.deploy.snapshots` writes them again; review the difference before it is committed. The alerts and the
+dashboard are left out: they are separate files."""
 
 import re
 import sys
@@ -22,7 +21,6 @@ def file_of(name: str) -> Path:
 
 
 def render(name: str) -> str:
-    """As the file has it."""
     documents = re.split(r"^---\n", template(VALUES[name]), flags=re.MULTILINE)
     kept = [text.strip() for text in documents if text.strip() and not text.partition("\n")[0].endswith(_SEPARATE)]
     return "".join(f"---\n{text}\n" for text in sorted(kept))

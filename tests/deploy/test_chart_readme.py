@@ -25,7 +25,6 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_value_has_a_row() -> None:
-    """Its own, or that of a block around it."""
     rows = {tuple(row.key.split(".")) for row in values()}
     given = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 

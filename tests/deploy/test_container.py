@@ -1,4 +1,4 @@
-"""The image in a container engine: how it is built, what it says about itself, and that it runs as a container."""
+"""The image in a container engine: how it is built, its labels, and that it runs as a container."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def test_configuration(podman: Podman) -> None:
 
 
 def test_labels(podman: Podman) -> None:
-    """Version is the tag; revision and time come from git."""
     prefix = "org.opencontainers.image."
     found = podman.inspect(IMAGE)["Labels"]
     labels = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
@@ -65,12 +64,10 @@ def test_labels(podman: Podman) -> None:
 
 
 def test_size(podman: Podman) -> None:
-    """The engine's own figure."""
     assert 50_000_000 < podman.inspect(IMAGE)["Size"] < LIMIT_BYTES
 
 
 def test_the_context_is_small(podman: Podman, tmp_path: Path) -> None:
-    """.dockerignore lets nothing into the build that the Dockerfile does not copy."""
     everything = tmp_path / "Dockerfile"
     everything.write_text("FROM scratch\nCOPY . /\nCMD none\n")
     podman.run("build", "--format=docker", f"--file={everything}", "--tag=localhost/context", str(ROOT))
@@ -97,7 +94,6 @@ def test_version(podman: Podman) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_simulate(podman: Podman, name: str) -> None:
-    """The image places the pods of each example, without a writable directory."""
     ended = run(podman, "simulate", f"/examples/{name}.yaml")
 
     assert ended.returncode == 0, ended.stderr
@@ -105,7 +101,6 @@ def test_simulate(podman: Podman, name: str) -> None:
 
 
 def test_all_examples_are_simulated() -> None:
-    """All but kind.yaml, which needs the storage class of a kind cluster."""
     assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} == {*EXAMPLES, "kind"}
 
 
@@ -119,7 +114,6 @@ def test_check_config(podman: Podman) -> None:
 
 
 async def test_the_daemon(podman: Podman, tmp_path: Path) -> None:
-    """The daemon is ready, binds a pod, is found healthy, and ends with 0 after SIGTERM."""
     names = (f"daemon-{at}" for at in itertools.count())
     name = ""
 

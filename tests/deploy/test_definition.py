@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of SchedulerProfiles says what the scheduler reads and writes: a server prunes all else unasked."""
+"""The CustomResourceDefinition of SchedulerProfiles has the fields that the scheduler reads and writes; a server prunes the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "config" / "kubestow.y
 
 
 def pruned(value: Any, schema: Json) -> Any:
-    """What a server keeps of it."""
+    """The fields that a server keeps."""
     if isinstance(value, list):
         return [pruned(item, schema["items"]) for item in value]
     if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -50,7 +50,6 @@ def test_it_is_the_kind_that_is_watched() -> None:
 
 
 def test_every_point_is_there() -> None:
-    """And no other, all of one form."""
     points = SCHEMA["spec"]["properties"]["plugins"]["properties"]
     forms = [{name: each for name, each in form.items() if name != "description"} for form in points.values()]
 
@@ -59,7 +58,6 @@ def test_every_point_is_there() -> None:
 
 
 def test_nothing_that_is_read_is_pruned() -> None:
-    """A profile with everything in it: each point, weights, arguments as deep as they go."""
     profiles = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["profiles"]
     specs = [{name: value for name, value in profile.items() if name != "schedulerName"} for profile in profiles]
     both = {"enabled": [{"name": "NodeName", "weight": 2}], "disabled": [{"name": "ImageLocality", "weight": 1}]}
@@ -71,7 +69,6 @@ def test_nothing_that_is_read_is_pruned() -> None:
 
 
 def test_what_is_pruned_would_not_be_read_either() -> None:
-    """A name of its own, and whatever is misspelt."""
     for name in ("schedulerName", "pluginConfigs"):
         assert pruned({"percentageOfNodesToScore": 7, name: "other"}, SCHEMA["spec"]) == {"percentageOfNodesToScore": 7}
         assert not is_read({"percentageOfNodesToScore": 7, name: "other"})
@@ -86,7 +83,6 @@ def test_the_bounds_of_a_percentage_are_one(percentage: int) -> None:
 
 @pytest.mark.parametrize("weight", [-(2**31) - 1, -(2**31), -1, 0, 1, 2**31 - 1, 2**31])
 def test_the_bounds_of_a_weight_are_one(weight: int) -> None:
-    """Also less than nothing, as in a file."""
     points = SCHEMA["spec"]["properties"]["plugins"]["properties"]
     field = points["score"]["properties"]["enabled"]["items"]["properties"]["weight"]
     spec = {"plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": weight}]}}}
@@ -96,7 +92,6 @@ def test_the_bounds_of_a_weight_are_one(weight: int) -> None:
 
 
 def test_the_status_is_kept() -> None:
-    """As the scheduler writes it: each field of it."""
     verdict = ProfileVerdict(RequestedProfile("u1", 2, {}), IN_FORCE, "as said", 1, "score: ImageLocality 1→2")
     status = Bench().objects._status(verdict, {})
 

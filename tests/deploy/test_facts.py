@@ -1,4 +1,4 @@
-"""What operators rely on, read from what is rendered."""
+"""Properties that operators rely on, read from the rendered objects."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures("helm")
 
 
 def read(chart: Rendered, directory: Path) -> Configuration:
-    """As the daemon reads it."""
     file = directory / "config.yaml"
     file.write_text(chart.named("ConfigMap", RELEASE)["data"]["config.yaml"])
     return load.load(str(file))
@@ -28,7 +27,6 @@ def read(chart: Rendered, directory: Path) -> Configuration:
 
 @pytest.mark.parametrize("values", [pytest.param({}, id="default"), pytest.param(FULL, id="full")])
 def test_pods_are_hardened(values: Json) -> None:
-    """By the restricted Pod Security Standard and then some; the pod of `helm test`, too."""
     chart = rendered(values)
     for pod in (chart.pod["spec"], chart.one("Pod")["spec"]):
         (container,) = pod["containers"]
@@ -46,7 +44,6 @@ def test_pods_are_hardened(values: Json) -> None:
 
 
 def test_a_field_of_the_security_context_can_be_taken_away() -> None:
-    """Where the platform chooses a user."""
     context = rendered(OBJECTS["a group that may be anything"]).pod["spec"]["securityContext"]
 
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -69,7 +66,6 @@ def test_a_port_is_the_same_everywhere() -> None:
 
 
 def test_the_image_is_this_version_s() -> None:
-    """Tag, and digest before tag."""
     metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
 
     assert metadata["appVersion"] == scheduler.__version__
@@ -92,7 +88,6 @@ def test_a_budget_never_blocks_a_drain(replicas: int) -> None:
 
 
 def test_without_election_there_are_never_two() -> None:
-    """Not even during an update; and there is neither a Lease nor a right to it."""
     chart = rendered({"replicaCount": 1, "leaderElection": {"enabled": False}})
 
     assert chart.one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
@@ -108,7 +103,6 @@ def checksum(values: Json) -> str:
 
 
 def test_a_changed_configuration_is_rolled_out() -> None:
-    """And nothing else is."""
     before = checksum({})
 
     assert before != checksum({"config": {"podMaxBackoffSeconds": 20}})
@@ -117,7 +111,6 @@ def test_a_changed_configuration_is_rolled_out() -> None:
 
 
 def test_the_daemon_reads_what_the_values_say(tmp_path: Path) -> None:
-    """Large numbers too; the lease is in the release's namespace."""
     config = {"podMaxBackoffSeconds": 20, "clientConnection": {"qps": 1000000, "burst": 2000000}}
     found = read(rendered({"config": config}), tmp_path)
 
@@ -131,14 +124,12 @@ def test_the_daemon_reads_what_the_values_say(tmp_path: Path) -> None:
 
 
 def test_an_operator_s_document_may_say_what_it_is() -> None:
-    """A file that `check-config` takes can be pasted, but for its leader election."""
     head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
     assert rendered({"config": head}).config == defaults().config
 
 
 def test_the_first_profile_is_the_one_that_is_tried() -> None:
-    """By the notes, by `helm test`, by the policy."""
     values = profiles({}, {}) | {"admissionPolicy": {"enabled": True}}
     chart = rendered(values)
     (mutation,) = chart.one("MutatingAdmissionPolicy")["spec"]["mutations"]
@@ -148,7 +139,6 @@ def test_the_first_profile_is_the_one_that_is_tried() -> None:
 
 
 def test_the_policy_may_name_another_profile() -> None:
-    """Also where the values name none, and there is the default one."""
     for values, name in ((profiles({}, {}), "stow-1"), ({"config": {"profiles": None}}, "kubestow")):
         chart = rendered(values | {"admissionPolicy": {"enabled": True, "schedulerName": name}})
         (mutation,) = chart.one("MutatingAdmissionPolicy")["spec"]["mutations"]
@@ -156,7 +146,7 @@ def test_the_policy_may_name_another_profile() -> None:
         assert f'schedulerName: "{name}"' in mutation["applyConfiguration"]["expression"]
 
 
-# -- what others look at -------------------------------------------------------------------------------------------------
+# -- monitoring and policies -----------------------------------------------------------------------------------------------
 
 
 def endpoint(values: Json) -> Json:
@@ -167,7 +157,6 @@ def endpoint(values: Json) -> Json:
 
 
 def test_prometheus_comes_with_its_token() -> None:
-    """Over HTTPS; a certificate that nobody signed is not verified, one from a Secret is."""
     plain, signed = endpoint({}), endpoint({"serving": {"tls": {"secretName": "t"}}})
     own = endpoint({"monitor": {"tokenSecret": {"name": "token"}, "tlsConfig": {"serverName": "a"}}})
 
@@ -181,7 +170,6 @@ def test_prometheus_comes_with_its_token() -> None:
 
 
 def test_with_a_service_monitor_each_installation_is_missed_by_itself() -> None:
-    """Another one that is up must not hide that this one is down; all other rules are the file's."""
     chart = rendered(FULL)
     told = chart.one("PrometheusRule")["spec"]
     rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
@@ -193,7 +181,6 @@ def test_with_a_service_monitor_each_installation_is_missed_by_itself() -> None:
 
 
 def test_rules_and_dashboard_are_the_files() -> None:
-    """Word for word: nothing in them is taken for a template of helm's."""
     chart = rendered(FULL)
     rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
     dashboard = (CHART / "files" / "dashboard.json").read_text(encoding="utf-8")
@@ -207,7 +194,6 @@ def test_rules_and_dashboard_are_the_files() -> None:
 
 
 def test_the_network_policy_lets_the_right_ones_through() -> None:
-    """The serving port in, the API server out."""
     spec = rendered({"networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]
 
     assert spec["policyTypes"] == ["Ingress", "Egress"]
@@ -219,7 +205,6 @@ def test_the_network_policy_lets_the_right_ones_through() -> None:
 
 
 def notes(values: Json, directory: Path) -> str:
-    """As they are printed after an installation."""
     file = directory / "values.yaml"
     file.write_text(yaml.safe_dump({"image": {"repository": IMAGE}, **values}))
     where = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", str(file))
@@ -229,7 +214,6 @@ def notes(values: Json, directory: Path) -> str:
 
 
 def test_notes_have_three_commands_to_try(tmp_path: Path) -> None:
-    """With the names of this release."""
     values = {"leaderElection": {"resourceName": "stow", "resourceNamespace": "leases"}, "serving": {"port": 8443}}
     commands = [line.strip() for line in notes(values, tmp_path).splitlines() if line.startswith("   ")]
 
@@ -240,8 +224,7 @@ def test_notes_have_three_commands_to_try(tmp_path: Path) -> None:
     ]
 
 
-def test_notes_tell_what_is_left_to_do(tmp_path: Path) -> None:
-    """Only where something is."""
+def test_notes_name_the_next_steps(tmp_path: Path) -> None:
     values = {"rbac": {"create": False}, "metrics": {"serviceMonitor": {"enabled": True}}}
     told = notes(values, tmp_path)
 
@@ -252,7 +235,6 @@ def test_notes_tell_what_is_left_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["https://wiki.example.com/a?page=operations", "http://10.0.0.1:8080/operations.md"])
 def test_alerts_point_to_where_the_runbook_is_served(where: str) -> None:
-    """Without the value to the file of this repository, which no browser finds."""
     rules = (CHART / "files" / "rules.yaml").read_text(encoding="utf-8")
     found = rendered({"metrics": {"prometheusRule": {"enabled": True, "runbookUrl": where}}}).one("PrometheusRule")
 

@@ -1,4 +1,4 @@
-"""docs/plugins.md, run as it stands: the plugin on that page is a distribution of its own, and Kubestow finds it."""
+"""docs/plugins.md, run unchanged: the plugin on that page is a separate distribution, and Kubestow finds it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GENERATION = "example.com/generation"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pip has put the distribution that the page's pyproject.toml and module make."""
+    """The directory in which pip installs the distribution of the page."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
     for name in ("pyproject.toml", "nodegeneration.py", "together.py"):
         (source / name).write_text(PAGE[name])
@@ -44,14 +44,13 @@ def page(tmp_path: Path) -> Path:
 
 
 def kubestow(*arguments: str, site: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with what is in `site` installed."""
+    """Run the command in a separate process, with the packages of `site` installed."""
     env = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200"}
     command = [sys.executable, "-m", "scheduler", *arguments]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 def test_it_is_found(site: Path, page: Path) -> None:
-    """At the two points that it has methods for, behind the built-in ones, with its weight."""
     ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
     lines = [line.split() for line in ended.stdout.splitlines() if line.startswith("  ")]
     rows = {point: [name.removesuffix(",") for name in names] for point, *names in lines}
@@ -63,7 +62,6 @@ def test_it_is_found(site: Path, page: Path) -> None:
 
 
 def test_it_decides(site: Path, page: Path) -> None:
-    """Its score outweighs the larger node, its filter leaves one node, or none and says why."""
     with_it, without = placed("--config=config.yaml", site=site, page=page), placed(site=site, page=page)
 
     assert {name: pod["node"] for name, pod in with_it.items()} == {
@@ -72,12 +70,11 @@ def test_it_decides(site: Path, page: Path) -> None:
         "futuristic": None,
     }
     assert "2 node(s) were of an older generation" in with_it["futuristic"]["message"]
-    assert without["anywhere"]["node"] == "old"  # which the same node's room decides where the plugin is not enabled
+    assert without["anywhere"]["node"] == "old"  # the larger node, where the plugin is not enabled
     assert without["futuristic"]["node"]
 
 
 def test_arguments_may_wait_for_it_to_be_enabled(site: Path, page: Path) -> None:
-    """As those of a built-in plugin: a profile that has them, and not the plugin, is no mistake."""
     head, _, tail = PAGE["config.yaml"].partition("    plugins:\n")
     (page / "config.yaml").write_text(head + tail[tail.index("    pluginConfig:") :])
     ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
@@ -94,7 +91,7 @@ def placed(*flags: str, site: Path, page: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installed in this process, for a while."""
+    """Installed in this process, until the block ends."""
     monkeypatch.syspath_prepend(site)
     yield
     for name in ("nodegeneration", "together"):
@@ -103,19 +100,18 @@ def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("importable")
 async def test_its_hint_wakes(page: Path) -> None:
-    """A node that is not new enough leaves the pod asleep, a label that makes it so has it bound, long before any flush."""
     config = await asyncio.to_thread(load.load, str(page / "config.yaml"))
-    async with rig(profiles=config.profiles) as world:
-        world.node("n1", labels={GENERATION: "1"})
-        world.server.create("pods", asking("p", "2"))
-        await world.until(lambda: "message" in world.condition("p"), "no condition")
-        assert "older generation" in world.condition("p")["message"]
+    async with rig(profiles=config.profiles) as cluster:
+        cluster.node("n1", labels={GENERATION: "1"})
+        cluster.server.create("pods", needing("p", "2"))
+        await cluster.until(lambda: "message" in cluster.condition("p"), "no condition")
+        assert "older generation" in cluster.condition("p")["message"]
 
-        world.server.patch("nodes", "n1", {"metadata": {"labels": {GENERATION: "2"}}})
-        await world.bound("p")
+        cluster.server.patch("nodes", "n1", {"metadata": {"labels": {GENERATION: "2"}}})
+        await cluster.bound("p")
 
 
-def asking(name: str, generation: str) -> dict[str, Any]:
+def needing(name: str, generation: str) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": "default", "labels": {GENERATION: generation}},
         "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none"}]},
@@ -136,38 +132,35 @@ def member(name: str, *, size: int, cpu: str = "1") -> dict[str, Any]:
 
 @pytest.mark.usefixtures("importable")
 async def test_a_group_is_bound_when_its_last_pod_has_a_node() -> None:
-    """The pods before it are held by Permit until its plugin allows them."""
-    async with rig(profiles=TOGETHER) as world:
-        world.node("n1")
-        permits = world.daemon.decisions.binder.permits
+    async with rig(profiles=TOGETHER) as cluster:
+        cluster.node("n1")
+        permits = cluster.daemon.decisions.binder.permits
         for name in ("a", "b"):
-            world.server.create("pods", member(name, size=3))
-        await world.until(lambda: len(permits) == 2, "never held")
-        assert {"a": "", "b": ""} == world.pods()
+            cluster.server.create("pods", member(name, size=3))
+        await cluster.until(lambda: len(permits) == 2, "never held")
+        assert {"a": "", "b": ""} == cluster.pods()
 
-        world.server.create("pods", member("c", size=3))
-        await world.bound("a", "b", "c")
+        cluster.server.create("pods", member("c", size=3))
+        await cluster.bound("a", "b", "c")
 
 
 @pytest.mark.usefixtures("importable")
 async def test_a_group_of_which_one_pod_is_deleted_is_not_bound() -> None:
-    """The plugin rejects the others, and their room is free for other pods."""
-    async with rig(profiles=TOGETHER) as world:
-        world.node("n1", cpu="2")
-        permits = world.daemon.decisions.binder.permits
+    async with rig(profiles=TOGETHER) as cluster:
+        cluster.node("n1", cpu="2")
+        permits = cluster.daemon.decisions.binder.permits
         for name in ("a", "b"):
-            world.server.create("pods", member(name, size=3))
-        await world.until(lambda: len(permits) == 2, "never held")
-        world.pod("other", cpu="2")
-        await world.until(lambda: "message" in world.condition("other"), "never refused")
+            cluster.server.create("pods", member(name, size=3))
+        await cluster.until(lambda: len(permits) == 2, "never held")
+        cluster.pod("other", cpu="2")
+        await cluster.until(lambda: "message" in cluster.condition("other"), "never refused")
 
-        world.server.delete("pods", "a")
-        await world.bound("other")
-        assert "another pod of group default/ring was not bound" in world.condition("b")["message"]
+        cluster.server.delete("pods", "a")
+        await cluster.bound("other")
+        assert "another pod of group default/ring was not bound" in cluster.condition("b")["message"]
 
 
 def test_its_own_tests_pass(site: Path, page: Path) -> None:
-    """Those that the page shows."""
     env = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_nodegeneration.py"]
     ended = subprocess.run(command, cwd=page, env=env, capture_output=True, text=True, check=False)
@@ -177,7 +170,6 @@ def test_its_own_tests_pass(site: Path, page: Path) -> None:
 
 
 def test_it_is_as_short_as_it_is_said_to_be() -> None:
-    """A plugin fits on a page: the class has some 25 lines of code."""
     body = PAGE["nodegeneration.py"].partition("class NodeGeneration:")[2]
     assert len([line for line in body.splitlines() if line.strip()]) <= 25
 
@@ -201,7 +193,7 @@ def distribution(site: Path, name: str, *, plugin: str, module: str, code: str) 
 
 
 def refused(command: list[str], *, site: Path, cwd: Path) -> str:
-    """The one line that a command says before it ends with 1. No traceback, whatever is wrong."""
+    """The only line before it ends with 1. No traceback."""
     ended = kubestow(*command, site=site, cwd=cwd)
     lines = [line for line in ended.stderr.splitlines() if "[info" not in line]
     assert (ended.returncode, len(lines)) == (1, 1), ended.stderr
@@ -238,7 +230,6 @@ def refused(command: list[str], *, site: Path, cwd: Path) -> str:
 def test_one_that_cannot_be_used(
     plugin: str, code: str, words: list[str], command: list[str], tmp_path: Path, page: Path
 ) -> None:
-    """Plugin and distribution are named, also where no profile enables it."""
     place = tmp_path / "site"
     place.mkdir()
     distribution(place, "kubestow-broken", plugin=plugin, module="a_broken_one", code=code)
@@ -250,7 +241,6 @@ def test_one_that_cannot_be_used(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_two_of_one_name(command: list[str], site: Path, tmp_path: Path, page: Path) -> None:
-    """Both distributions are named: nobody could tell which one is meant."""
     place = tmp_path / "site"
     shutil.copytree(site, place)
     distribution(place, "kubestow-twin", plugin="NodeGeneration", module="a_twin", code="Made = None")
@@ -286,7 +276,6 @@ def test_two_of_one_name(command: list[str], site: Path, tmp_path: Path, page: P
 def test_a_mistake_in_its_configuration(  # the parameters are a table's columns
     line: str, wrong: str, path: str, why: str, command: list[str], site: Path, page: Path
 ) -> None:
-    """Named with its path, as one in the arguments of a built-in plugin."""
     assert line in PAGE["config.yaml"]
     (page / "config.yaml").write_text(PAGE["config.yaml"].replace(line, wrong))
     said = refused(command, site=site, cwd=page)
@@ -297,7 +286,6 @@ def test_a_mistake_in_its_configuration(  # the parameters are a table's columns
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_constructor_that_fails(command: list[str], tmp_path: Path, page: Path) -> None:
-    """It did not check its arguments: the place and the plugin are named all the same."""
     place = tmp_path / "site"
     place.mkdir()
     code = "class Made:\n    name = 'NodeGeneration'\n    def __init__(self, args, handle):\n        args.value['needed']\n"

@@ -1,4 +1,4 @@
-"""The files of the image: what they are, and that the daemon runs from them."""
+"""The files of the image, and that the daemon runs from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ needs_root = pytest.mark.skipif(not confined.is_possible(), reason="needs root a
 
 
 def test_the_wheels_are_the_locked_ones(image: Image) -> None:
-    """Every distribution, in its version, and no other but ours: neither pip nor what builds wheels."""
     markers = {"python_version": image.python, "python_full_version": f"{image.python}.0"}
     lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
     pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
@@ -64,7 +63,6 @@ def normal(name: str) -> str:
 
 
 def test_another_hash_is_refused(tmp_path: Path) -> None:
-    """The same version with other contents does not get in."""
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements/runtime.txt").write_text(f"idna==3.20 --hash=sha256:{'0' * 64}\n")
     env = {**os.environ, "PYTHON": sys.executable}
@@ -77,7 +75,6 @@ def test_another_hash_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_not_in_it(image: Image) -> None:
-    """No shell, no package manager, no tests, no leftovers; the only programs are the interpreter and ours."""
     names = image.files()
     programs = [name for name in names if re.search(r"(^|/)s?bin/", name)]
 
@@ -89,7 +86,6 @@ def test_what_is_not_in_it(image: Image) -> None:
 
 
 def test_bytecode_is_complete_and_trusted(image: Image) -> None:
-    """Every module is compiled, and marked so that its source is never compared: no start would get it better."""
     sources = [name for name in image.files() if name.endswith(".py")]
     bytecode = {name: compiled_of(image, name) for name in sources}
     compiled = [path for path in bytecode.values() if path.exists()]
@@ -107,7 +103,7 @@ def compiled_of(image: Image, name: str) -> Path:
 
 
 def is_broken(source: Path) -> bool:
-    """Whether it is no module of this version of Python."""
+    """Whether it is not valid Python of this version."""
     try:
         compile(source.read_bytes(), source, "exec")
     except SyntaxError:
@@ -115,8 +111,7 @@ def is_broken(source: Path) -> bool:
     return False
 
 
-def test_anybody_may_read_and_nobody_may_write(image: Image) -> None:
-    """An arbitrary user finds everything, and no bit lends anybody another's rights."""
+def test_everything_is_readable_and_nothing_writable(image: Image) -> None:
     modes = {name: (image.root / name).lstat().st_mode for name in image.files()}
     plain = {name: mode for name, mode in modes.items() if not stat.S_ISLNK(mode)}
 
@@ -131,7 +126,6 @@ def opens(directory: Path) -> bool:
 
 
 def test_tracebacks_name_files_of_the_image(image: Image) -> None:
-    """Not those of the machine that compiled them."""
     asked = "import scheduler.daemon.app, kopf; print(kopf.run.__code__.co_filename, scheduler.daemon.app.run_daemon.__code__.co_filename)"
     ended = Confined(image.root, env={"HOME": "/"}).run(["/opt/kubestow/bin/python", "-BPsc", asked])
     named = ended.stdout.split()
@@ -145,7 +139,6 @@ def test_tracebacks_name_files_of_the_image(image: Image) -> None:
 
 
 def test_every_library_loads(image: Image) -> None:
-    """Stripping broke no extension module, and no shared library is missing."""
     asked = (
         "import ctypes, pathlib, sys\n"
         "places = [path for path in sys.path if path.endswith(('site-packages', 'lib-dynload'))]\n"
@@ -160,7 +153,6 @@ def test_every_library_loads(image: Image) -> None:
 
 
 def test_the_reader_of_kubeconfigs_needs_no_models(image: Image) -> None:
-    """The image lacks the API models of kubernetes_asyncio: all names that its configuration module imports remain."""
     package = image.root / image.site / "kubernetes_asyncio"
     wanted, kept = "kubernetes_asyncio.client", imported(package / "client/__init__.py")
     used = {
@@ -188,7 +180,6 @@ def imported(path: Path) -> set[tuple[str, str]]:
 
 
 def test_version(image: Image) -> None:
-    """Without an environment, as a user that no file names."""
     ended = Confined(image.root).run([*PROGRAM, "version"])
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -196,7 +187,6 @@ def test_version(image: Image) -> None:
 
 
 def test_without_a_cluster_it_says_so(image: Image) -> None:
-    """No address, no service account, no home directory: one line, no traceback."""
     ended = Confined(image.root).run([*PROGRAM, "run"])
 
     assert ended.returncode == 1
@@ -206,7 +196,6 @@ def test_without_a_cluster_it_says_so(image: Image) -> None:
 
 @needs_root
 def test_certificates_within_a_kubeconfig_need_a_place(image: Image) -> None:
-    """The library that reads it writes them to /tmp: without one it is said, as of any kubeconfig that cannot be used."""
     key, certificate = authority()
     name = "kubeconfig"
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": b64encode(certificate).decode()}
@@ -235,7 +224,7 @@ Contents = dict[str, tuple[int, int, int]]
 
 
 def contents(root: Path) -> Contents:
-    """Path → size, mode and time of the last change. What is mounted on it is somebody else's."""
+    """Path → size, mode and time of the last change, without mounts."""
     found = {}
     for each in root.rglob("*"):
         seen = each.lstat()
@@ -246,7 +235,7 @@ def contents(root: Path) -> Contents:
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param(Confined(Path()), id="read-only root, a user nobody knows, no environment"),
+        pytest.param(Confined(Path()), id="read-only root, an unknown user, no environment"),
         pytest.param(
             Confined(Path(), user="0:0", is_writable=True),
             id="a writable root, as root: still nothing is written",
@@ -255,7 +244,6 @@ def contents(root: Path) -> Contents:
     ],
 )
 async def test_the_daemon(image: Image, how: Confined, tmp_path: Path) -> None:
-    """Ready, binds, ends with 0 when told to, and leaves the image as it was."""
     place = replace(how, root=image.root)
     place.close()
     before = contents(image.root)
@@ -288,19 +276,16 @@ def changed(before: Contents, after: Contents) -> list[str]:
 
 
 def identity(pid: int) -> tuple[int, ...]:
-    """Effective user and group."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return tuple(int(line.split()[2]) for line in lines if line.startswith(("Uid:", "Gid:")))
 
 
 def environment(pid: int) -> bytes:
-    """As the process got it."""
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 @needs_root
 async def test_in_a_cluster(image: Image, tmp_path: Path) -> None:
-    """The service account as the kubelet mounts it, over TLS: found, believed, and nothing of it is copied anywhere."""
     key, certificate = authority()
     account = image.root / ACCOUNT
     account.mkdir(parents=True)
@@ -328,7 +313,7 @@ async def test_in_a_cluster(image: Image, tmp_path: Path) -> None:
 
 
 def authority() -> tuple[bytes, bytes]:
-    """Key and certificate of a server at 127.0.0.1 that vouches for itself."""
+    """Key and self-signed certificate of a server at 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
     now = datetime.now(UTC)
@@ -349,7 +334,7 @@ def authority() -> tuple[bytes, bytes]:
 async def front(
     server: ApiServer, key: bytes, certificate: bytes, directory: Path
 ) -> AsyncIterator[tuple[int, set[str]]]:
-    """A second door of the in-process server, with TLS: its port, and the Authorization headers that came in."""
+    """A second port of the in-process server, with TLS, and the Authorization headers that it received."""
     (directory / "tls.pem").write_bytes(key + certificate)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "tls.pem")

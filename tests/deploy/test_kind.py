@@ -1,4 +1,4 @@
-"""`make image` and `make kind`: what the scripts ask of docker or podman, kind, helm and kubectl, which are played here."""
+"""`make image` and `make kind`: the calls that the scripts make of docker or podman, kind, helm and kubectl, which are stubs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ esac
 
 
 class Played:
-    """A machine with these tools on it, and no others than those of any system."""
+    """A machine with these stubs and the tools of any system."""
 
     def __init__(self, directory: Path, *tools: str, silent: str = "none", clusters: str = "") -> None:
         self._calls = directory / "calls"
@@ -44,7 +44,7 @@ class Played:
         return subprocess.run(command, env={**self._env, **env}, capture_output=True, text=True, check=False)
 
     def calls(self, *begin: str) -> list[str]:
-        """In order; only those that begin so, if anything is given."""
+        """In order; only those with this prefix."""
         lines = self._calls.read_text().splitlines()
         return [line for line in lines if line.startswith(begin)] if begin else lines
 
@@ -55,11 +55,10 @@ class Played:
         pytest.param(["docker", "podman"], "none", {}, "docker", id="docker first"),
         pytest.param(["docker", "podman"], "docker", {}, "podman", id="podman where docker's daemon is silent"),
         pytest.param(["podman"], "none", {}, "podman", id="podman alone"),
-        pytest.param(["docker", "nerdctl"], "none", {"ENGINE": "nerdctl"}, "nerdctl", id="the one that is asked for"),
+        pytest.param(["docker", "nerdctl"], "none", {"ENGINE": "nerdctl"}, "nerdctl", id="the chosen one"),
     ],
 )
 def test_the_engine(tools: list[str], silent: str, env: Mapping[str, str], engine: str, tmp_path: Path) -> None:
-    """The one that answers builds the image, with the version and the revision that it says it has."""
     played = Played(tmp_path, *tools, silent=silent)
     ended = played.run("image/make.sh", **env)
     build = played.calls(f"{engine} build")
@@ -75,7 +74,6 @@ def test_the_engine(tools: list[str], silent: str, env: Mapping[str, str], engin
 )
 @pytest.mark.parametrize("script", ["image/make.sh", "kind/up.sh"])
 def test_without_an_engine(script: str, tools: list[str], silent: str, tmp_path: Path) -> None:
-    """One line that says what was tried and what to do."""
     ended = Played(tmp_path, "kind", "kubectl", "helm", *tools, silent=silent).run(script)
 
     assert ended.returncode == 1
@@ -86,7 +84,6 @@ def test_without_an_engine(script: str, tools: list[str], silent: str, tmp_path:
 
 @pytest.mark.parametrize("missing", ["kind", "kubectl", "helm"])
 def test_without_a_tool(missing: str, tmp_path: Path) -> None:
-    """Its name, before anything is made."""
     played = Played(tmp_path, *({"docker", "kind", "kubectl", "helm"} - {missing}))
     ended = played.run("kind/up.sh")
 
@@ -96,7 +93,6 @@ def test_without_a_tool(missing: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("clusters", "made"), [("other", 1), ("kubestow", 0)], ids=["a new cluster", "again"])
 def test_kind(clusters: str, made: int, tmp_path: Path) -> None:
-    """Cluster, image, chart, workload, in this order; an existing cluster is kept."""
     played = Played(tmp_path, "docker", "kind", "kubectl", "helm", clusters=clusters)
     ended = played.run("kind/up.sh")
     workload = "kubectl --context kind-kubestow apply -f examples/"
@@ -111,7 +107,6 @@ def test_kind(clusters: str, made: int, tmp_path: Path) -> None:
 
 
 def test_the_chart_takes_what_it_is_given(helm: Path, tmp_path: Path) -> None:
-    """The values that the script sets are values of the chart, and name the image that was loaded."""
     played = Played(tmp_path, "docker", "kind", "kubectl", "helm")
     played.run("kind/up.sh")
     words = played.calls("helm upgrade")[0].split()
@@ -138,7 +133,6 @@ def test_the_chart_takes_what_it_is_given(helm: Path, tmp_path: Path) -> None:
 
 
 def test_the_workload_is_for_us() -> None:
-    """Every pod of it names our scheduler, and what the page and the script speak of is in it."""
     objects = list(yaml.safe_load_all((ROOT / "examples/kind.yaml").read_text()))
     named = {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
     specs = [

@@ -1,4 +1,4 @@
-"""docs/migrating.md says what the program says: its configurations, and its lists of flags."""
+"""docs/migrating.md agrees with the program: configurations and lists of flags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ FLAGS = documents.named(PAGE)
 
 @pytest.mark.parametrize(("command", "printed"), documents.sessions(PAGE).items())
 def test_what_is_quoted(command: str, printed: str, tmp_path: Path) -> None:
-    """The lines shown are the first ones, word by word, and the exit code tells the two kinds apart."""
     for name, text in documents.named(PAGE).items():
         if name.endswith(".yaml"):
             (tmp_path / name).write_text(text)
@@ -47,7 +46,6 @@ def test_flags_without_effect_are_accepted(flag: str) -> None:
 
 @pytest.mark.parametrize("flag", FLAGS["refused"].splitlines())
 def test_flags_that_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the name of the flag, and as wrong usage."""
     with pytest.raises(SystemExit) as left:
         parser().parse_args(["run", flag])
 
@@ -55,8 +53,7 @@ def test_flags_that_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -
     assert flag.partition("=")[0] in capsys.readouterr().err
 
 
-def test_every_flag_of_kube_scheduler_that_there_is_is_told_of() -> None:
-    """What `run` has beside those on the page is ours alone."""
+def test_every_existing_flag_of_kube_scheduler_is_documented() -> None:
     told = {line.partition("=")[0] for name in ("taken", "ignored", "refused") for line in FLAGS[name].splitlines()}
     ours = {
         "--allow-default-scheduler",

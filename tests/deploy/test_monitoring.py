@@ -1,4 +1,4 @@
-"""Rules and dashboard as files: what promtool says of them, and that they speak of metrics that there are."""
+"""Rules and dashboard as files: promtool accepts them, and their metrics exist."""
 
 from __future__ import annotations
 
@@ -39,34 +39,30 @@ def tool() -> Path:
 
 
 def run(tool: Path, *arguments: str, given: bytes = b"", directory: Path = REPOSITORY) -> tuple[int, str]:
-    """The exit code, and what it said."""
     done = subprocess.run([tool, *arguments], input=given, capture_output=True, cwd=directory, check=False)
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Every query of the dashboard, with the panel it is in."""
+    """Every query of the dashboard, with its panel."""
     for panel in PANELS:
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
 
 
 def test_prometheus_takes_the_rules(tool: Path) -> None:
-    """Expressions, templates and names."""
     code, said = run(tool, "check", "rules", "--lint=all", "--lint-fatal", str(RULES))
     assert code == 0, said
 
 
 @pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
 def test_rules(tool: Path, file: Path) -> None:
-    """The tables in rules/: who fires when, and who does not."""
     code, said = run(tool, "test", "rules", file.name, directory=file.parent)
     assert code == 0, said
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_each_alert_has_a_table(rule: dict[str, Any]) -> None:
-    """In which it fires, and at another time does not; the labels that it fires with are told."""
     name = f'alertname="{rule["alert"]}"'
     tests = [test for file in TESTS for test in yaml.safe_load(file.read_text())["tests"]]
     asked = [query for test in tests for query in test["promql_expr_test"] if name in query["expr"]]
@@ -76,7 +72,6 @@ def test_each_alert_has_a_table(rule: dict[str, Any]) -> None:
 
 
 def test_a_wrong_alert_is_noticed(tool: Path, tmp_path: Path) -> None:
-    """One that never fires, by its table; one that always does, by the healthy cluster. That goes for all."""
     expected = {"running": "vector(0) > 1", "healthy": "vector(1)"}
     for file, expr in expected.items():
         rules = [rule | ({"expr": expr} if rule.get("alert") == "KubestowNoLeader" else {}) for rule in ALERTS]
@@ -89,7 +84,6 @@ def test_a_wrong_alert_is_noticed(tool: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
-    """How bad, what, what now, and where to read on."""
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     told = rule["annotations"]
     assert sorted(told) == ["description", "runbook_url", "summary"]
@@ -98,15 +92,13 @@ def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
     assert 100 < len(told["description"]) < 600
 
 
-def test_each_alert_has_a_name_of_its_own() -> None:
-    """All begin alike, so that one expression finds them."""
+def test_each_alert_has_a_unique_name() -> None:
     names = [rule["alert"] for rule in ALERTS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("Kubestow") for name in names)
 
 
 def test_rules_and_dashboard_speak_of_metrics_that_there_are() -> None:
-    """What was renamed would stay silent for ever."""
     rules = [rule["expr"] for group in GROUPS for rule in group["rules"]]
     known = set(THEIRS) | RECORDED | set(MADE)
     known |= {
@@ -118,7 +110,6 @@ def test_rules_and_dashboard_speak_of_metrics_that_there_are() -> None:
 
 
 def test_a_scrape_is_what_promtool_would_have_it(tool: Path) -> None:
-    """Help, types, units and suffixes, of every instrument and of the process."""
     metrics = used()
     code, said = run(tool, "check", "metrics", given=metrics.render())
     assert (code, said) == (0, "")
@@ -128,12 +119,10 @@ def test_a_scrape_is_what_promtool_would_have_it(tool: Path) -> None:
 
 
 def test_the_file_is_in_a_stable_order() -> None:
-    """As Grafana's export, keys sorted: a change shows as what it is."""
     assert json.dumps(BOARD, indent=2, sort_keys=True, ensure_ascii=False) + "\n" == DASHBOARD.read_text()
 
 
-def test_panels_have_ids_and_places_of_their_own() -> None:
-    """No two overlap, none is outside of the 24 columns."""
+def test_panels_have_unique_ids_and_places() -> None:
     ids = [panel["id"] for panel in BOARD["panels"]]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()
@@ -147,7 +136,6 @@ def test_panels_have_ids_and_places_of_their_own() -> None:
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: f"{panel['id']} {panel['title']}")
 def test_a_panel_can_be_read(panel: dict[str, Any]) -> None:
-    """A short title, a unit, the data source that was chosen, and a letter for each query."""
     assert 2 < len(panel["title"]) <= 30
     assert panel["fieldConfig"]["defaults"]["unit"] in {"none", "s", "bytes", "reqps", "percentunit"}
     letters = [target["refId"] for target in panel["targets"]]
@@ -157,7 +145,6 @@ def test_a_panel_can_be_read(panel: dict[str, Any]) -> None:
 
 
 def test_titles_are_unique_within_a_row() -> None:
-    """And rows are those of the page."""
     rows = [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"]
     assert rows == [
         *("Overview", "Queue", "Attempts and latency", "Plugins", "Volumes", "Devices"),
@@ -165,8 +152,7 @@ def test_titles_are_unique_within_a_row() -> None:
     ]
 
 
-def test_queries_heed_the_variables() -> None:
-    """The one of kube-scheduler beside us is not shown, and a chosen instance is."""
+def test_queries_use_the_variables() -> None:
     names = [variable["name"] for variable in BOARD["templating"]["list"]]
     assert names == ["datasource", "job", "instance", "profile"]
     for title, expr in queries():

@@ -1,4 +1,4 @@
-"""Names, labels and annotations: whatever an operator calls things, the API server takes them, and selectors find the pods."""
+"""Names, labels and annotations: whatever the values, the API server accepts them, and selectors find the pods."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NUMBERS: Final[Json] = {
 
 
 def labels(found: Any) -> Iterator[Mapping[str, str]]:
-    """Of an object, of its pods, and those that are selected by."""
+    """Of an object, of its pods, and of its selectors."""
     if isinstance(found, dict):
         for name, value in found.items():
             if name in {"labels", "matchLabels"} and value:
@@ -69,7 +69,6 @@ def labels(found: Any) -> Iterator[Mapping[str, str]]:
     ],
 )
 def test_names_are_taken(release: str, namespace: str, values: Json, kubeconform: Path) -> None:
-    """By the schemas, which know what is a text, and by the rules for names and labels."""
     values = EVERYTHING | values
     ran = conforms(kubeconform, template(values, release=release, namespace=namespace))
     found = objects(values, release=release, namespace=namespace)
@@ -82,7 +81,6 @@ def test_names_are_taken(release: str, namespace: str, values: Json, kubeconform
 
 
 def test_two_releases_of_one_namespace_share_nothing() -> None:
-    """But for the chart's name: neither an object nor a pod. Only one installs the CRD."""
     first = Rendered(objects(EVERYTHING, release="one"))
     second = Rendered(objects(EVERYTHING | {"schedulerProfiles": {"installCRD": False}}, release="two"))
     names = [{(each["kind"], each["metadata"]["name"]) for each in chart.objects} for chart in (first, second)]
@@ -104,7 +102,6 @@ LABELLED: Final = [
 
 @pytest.mark.parametrize("values", LABELLED)
 def test_what_is_selected_by_cannot_be_taken_away(values: Json, kubeconform: Path) -> None:
-    """Nor is a label given twice."""
     chart = rendered(values)
     pod, service = chart.pod["metadata"]["labels"], chart.one("Service")["metadata"]["labels"]
 
@@ -115,7 +112,6 @@ def test_what_is_selected_by_cannot_be_taken_away(values: Json, kubeconform: Pat
 
 
 def test_the_nearest_label_wins() -> None:
-    """One of an object's own over one for all."""
     common = {"release": "a", "team": "storage"}
     own = {"labels": {"release": "b"}}
     monitoring = {"serviceMonitor": own | {"enabled": True}, "prometheusRule": own | {"enabled": True}}
@@ -130,7 +126,6 @@ def test_the_nearest_label_wins() -> None:
 
 
 def test_a_roll_out_cannot_be_prevented() -> None:
-    """The checksum is the chart's; which container `kubectl logs` shows is the operator's to say."""
     usual = "kubectl.kubernetes.io/default-container"
     annotations = rendered({"podAnnotations": {"checksum/config": "x", usual: "y"}}).pod["metadata"]["annotations"]
 
@@ -139,13 +134,12 @@ def test_a_roll_out_cannot_be_prevented() -> None:
 
 
 def test_what_selects_stays_as_it_is() -> None:
-    """A Deployment's selector can never be changed: no value but the names has a say in it, and no version."""
     for values in ({}, EVERYTHING, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}, "image": {"tag": "2"}}):
         assert rendered(values).one("Deployment")["spec"]["selector"] == {"matchLabels": SELECTED}
 
 
 def test_everything_can_be_applied_and_stored() -> None:
-    """By `kubectl apply` as well, which keeps a copy of an object in an annotation: 256 KiB for all of them."""
+    """`kubectl apply` keeps a copy of an object in an annotation: 256 KiB for all of them."""
     found = objects(EVERYTHING)
     sizes = {(each["kind"], each["metadata"]["name"]): len(json.dumps(each)) for each in found}
     crds = [file.stat().st_size for file in (CHART / "files").glob("*-crd.yaml")]

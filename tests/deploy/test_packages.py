@@ -60,7 +60,6 @@ def tracked(*under: str) -> list[str]:
 
 
 def test_the_sdist_has_all_files(dist: Path) -> None:
-    """The sdist alone is enough to test, document and deploy Kubestow."""
     with tarfile.open(dist / f"kubestow-{__version__}.tar.gz") as made:
         names = {name.partition("/")[2] for name in made.getnames()}
 
@@ -68,7 +67,6 @@ def test_the_sdist_has_all_files(dist: Path) -> None:
 
 
 def test_the_sdist_builds_the_same_wheel(dist: Path, wheel: Path, tmp_path: Path) -> None:
-    """Bit for bit, and without git."""
     with tarfile.open(dist / f"kubestow-{__version__}.tar.gz") as made:
         made.extractall(tmp_path, filter="data")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "again")]
@@ -86,7 +84,6 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
-    """All tracked files of scheduler/ and simulator/, data included, the metadata, and neither tests nor other files."""
     made = contents(wheel)
     metadata = {name for name in made if name.startswith(f"kubestow-{__version__}.dist-info/")}
 
@@ -97,7 +94,6 @@ def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
 
 
 def test_the_metadata(dist: Path) -> None:
-    """The wheel requires the dependencies and the Python versions of pyproject.toml."""
     (site,) = dist.glob("environment/lib/python3.*/site-packages")
     (found,) = importlib.metadata.distributions(name="kubestow", path=[str(site)])
 
@@ -108,7 +104,6 @@ def test_the_metadata(dist: Path) -> None:
 
 
 def test_the_installed_program(dist: Path, tmp_path: Path) -> None:
-    """The console script of a fresh environment places the pods of an example, outside of the source tree."""
     program = str(dist / "environment/bin/kubestow")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     version, demo = (
@@ -130,7 +125,6 @@ def sbom(dist: Path) -> dict[str, Any]:
 
 
 def test_the_sbom_is_complete(sbom: dict[str, Any]) -> None:
-    """All packages of the lock file that this platform installs, in their versions, and no further package."""
     lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
     pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
     wanted = {
@@ -143,7 +137,6 @@ def test_the_sbom_is_complete(sbom: dict[str, Any]) -> None:
 
 
 def test_the_sbom_names_the_product(sbom: dict[str, Any]) -> None:
-    """Kubestow in its version, and the packages that it depends on directly."""
     product = sbom["metadata"]["component"]
     (needed,) = [each["dependsOn"] for each in sbom["dependencies"] if each["ref"] == product["bom-ref"]]
 

@@ -36,13 +36,13 @@ async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pro
     """Everything has happened several times since the first scrape, and rules have been evaluated."""
     or_skip(prometheus)
     async with (
-        monitored() as world,
-        scraping(world.port, tmp_path_factory.mktemp("prometheus"), rules=[RULES]) as server,
+        monitored() as cluster,
+        scraping(cluster.port, tmp_path_factory.mktemp("prometheus"), rules=[RULES]) as server,
     ):
-        await world.round()
+        await cluster.round()
         for _ in range(_ROUNDS):
             await server.scraped(2)
-            await world.round()
+            await cluster.round()
         await server.scraped(2)
         await server.until("sum(kubestow:schedule_attempts:rate10m)")
         yield server
@@ -58,14 +58,12 @@ def _filled(expr: str) -> str:
     ("panel", "expr"), [pytest.param(*each, id=f"{n} {each[0]}") for n, each in enumerate(queries())]
 )
 async def test_every_query_of_the_dashboard_answers(scraped: Prometheus, panel: str, expr: str) -> None:
-    """With data, and with numbers: what is divided by nothing shows nothing."""
     values = await scraped.values(_filled(expr))
     assert values, expr
     assert any(math.isfinite(value) for value in values), (expr, values)
 
 
 async def test_every_rule_is_evaluated(scraped: Prometheus) -> None:
-    """None fails, and in a healthy cluster none fires."""
     rules = await scraped.rules()
     wanted = [rule.get("alert") or rule.get("record") for group in GROUPS for rule in group["rules"]]
     assert [rule["name"] for rule in rules] == wanted
@@ -83,22 +81,20 @@ async def troubled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
         {("create", "pods/binding"), ("delete", "pods"), ("list", "namespaces"), ("watch", "namespaces")}
     )
     async with (
-        rig(server) as world,
-        scraping(world.daemon.port, tmp_path_factory.mktemp("troubled"), rules=[RULES]) as asked,
+        rig(server) as cluster,
+        scraping(cluster.daemon.port, tmp_path_factory.mktemp("troubled"), rules=[RULES]) as server_of_rules,
     ):
-        yield asked
+        yield server_of_rules
 
 
 @pytest.mark.parametrize("name", sorted(_TROUBLES))
 async def test_planted_trouble_is_seen(scraped: Prometheus, troubled: Prometheus, name: str) -> None:
-    """By the very expression, of the very metrics; and only where there is trouble."""
     (expr,) = (rule["expr"] for rule in ALERTS if rule["alert"] == name)
     await troubled.until(f"count({expr})")
     assert await scraped.values(expr) == []
 
 
-async def test_trouble_is_told_by_name(troubled: Prometheus) -> None:
-    """What summaries speak of is in the labels."""
+async def test_trouble_is_named(troubled: Prometheus) -> None:
     await troubled.until('ALERTS{alertname="KubestowObjectsUnreadable", alertstate="firing", kind="Node"}')
     await troubled.until('ALERTS{alertname="KubestowPermissionMissing", check="permissions"}')
     await troubled.until('ALERTS{alertname="KubestowKindUnsynced", kind="Namespace"}')
@@ -108,7 +104,6 @@ async def test_trouble_is_told_by_name(troubled: Prometheus) -> None:
     "name", sorted({name for group in GROUPS for rule in group["rules"] for name in _METRIC.findall(rule["expr"])})
 )
 async def test_what_rules_look_at_is_there(scraped: Prometheus, name: str) -> None:
-    """An alert whose series are missing never fires."""
     assert await scraped.values(name)
 
 
@@ -125,19 +120,16 @@ async def test_what_rules_look_at_is_there(scraped: Prometheus, name: str) -> No
     ),
 )
 async def test_label_values_of_rules_are_there(scraped: Prometheus, selector: str) -> None:
-    """But for failures, of which there are none."""
     assert await scraped.values(selector)
 
 
 async def test_recorded_rules_have_values(scraped: Prometheus) -> None:
-    """And conflicts are zeros of each sort, not absent."""
     assert len(await scraped.values("kubestow:pending_pods:leader")) == 4
     await scraped.until(f'kubestow:pending_pods:leader{{queue="unschedulable"}} == {2 * (_ROUNDS + 1)}')
     assert await scraped.values("sum by (conflict) (kubestow:conflicts:rate10m)") == [0.0] * 6
 
 
 async def test_only_ours_is_scraped_by_its_job(scraped: Prometheus) -> None:
-    """As the rules tell installations apart."""
     assert await scraped.values(f'kubestow_leading{{job="{JOB}"}}') == [1.0]
     assert await scraped.values("up") == [1.0]
     names = await scraped.names()

@@ -1,4 +1,4 @@
-"""What the chart allows is what the daemon asks for, neither less nor more."""
+"""The chart allows exactly the requests of the daemon."""
 
 import contextlib
 import dataclasses
@@ -55,7 +55,7 @@ class Right(NamedTuple):
 
 
 def granted(chart: Rendered) -> list[Right]:
-    """What the scheduler's account gets; each as often as it is given."""
+    """The rights of the scheduler's account; each as often as it is given."""
     subject = {"kind": "ServiceAccount", "name": chart.pod["spec"]["serviceAccountName"], "namespace": "stow"}
     found: list[Right] = []
     for binding in (*chart.all("ClusterRoleBinding"), *chart.all("RoleBinding")):
@@ -101,8 +101,8 @@ def newest_options(arguments: list[str]) -> RunOptions:
     return cli._options(parsed, VERSIONS[0])
 
 
-async def asked(chart: Rendered, directory: Path) -> set[Right]:
-    """What the daemon asks for at start, on a server that serves everything and denies nothing."""
+async def needed_rights(chart: Rendered, directory: Path) -> set[Right]:
+    """The rights of the daemon's requests at start, on a server that serves everything and denies nothing."""
     async with ApiServer(served=SERVED) as server, started(chart, server, directory) as daemon:
         check = daemon._check
         await until(lambda: check._has_asked and not check.findings, lambda: f"self-check: {check.findings}")
@@ -110,7 +110,7 @@ async def asked(chart: Rendered, directory: Path) -> set[Right]:
 
 
 def unasked(chart: Rendered) -> set[Right]:
-    """What is for our own objects, which the daemon can do without."""
+    """The rights for our objects, which the daemon does not need."""
     if "--scheduler-profiles=true" not in chart.container["args"]:
         return set()
     watching = (RbacRule(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch"))
@@ -118,19 +118,17 @@ def unasked(chart: Rendered) -> set[Right]:
 
 
 @pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in CONFIGURATIONS.items()])
-async def test_the_chart_allows_what_the_daemon_asks_for(values: Mapping[str, Any], tmp_path: Path) -> None:
-    """Both ways, and nothing twice."""
+async def test_the_chart_allows_exactly_what_the_daemon_does(values: Mapping[str, Any], tmp_path: Path) -> None:
     chart = rendered(values)
 
     found = granted(chart)
 
-    assert set(found) == await asked(chart, tmp_path) | unasked(chart)
+    assert set(found) == await needed_rights(chart, tmp_path) | unasked(chart)
     assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in OBJECTS.items()])
 def test_nothing_else_in_the_values_changes_what_is_allowed(values: Mapping[str, Any]) -> None:
-    """But for what the values name as such."""
     if values.get("rbac", {}).get("create") is False:
         assert granted(rendered(values)) == []
         return
@@ -146,7 +144,7 @@ POINTS = ("preEnqueue", "preFilter", "filter", "postFilter", "score", "preBind")
 
 @st.composite
 def plugin_sets(draw: st.DrawFn) -> Json:
-    """What a profile may say of the plugins that need rights, in any combination that is accepted."""
+    """Plugin sets of a profile with the plugins that need rights, in any combination that is accepted."""
     some = st.lists(st.sampled_from(TABLE), unique=True, max_size=3)
     everything = draw(st.booleans())
     needed = ("PrioritySort", "DefaultBinder") if everything else ()
@@ -160,7 +158,6 @@ def plugin_sets(draw: st.DrawFn) -> Json:
 @hypothesis.settings(max_examples=25, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @given(sets=st.lists(plugin_sets(), min_size=1, max_size=2))
 def test_templates_resolve_plugins_as_the_code_does(sets: list[Json], tmp_path: Path) -> None:
-    """Whatever is enabled and disabled, in one profile or in two."""
     chart = rendered(profiles(*sets) | {"schedulerProfiles": {"enabled": False}})
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(chart.config))
@@ -181,8 +178,7 @@ def test_events_are_listed_only_where_that_is_wanted() -> None:
     assert set(granted(rendered())) - set(granted(rendered({"rbac": {"readClaimEvents": False}}))) == listing
 
 
-def test_what_profile_objects_may_turn_on_is_allowed_beforehand() -> None:
-    """As if the configuration had it."""
+def test_what_profile_objects_may_turn_on_is_already_allowed() -> None:
     without = profiles({"multiPoint": off("DefaultPreemption", "DynamicResources")})
     more = {"rbac": {"extraPlugins": ["DefaultPreemption", "DynamicResources"]}}
 
@@ -190,7 +186,6 @@ def test_what_profile_objects_may_turn_on_is_allowed_beforehand() -> None:
 
 
 def test_the_table_of_plugins_is_the_code_s() -> None:
-    """Where they run and what they read, for each that reads anything; all of them run by default."""
     text = (CHART / "templates" / "_rbac.tpl").read_text(encoding="utf-8")
     _, _, rest = text.partition('{{- define "kubestow.pluginTable" -}}')
     table = yaml.safe_load(rest.partition("{{- end -}}")[0])
@@ -211,7 +206,6 @@ def test_the_table_of_plugins_is_the_code_s() -> None:
 
 
 def test_every_write_is_allowed_somewhere() -> None:
-    """By default, each permission that a write may need."""
     found = set(granted(rendered()))
 
     everywhere = (
@@ -229,8 +223,7 @@ def test_every_write_is_allowed_somewhere() -> None:
     assert not {right for right in found if right.resource == "secrets" or "*" in right}
 
 
-def test_whoever_scrapes_may_read_metrics_and_nothing_else() -> None:
-    """The role is there for all; it is bound where an account is named."""
+def test_the_account_that_scrapes_may_only_read_metrics() -> None:
     role = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     values = {"metrics": {"reader": {"serviceAccount": {"name": "prometheus-k8s", "namespace": "monitoring"}}}}
     chart = rendered(values)

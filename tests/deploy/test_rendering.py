@@ -1,4 +1,4 @@
-"""Whatever values an operator comes with, what is rendered is valid, by helm's rules and by the API server's schemas."""
+"""Whatever the values, the rendered objects are valid by helm's rules and by the API server's schemas."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,6 @@ MATRIX = [pytest.param(values, id=name) for name, values in {**CONFIGURATIONS, *
 def test_helm_finds_nothing_to_complain_about(
     version: str, values: Mapping[str, Any], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Warnings included; with 3 as well if HELM_3 is set."""
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     flags = ("--strict", "--values", str(file), "--kube-version", KUBERNETES)
@@ -40,7 +39,6 @@ if ALSO_HELM_3:
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_what_is_rendered_is_valid(values: Mapping[str, Any], kubeconform: Path) -> None:
-    """By strict schemas: no unknown field, no wrong type, no unknown kind. Only the CRD has no schema."""
     text = template(values)
     ran = schemas.conforms(kubeconform, text)
 
@@ -60,7 +58,6 @@ def test_what_is_rendered_is_valid(values: Mapping[str, Any], kubeconform: Path)
     ],
 )
 def test_the_schemas_catch_mistakes(before: str, after: str, word: str, kubeconform: Path) -> None:
-    """Else nothing above would mean anything."""
     values = {"metrics": {"serviceMonitor": {"enabled": True}}, "admissionPolicy": {"enabled": True}}
     manifests = template(values)
     assert before in manifests
@@ -79,7 +76,6 @@ def test_what_is_rendered_is_what_was_looked_at(name: str) -> None:
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_no_object_is_rendered_twice(values: Mapping[str, Any]) -> None:
-    """Nor are names longer than they may be; and what is in a namespace says in which."""
     found = objects(values)
     names = [
         (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"], each["apiVersion"])
@@ -112,7 +108,6 @@ def test_keyed_lists_have_no_key_twice(values: Mapping[str, Any]) -> None:
 
 
 def test_there_are_no_hooks() -> None:
-    """But for `helm test`: an installation can be had by `helm template | kubectl apply`."""
     hooks = [each["metadata"].get("annotations", {}).get("helm.sh/hook") for each in objects(FULL)]
 
     assert {None, "test"} == set(hooks)

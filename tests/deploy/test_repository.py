@@ -78,7 +78,6 @@ def test_zizmor(release_environment: Path) -> None:
 def test_the_linters_find(
     old: str, new: str, linters: set[str], actionlint: Path, release_environment: Path, tmp_path: Path
 ) -> None:
-    """A mistake in a copy of the workflow is found, so the two tests above can fail."""
     broken = tmp_path / "test.yml"
     text = (GITHUB / "workflows/test.yml").read_text()
     assert old in text
@@ -104,7 +103,6 @@ def test_the_workflows() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_actions_are_pinned(name: str) -> None:
-    """Each action by the full hash of a commit, with its version; one version of each action in all workflows."""
     text = (GITHUB / "workflows" / f"{name}.yml").read_text()
     used = re.findall(r"uses: (\S+)(.*)", text)
 
@@ -123,7 +121,6 @@ def test_one_version_of_each_action() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_permissions(name: str) -> None:
-    """No right by default; each job lists its rights and has a time limit."""
     found = workflow(name)
 
     assert found["permissions"] == {}
@@ -133,7 +130,6 @@ def test_permissions(name: str) -> None:
 
 
 def test_tests_are_those_of_the_project() -> None:
-    """CI runs .ci/run, with the versions of Python and Go that the project names."""
     jobs = workflow("test")["jobs"]
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     versions = [each.rpartition(" ")[2] for each in classifiers if re.search(r":: 3\.\d+$", each)]
@@ -150,7 +146,6 @@ def test_tests_are_those_of_the_project() -> None:
 
 
 def test_a_release_waits_for_the_tests() -> None:
-    """Each job that publishes needs the tests, directly or through another job."""
     jobs = workflow("release")["jobs"]
 
     def needs(name: str) -> set[str]:
@@ -173,7 +168,6 @@ def writes(job: dict[str, Any]) -> set[str]:
     ids=["its own version", "without v", "another version"],
 )
 def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
-    """The tag, the package and the chart have one version."""
     command = [str(ROOT / "deploy/release/version.sh"), tag]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -182,7 +176,6 @@ def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
 
 
 def test_ci_installs_the_container_engine() -> None:
-    """The packages that .ci/run installs are those that the tests name."""
     (line,) = [line for line in (ROOT / ".ci/run").read_text().splitlines() if "apt-get" in line and "install" in line]
 
     assert line.rpartition("--no-install-recommends ")[2].split() == list(PACKAGES)
@@ -192,7 +185,6 @@ def test_ci_installs_the_container_engine() -> None:
 
 
 def test_renovate(renovate_schema: Path, release_environment: Path) -> None:
-    """The configuration is valid, and all its fields are fields of the schema."""
     schema, config = json.loads(renovate_schema.read_text()), json.loads((ROOT / "renovate.json").read_text())
     checked = "import json, jsonschema, sys; jsonschema.Draft7Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))"
     command = [
@@ -214,7 +206,6 @@ def test_renovate(renovate_schema: Path, release_environment: Path) -> None:
 
 
 def test_pre_commit_hooks() -> None:
-    """The hooks are local and call programs of .venv, so no version is pinned twice."""
     repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     entries = [hook["entry"].split()[0] for repo in repos for hook in repo["hooks"]]
 
@@ -224,7 +215,6 @@ def test_pre_commit_hooks() -> None:
 
 
 def test_issue_forms() -> None:
-    """Each form has what GitHub requires: a name, a description, and fields with unique ids and labels."""
     forms = [path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
 
     assert {path.stem for path in forms} == {"bug", "feature"}

@@ -1,4 +1,4 @@
-"""Values that are wrong are refused before anything reaches a cluster, and the message names the place."""
+"""Wrong values are refused before anything reaches a cluster, and the message names the place."""
 
 import json
 import re
@@ -97,7 +97,7 @@ OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityCon
         pytest.param(
             {"serviceAccount": {"create": False}},
             "serviceAccount.name: is required where none is created",
-            id="everybody's account by accident",
+            id="the default account by accident",
         ),
         pytest.param(
             {
@@ -138,7 +138,6 @@ def test_what_is_wrong_is_named(values: Mapping[str, Any], said: str) -> None:
 
 
 def test_a_guard_policy_needs_a_cluster_that_has_it(helm: Path) -> None:
-    """Without it the account would not be confined, and the operator would believe that it is."""
     values = ("--set", f"guardPolicy.enabled=true,image.repository={IMAGE}")
     ran = run(helm, "template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *values)
 
@@ -146,8 +145,6 @@ def test_a_guard_policy_needs_a_cluster_that_has_it(helm: Path) -> None:
 
 
 def test_a_policy_wants_a_cluster_that_has_it(helm: Path, tmp_path: Path) -> None:
-    """By what the cluster serves: v1, else v1beta1, else no for an answer."""
-
     def policy(*versions: str) -> "subprocess.CompletedProcess[str]":
         served = [
             flag for version in versions for flag in ("--api-versions", f"admissionregistration.k8s.io/{version}")
@@ -179,7 +176,7 @@ def test_an_old_cluster_is_refused(helm: Path) -> None:
 
 
 def leaves(values: Json, *path: str) -> Iterator[tuple[str, ...]]:
-    """Paths of everything in values.yaml, blocks included; not into what is of another's making."""
+    """Paths of everything in values.yaml, with blocks; not into objects of other schemas."""
     for name, value in values.items():
         yield (*path, name)
         if (
@@ -209,7 +206,6 @@ def test_the_schema_knows_every_value() -> None:
 
 
 def test_every_value_of_the_schema_is_shown() -> None:
-    """Nobody has to read the schema to learn what there is."""
     shown = set(leaves(VALUES))
     ours = {
         (*path, name)
@@ -238,7 +234,6 @@ CAN_BE_TAKEN_AWAY: Final = {
 
 
 def test_what_templates_rely_on_is_required() -> None:
-    """`null` takes a value away: what has one is there, or may be missing and is known to."""
     required = {
         (*path, name) for path, block in blocks(SCHEMA) if "config" not in path for name in block.get("required", ())
     }
@@ -259,14 +254,12 @@ def value_at(path: tuple[str, ...]) -> Any:
 
 
 def test_blocks_of_ours_are_closed() -> None:
-    """The configuration is checked in full by the scheduler, which knows more than a schema."""
     is_open = [path for path, block in blocks(SCHEMA) if block.get("additionalProperties") is not False]
 
     assert is_open == [("config",)]
 
 
 def test_values_are_explained() -> None:
-    """In helm-docs' form: a block, or each value in it, unless its name says all there is to say."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     top = re.findall(r"^(?:(# .*)\n)?([a-zA-Z]+):", text, flags=re.MULTILINE)
     plain = {"tolerations", "affinity", "nodeSelector", "podAnnotations", "podLabels"}

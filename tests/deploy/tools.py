@@ -1,11 +1,10 @@
-"""Where the tools come from that the tests of the deployment use: helm, kubeconform, actionlint, promtool and prometheus.
+"""Tools of the tests of the deployment: helm, kubeconform, actionlint, promtool and prometheus.
 
-Each is made once per user, in the cache that the control plane's binaries are in: Go tools from the module of their
-release, whose hash is written here and whose own go.sum pins all that it is built with; promtool and prometheus from
-Debian's package, unpacked, for which nobody need be root, or else those on the PATH. Parallel runs wait for each other.
+Each is made once per user, in the cache of the control plane's binaries. Go tools come from the module of their release,
+whose hash is written here and whose go.sum pins all its modules. promtool and prometheus come from Debian's package,
+unpacked, which needs no root, or else from the PATH. Parallel runs wait for each other.
 
-`python -m tests.deploy.tools` makes all of them ahead of the tests and says where they are.
-"""
+`python -m tests.deploy.tools` makes all of them ahead of the tests and prints where they are."""
 
 import base64
 import fcntl
@@ -29,7 +28,7 @@ from tests.e2e.controlplane.build import BuildFailed, Unavailable
 
 @dataclass(frozen=True)
 class Module:
-    """A released Go module. `hash` is what go.sum would say of it."""
+    """A released Go module. `hash` is the one of go.sum."""
 
     path: str
     version: str
@@ -57,7 +56,6 @@ _RENOVATE_SHA512 = "gNsY+POw2UN3B4e8x0B5UK3onH1qF7wMirKGaUnJcSx3+xEWH4n35RS4rvVE
 
 
 def helm() -> Path:
-    """Helm 4."""
     return _built(HELM, "./cmd/helm")
 
 
@@ -111,7 +109,7 @@ def prometheus() -> Path:
 
 
 ALSO_HELM_3 = bool(os.environ.get("HELM_3"))
-"""It takes minutes to build, and renders the same: for releases, and who changes how the chart is written."""
+"""It takes minutes to build, and renders the same: for releases, and for changes of the chart's form."""
 
 TOOLS: Mapping[str, Callable[[], Path]] = {
     "helm": helm,
@@ -129,7 +127,7 @@ _Made = TypeVar("_Made")
 
 
 def or_skip(tool: Callable[[], _Made]) -> _Made:
-    """For fixtures: without Go or Debian the asking test is skipped with one line, or fails if `E2E=required`."""
+    """For fixtures: without Go or Debian the test is skipped with one line, or fails if `E2E=required`."""
     try:
         return tool()
     except Unavailable as why:
@@ -139,7 +137,7 @@ def or_skip(tool: Callable[[], _Made]) -> _Made:
 
 
 def module(wanted: Module) -> Path:
-    """The directory of the module's files, read-only. Downloads it if need be."""
+    """The directory of the module's files, read-only. Downloads it if needed."""
     command = [_go(wanted.path), "mod", "download", "-json", wanted.name]
     with tempfile.TemporaryDirectory() as nowhere:  # a go.mod around us would have a say
         answer = json.loads(ran(command, directory=Path(nowhere), environment={"GONOSUMDB": wanted.path}))
@@ -150,7 +148,7 @@ def module(wanted: Module) -> Path:
 
 
 def cached(name: str, key: str, make: Callable[[Path], None]) -> Path:
-    """A directory of the cache, filled by `make` if it is not there; either absent or complete."""
+    """A directory of the cache, filled by `make` if it is missing; either absent or complete."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubestow" / "tools"
     place = home / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if place.exists():
@@ -180,7 +178,7 @@ def _built(wanted: Module, package: str) -> Path:
 
 
 def _debian(name: str) -> Path:
-    """One of the package's programs."""
+    """A program of the package."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         found = shutil.which(name)
         if found is None:
@@ -198,7 +196,7 @@ def _unpack(place: Path) -> None:
         apt = ["apt-get", "-q", "-o", "APT::Sandbox::User="]
         try:
             ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
-        except BuildFailed:  # the machine's lists are empty or old: some of our own, as whoever we are
+        except BuildFailed:  # the machine's lists are empty or old: download as this user
             apt += ["-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}/cache"]
             for part in ("lists", "cache"):
                 (directory / part / "partial").mkdir(parents=True)
@@ -209,7 +207,7 @@ def _unpack(place: Path) -> None:
 
 
 def ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
-    """What it printed. Raises `BuildFailed` with its last words."""
+    """Its output. Raises `BuildFailed` with its last lines."""
     ran = subprocess.run(
         command,
         cwd=directory,
@@ -242,7 +240,7 @@ def _locked(directory: Path, name: str) -> Iterator[None]:
 
 
 def main() -> int:
-    """Make all of them. 1 if one cannot be had and `E2E=required` asks for it, else 0."""
+    """Make all of them. 1 if one cannot be made and `E2E=required`, else 0."""
     from tests.deploy import engine
 
     is_complete = True

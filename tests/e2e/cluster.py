@@ -50,7 +50,7 @@ T = TypeVar("T")
 def node(
     name: str, *, labels: Mapping[str, str] | None = None, spec: Mapping[str, object] | None = None, **allocatable: str
 ) -> Json:
-    """A ready node of 4 CPU, 8 GiB and 110 pods unless told otherwise."""
+    """A ready node, by default of 4 CPU, 8 GiB and 110 pods."""
     room = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"} | allocatable
     return {
         "apiVersion": "v1",
@@ -74,7 +74,6 @@ def pod(name: str, scheduler_name: str, spec: Mapping[str, object] | None = None
 
 
 def collection(kind: str, namespace: str = "default") -> str:
-    """Where objects of this kind are."""
     return _CLUSTER_SCOPED.get(kind) or _NAMESPACED[kind].format(namespace)
 
 
@@ -87,18 +86,16 @@ class Cluster:
         self.pods = collection("Pod", namespace)
 
     async def create(self, *objects: Json) -> None:
-        """All of them, thirty at a time."""
+        """Thirty requests at a time."""
         await each(objects, self._create)
 
     async def _create(self, item: Json) -> None:
         await self._write("POST", collection(item["kind"], self.namespace), item)
 
     async def merge(self, path: str, patch: Json) -> None:
-        """A merge patch."""
         await self._write("PATCH", path, patch)
 
     async def put(self, path: str, body: Json) -> None:
-        """Replace an object."""
         await self._write("PUT", path, body)
 
     async def get(self, path: str, **query: str) -> Json:
@@ -108,27 +105,26 @@ class Cluster:
             return body
 
     async def delete(self, path: str) -> None:
-        """At once; what is gone already is as good."""
+        """Without a grace period; an object that is gone is no error."""
         async with self._http.delete(path, params={"gracePeriodSeconds": "0"}) as answer:
             assert answer.status in {200, 202, 404}, await answer.text()
 
     async def wipe(self) -> None:
-        """No pods and no nodes."""
+        """Delete all pods and nodes."""
         for kind in (self.pods, NODES):
             while names := [item["metadata"]["name"] for item in (await self.get(kind))["items"]]:
                 await each(names, lambda name, kind=kind: self.delete(f"{kind}/{name}"))  # type: ignore[misc]
 
     async def node_of(self, name: str) -> str:
-        """Where the pod is bound; "" while it is not."""
+        """The node of the pod; "" while it has none."""
         return str((await self.get(f"{self.pods}/{name}"))["spec"].get("nodeName", ""))
 
     async def condition(self, name: str) -> Json | None:
-        """The pod's PodScheduled condition."""
         conditions = (await self.get(f"{self.pods}/{name}"))["status"].get("conditions") or []
         return next((c for c in conditions if c["type"] == "PodScheduled"), None)
 
     async def events(self, name: str) -> list[Json]:
-        """The events that regard this pod, not an earlier one of its name; in no order."""
+        """The events that regard this pod, not an earlier one of its name."""
         uid = (await self.get(f"{self.pods}/{name}"))["metadata"]["uid"]
         listed = await self.get(collection("Event", self.namespace), fieldSelector=f"regarding.name={name}")
         return [event for event in listed["items"] or [] if event["regarding"].get("uid") == uid]

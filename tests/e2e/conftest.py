@@ -14,20 +14,20 @@ from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import free_port
 from tests.e2e.daemon import daemon
-from tests.e2e.devices import DeviceWorld
+from tests.e2e.devices import DeviceSandbox
 from tests.e2e.sandbox import THEIRS, SharedPlane
-from tests.e2e.storage import CONTROLLERS, World
+from tests.e2e.storage import CONTROLLERS, StorageSandbox
 
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> Path:
-    """For tests that start a `ControlPlane` of their own; skips without Go, fails so with `E2E=required`."""
+    """For tests that start a separate `ControlPlane`; skips without Go, and fails with `E2E=required`."""
     return binaries_or_skip()
 
 
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
-    """etcd and kube-apiserver for the whole session. Tests leave it empty or use names of their own."""
+    """etcd and kube-apiserver for the whole session. Tests leave it empty or use unique names."""
     plane = ControlPlane()
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(plane.start())
@@ -46,7 +46,7 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 
 @contextlib.contextmanager
 def _shared(plane: ControlPlane, controllers: Sequence[str], *flags: str) -> Iterator[SharedPlane]:
-    """The plane with these controllers, kube-scheduler, and our daemon with these flags."""
+    """The plane with these controllers, kube-scheduler, and the daemon with these flags."""
 
     async def start() -> None:
         await plane.start()
@@ -63,40 +63,39 @@ def _shared(plane: ControlPlane, controllers: Sequence[str], *flags: str) -> Ite
         plane.stop()
 
 
-_worlds = itertools.count()
-_World = TypeVar("_World", World, DeviceWorld)
+_numbers = itertools.count()
+_Opened = TypeVar("_Opened", StorageSandbox, DeviceSandbox)
 
 
 @contextlib.asynccontextmanager
-async def _opened(kind: type[_World], shared: SharedPlane, *, scheduler: str = "") -> AsyncIterator[_World]:
-    """A place of its own on the plane; for pods of ours unless another scheduler is named."""
+async def _opened(kind: type[_Opened], shared: SharedPlane, *, scheduler: str = "") -> AsyncIterator[_Opened]:
+    """A sandbox on the plane, for pods of the daemon unless another scheduler is named."""
     async with shared.plane.client() as http:
-        world = kind(shared, http, f"w{next(_worlds)}")
-        world.scheduler = scheduler or world.scheduler
-        await world.open()
-        yield world
-        await world.close()
+        sandbox = kind(shared, http, f"w{next(_numbers)}")
+        sandbox.scheduler = scheduler or sandbox.scheduler
+        await sandbox.open()
+        yield sandbox
+        await sandbox.close()
 
 
 @pytest.fixture(scope="session")
 def storage_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
-    """For tests with volumes: the controllers act on all there is. Each test has a world of its own on it."""
+    """For tests with volumes: the controllers act on all objects. Each test has a sandbox on it."""
     with _shared(ControlPlane(volume_resync_s=1), CONTROLLERS) as shared:
         yield shared
 
 
 @pytest.fixture
-async def world(storage_plane: SharedPlane) -> AsyncIterator[World]:
-    """For pods of ours."""
-    async with _opened(World, storage_plane) as world:
-        yield world
+async def sandbox(storage_plane: SharedPlane) -> AsyncIterator[StorageSandbox]:
+    async with _opened(StorageSandbox, storage_plane) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-async def theirs(storage_plane: SharedPlane) -> AsyncIterator[World]:
-    """For pods of kube-scheduler: what it does with them is right."""
-    async with _opened(World, storage_plane, scheduler=THEIRS) as world:
-        yield world
+async def theirs(storage_plane: SharedPlane) -> AsyncIterator[StorageSandbox]:
+    """For pods of kube-scheduler, whose behaviour is the expected one."""
+    async with _opened(StorageSandbox, storage_plane, scheduler=THEIRS) as sandbox:
+        yield sandbox
 
 
 _TAINT_RULES = "--feature-gates=DRADeviceTaintRules=true"
@@ -104,7 +103,7 @@ _TAINT_RULES = "--feature-gates=DRADeviceTaintRules=true"
 
 @pytest.fixture(scope="session")
 def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
-    """For tests with devices: taint rules are served, and the daemon heeds them; kube-scheduler does not."""
+    """For tests with devices: taint rules are served, and the daemon reads them; kube-scheduler does not."""
     plane = ControlPlane(apiserver_flags=[_TAINT_RULES, "--runtime-config=resource.k8s.io/v1beta2=true"])
     with _shared(plane, ["resourceclaim-controller"], _TAINT_RULES) as shared:
         yield shared
@@ -112,14 +111,13 @@ def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
 
 
 @pytest.fixture
-async def devices(device_plane: SharedPlane) -> AsyncIterator[DeviceWorld]:
-    """For pods of ours."""
-    async with _opened(DeviceWorld, device_plane) as world:
-        yield world
+async def devices(device_plane: SharedPlane) -> AsyncIterator[DeviceSandbox]:
+    async with _opened(DeviceSandbox, device_plane) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-async def their_devices(device_plane: SharedPlane) -> AsyncIterator[DeviceWorld]:
-    """For pods of kube-scheduler: what it does with them is right."""
-    async with _opened(DeviceWorld, device_plane, scheduler=THEIRS) as world:
-        yield world
+async def their_devices(device_plane: SharedPlane) -> AsyncIterator[DeviceSandbox]:
+    """For pods of kube-scheduler, whose behaviour is the expected one."""
+    async with _opened(DeviceSandbox, device_plane, scheduler=THEIRS) as sandbox:
+        yield sandbox

@@ -22,11 +22,10 @@ def daemon(
     flags: Sequence[str] = (),
     name: str = "kubestow",
 ) -> Iterator[Server]:
-    """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod says it runs.
+    """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod proves that it runs.
 
-    What `config` has replaces what the default has; `flags` come last and so win. `name` tells replicas apart. It serves
-    nothing unless a flag says so.
-    """
+    `config` overrides the default configuration; `flags` come last and override both. `name` distinguishes replicas. Nothing
+    is served unless a flag says so."""
     path = plane.directory / f"{name}.yaml"
     full = scheduler_config(*(scheduler_names or (SCHEDULER_NAME,))) | dict(config or {})
     path.write_text(yaml.safe_dump(full))

@@ -1,7 +1,6 @@
-"""Tests with devices: what there is of claims and devices on a control plane with controllers and both schedulers.
+"""Sandbox for tests with devices, on a control plane with controllers and both schedulers.
 
-No DRA driver runs: the test publishes slices and says what has become of an allocated device.
-"""
+No DRA driver runs: the test publishes slices and writes the conditions of allocated devices."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from tests.support.deviceinvariants import (
 )
 
 DRIVER: Final = "gpu.example.com"
-"""In every manifest; each world has one of its own."""
+"""In every manifest; each sandbox replaces it by a unique name."""
 LAWS: Final = (
     *(devices_taken_twice, capacity_overdrawn, counters_overdrawn, claims_of_pods, out_of_reach),
     *(reserved_unallocated, reserved_for_the_gone),
@@ -32,9 +31,7 @@ LAWS: Final = (
 _RANK: Final = {"ResourceClaimTemplate": 1, "ResourceClaim": 1, "Pod": 2}
 
 
-class DeviceWorld(Sandbox):
-    """A namespace, nodes that only its pods go to, and classes, slices and a driver that only it uses."""
-
+class DeviceSandbox(Sandbox):
     SHARED = Sandbox.SHARED | {"DeviceClass", "ResourceSlice", "DeviceTaintRule"}
     NAMING = Sandbox.NAMING | {"deviceClassName", "priorityClassName"}
 
@@ -43,7 +40,7 @@ class DeviceWorld(Sandbox):
         return DRIVER.replace("gpu.", f"gpu.{self.name}.")
 
     def named(self, obj: Any, key: str = "") -> Any:
-        """With its own driver wherever that is named, in an expression too."""
+        """The sandbox's driver wherever a driver is named, in an expression too."""
         found = super().named(obj, key)
         if isinstance(found, dict):
             return {name.replace(DRIVER, self.driver): value for name, value in found.items()}
@@ -53,7 +50,7 @@ class DeviceWorld(Sandbox):
         return super().own(name.replace(DRIVER, self.driver))
 
     async def make(self, *things: Builder[Any] | Json) -> None:
-        """All of them; claims after what they ask for, and pods last."""
+        """Create them: claims after classes and slices, and pods last."""
         manifests = [self.own_manifest(thing if isinstance(thing, dict) else thing.obj()) for thing in things]
         for rank in range(3):
             await self.cluster.create(*(each for each in manifests if _RANK.get(each["kind"], 0) == rank))
@@ -61,7 +58,7 @@ class DeviceWorld(Sandbox):
     def pod(
         self, name: str, *claims: str, templates: Sequence[str] = (), on: str = "", priority: str = "", **requests: str
     ) -> Json:
-        """A pod with these claims, and one of its own from each of these templates; entries are named as those."""
+        """A pod with these claims, and one claim from each of these templates; entries have the same names."""
         entries = [{"name": claim, "resourceClaimName": claim} for claim in claims]
         entries += [{"name": template, "resourceClaimTemplateName": template} for template in templates]
         spec = {"resourceClaims": entries, "priorityClassName": priority}
@@ -85,11 +82,11 @@ class DeviceWorld(Sandbox):
         return str(await self.until(read, f"a claim for {entry} of {pod}"))
 
     async def devices_of(self, claim: str) -> list[str]:
-        """By name, in the order of the results; none if it is not allocated."""
+        """Names, in the order of the results; none if it is not allocated."""
         return [each["device"] for each in results_of(await self.claim(claim))]
 
     async def allocated(self, claim: str) -> list[Json]:
-        """The results, once there are any."""
+        """Wait for results."""
 
         async def read() -> list[Json]:
             return results_of(await self.claim(claim))
@@ -98,7 +95,7 @@ class DeviceWorld(Sandbox):
         return found
 
     async def free(self, *claims: str) -> None:
-        """Until none of them has devices."""
+        """Wait until none of them has devices."""
 
         async def read() -> bool:
             return not any([(await self.claim(claim)).get("status", {}).get("allocation") for claim in claims])
@@ -106,33 +103,31 @@ class DeviceWorld(Sandbox):
         await self.until(read, f"claims {claims} without devices")
 
     async def say(self, claim: str, **conditions: str) -> None:
-        """As the driver: these conditions of all devices of the claim, with their status."""
-        told = [
+        """Write these conditions of all devices of the claim, as its driver does."""
+        written = [
             {
                 "type": name,
                 "status": status,
-                "reason": "Told",
+                "reason": "Written",
                 "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             }
             for name, status in conditions.items()
         ]
         keys = ("driver", "pool", "device")
-        found = [{key: each[key] for key in keys} | {"conditions": told} for each in await self.allocated(claim)]
+        found = [{key: each[key] for key in keys} | {"conditions": written} for each in await self.allocated(claim)]
         await self.cluster.merge(f"{self.path('ResourceClaim', claim)}/status", {"status": {"devices": found}})
 
     async def gone(self, *pods: str) -> None:
-        """Delete these pods."""
         await each(pods, lambda name: self.delete("Pod", name))
 
     async def broken_laws(self) -> list[str]:
-        """Of this world, as it is stored now."""
         kinds = {"resourceclaims": "ResourceClaim", "resourceslices": "ResourceSlice", "pods": "Pod", "nodes": "Node"}
         stored = Snapshot({name: await self.all(kind) for name, kind in kinds.items()})
         return [sentence for law in LAWS for sentence in law(stored)]
 
     async def lawful(self) -> None:
-        """Until every law holds: the claim controller may have to take a reservation back first."""
+        """Wait until every law holds: the claim controller may have to take a reservation back first."""
         broken: list[str] = []
 
         async def read() -> bool:
@@ -140,12 +135,12 @@ class DeviceWorld(Sandbox):
             return not broken
 
         try:
-            await self.until(read, "a world without broken laws")
+            await self.until(read, "a sandbox without broken laws")
         except AssertionError as failed:
             raise AssertionError(f"{broken}\n{failed}") from failed
 
     async def close(self) -> None:
-        """What may be used on nodes of others is gone, too."""
+        """Also delete what may be used on other nodes."""
         await super().close()
         for kind in ("ResourceSlice", "DeviceTaintRule"):
             names = [item["metadata"]["name"] for item in await self.all(kind)]
@@ -153,24 +148,19 @@ class DeviceWorld(Sandbox):
 
 
 class Snapshot:
-    """What is stored at one time, for `deviceinvariants`."""
-
     def __init__(self, objects: Mapping[str, list[Json]]) -> None:
         self._objects = objects
 
     def objects(self, kind_or_resource: str, /) -> Sequence[Json]:
-        """All of a kind."""
         return self._objects[kind_or_resource]
 
 
 def results_of(claim: Json) -> list[Json]:
-    """Of its allocation; none if it has none."""
     allocation = claim.get("status", {}).get("allocation") or {}
     return list(allocation.get("devices", {}).get("results") or [])
 
 
 def users_of(claim: Json) -> list[str]:
-    """The names of those that it is reserved for."""
     return [user["name"] for user in claim.get("status", {}).get("reservedFor") or []]
 
 
@@ -179,15 +169,12 @@ def is_protected(claim: Json) -> bool:
 
 
 def a_priority(name: str, value: int) -> Json:
-    """A class of pods that may evict those of lower ones."""
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
 
 
 def gpus(name: str = "gpu", *cel: str) -> DeviceClassBuilder:
-    """A class of the world's own devices."""
     return a_device_class(name, f"device.driver == '{DRIVER}'", *cel)
 
 
 def on(node_name: str, *devices: DeviceBuilder) -> SliceBuilder:
-    """The devices of this node."""
     return a_slice(node_name, DRIVER, *devices)

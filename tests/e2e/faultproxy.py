@@ -67,19 +67,18 @@ class FaultProxy:
         await self._upstream.close()
 
     def add(self, *faults: Fault) -> None:
-        """From the next request on."""
         for fault in faults:
             self.faults.add(fault)
 
     def cut_watches(self) -> None:
-        """End every watch that is open."""
+        """End every open watch."""
         for ended in self._streams:
             ended.set()
 
     # -- one request ---------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = self._asked(request)
+        asked = self._request_of(request)
         fault = self.faults.strike(asked) if asked is not None else None
         if fault is not None and asked is not None and self.meanwhile is not None:
             await self.meanwhile(asked)
@@ -99,8 +98,8 @@ class FaultProxy:
         self._count(asked, answer.status)
         return web.Response(body=body, status=answer.status, headers=_kept(answer.headers, _PASSED_BACK))
 
-    def _asked(self, request: web.BaseRequest) -> Request | None:
-        """None for what is no object: discovery, health, reviews."""
+    def _request_of(self, request: web.BaseRequest) -> Request | None:
+        """The request in the terms of the rules; None for discovery, health and reviews."""
         with contextlib.suppress(Refused):
             found = target(self._served, request.path)
             if found is not None:

@@ -1,4 +1,4 @@
-"""What a watch saw of pods, in the order of resourceVersions: who was bound where, and when."""
+"""Versions of pods that a watch shows, in the order of resourceVersions: bindings and deletions."""
 
 import json
 from collections import defaultdict
@@ -26,8 +26,6 @@ async def pod_events(http: ClientSession, version: str, path: str = PODS) -> Asy
 
 
 class History:
-    """What a watch saw of pods, in order."""
-
     def __init__(self) -> None:
         self.nodes_of: dict[str, list[str]] = defaultdict(list)
         """Every node name that was seen on a pod."""
@@ -39,7 +37,7 @@ class History:
         """As they were last."""
 
     async def follow(self, http: ClientSession, version: str) -> None:
-        """Until cancelled."""
+        """Read until cancelled."""
         async for event in pod_events(http, version):
             self.see(event["object"])
             if event["type"] == "DELETED":

@@ -1,7 +1,5 @@
-"""The chart on a real control plane, as far as there is nobody to run pods: its objects are applied as helm applies them,
-and the daemon is started as the kubelet would start it: with the Deployment's flags, files and environment, and with the
-token of its service account. Whatever it may do, it may by the chart's roles.
-"""
+"""The chart on a real control plane. Its objects are applied as helm applies them. The daemon is started as the kubelet
+starts it: with the flags, files and environment of the Deployment and the token of its service account."""
 
 from __future__ import annotations
 
@@ -39,14 +37,13 @@ class Applier:
             query = _AS_HELM | ({"dryRun": "All"} if dry else {})
             headers = {"Content-Type": "application/apply-patch+yaml"}
             async with self._http.patch(await self.path(item), params=query, json=item, headers=headers) as answer:
-                said = await answer.text()  # also where nobody wants to know: an answer half read keeps its connection
+                said = await answer.text()  # always: an answer half read keeps its connection
                 assert answer.status in {200, 201}, f"{item['kind']} {item['metadata']}: {said}"
 
     async def namespaces(self, *names: str) -> None:
         await self.apply(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names))
 
     async def path(self, item: Json) -> str:
-        """Where this object is."""
         version, kind, metadata = item["apiVersion"], item["kind"], item["metadata"]
         root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
         if (version, kind) not in self._plurals:
@@ -62,7 +59,7 @@ class Applier:
 
 @dataclass(frozen=True)
 class Account:
-    """A service account, and somebody who has its token."""
+    """A service account and its token."""
 
     name: str
     token: str
@@ -73,7 +70,6 @@ class Account:
 
 
 async def account(http: aiohttp.ClientSession, name: str, namespace: str = NAMESPACE) -> Account:
-    """With a token as a kubelet would ask for."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
     async with http.post(path, json=body) as answer:
@@ -82,7 +78,7 @@ async def account(http: aiohttp.ClientSession, name: str, namespace: str = NAMES
 
 
 async def may(http: aiohttp.ClientSession, who: Account, **attributes: str) -> bool:
-    """What the API server's authorizer says of this account."""
+    """Whether the API server's authorizer allows it to this account."""
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -101,7 +97,7 @@ class Installation:
     rendered: Rendered
 
     async def install(self, http: aiohttp.ClientSession) -> Account:
-        """Everything but the pod of `helm test`; returns once the account has the last right of each role."""
+        """Apply all but the pod of `helm test`; returns once the account has the last right of each role."""
         await Applier(http).apply(*(each for each in self.rendered.objects if each["kind"] != "Pod"))
         who = await account(http, self.rendered.pod["spec"]["serviceAccountName"])
         for role in (*self.rendered.all("ClusterRole"), *self.rendered.all("Role")):
@@ -136,7 +132,6 @@ class Installation:
             group.stop()
 
     def _arguments(self, directory: Path) -> list[str]:
-        """The container's, with its mounts below the directory."""
         arguments = list(self.rendered.container["args"])
         volumes = {volume["name"]: volume for volume in self.rendered.pod["spec"]["volumes"]}
         for mount in self.rendered.container["volumeMounts"]:
@@ -161,7 +156,6 @@ class Installation:
 
 
 def _last_right(role: Json) -> dict[str, str]:
-    """As a review asks for it."""
     rule = role["rules"][-1]
     resource, _, subresource = rule["resources"][-1].partition("/")
     names = rule.get("resourceNames", [""])
@@ -170,7 +164,7 @@ def _last_right(role: Json) -> dict[str, str]:
 
 
 async def readyz(http: aiohttp.ClientSession, port: int) -> tuple[int, Sequence[str]]:
-    """Status and lines of /readyz?verbose; 0 and none while nobody listens."""
+    """Status and lines of /readyz?verbose; 0 and none while the port is closed."""
     try:
         async with http.get(f"https://127.0.0.1:{port}/readyz?verbose", ssl=False) as answer:
             return answer.status, (await answer.text()).splitlines()

@@ -1,9 +1,8 @@
-"""An external provisioner for one namespace of a real API server, with storage of its own.
+"""An external provisioner for one namespace of a real API server, with simulated storage.
 
-It makes volumes for claims whose node is selected and that the PV controller has handed to it, on that node, while there
-is room. When it cannot, it takes the selection back, as drivers do that answer ResourceExhausted. What it publishes as
-CSIStorageCapacity is as old as the last publication (docs/spec/volumes.md §6.7).
-"""
+It makes volumes for claims whose node is selected and that the PV controller has handed to it, while the node has free
+space. When it cannot, it removes the selection, as drivers do that answer ResourceExhausted. The CSIStorageCapacity that
+it publishes is as old as the last publication (docs/spec/volumes.md §6.7)."""
 
 from __future__ import annotations
 
@@ -39,11 +38,10 @@ Refuses: TypeAlias = Callable[[Call], bool]
 
 
 class Provisioner:
-    """`async with` runs it. `room` is bytes by node name; without it there is room for everything.
+    """`async with` runs it. `capacities` is bytes by node name; without it there is no limit.
 
     A call that `refuses` gives no volume. `keeps_trying`: then the selection stays, and the call is made again.
-    `publishes_every_s` keeps a capacity object per node and class of this driver.
-    """
+    `publishes_every_s` keeps a capacity object per node and class of this driver."""
 
     def __init__(
         self,
@@ -52,13 +50,13 @@ class Provisioner:
         driver: str,
         *,
         delay_s: float = 0,
-        room: Mapping[str, int] | None = None,
+        capacities: Mapping[str, int] | None = None,
         refuses: Refuses | None = None,
         keeps_trying: bool = False,
         publishes_every_s: float | None = None,
     ) -> None:
         self.driver = driver
-        self.space = None if room is None else Space(room)
+        self.space = None if capacities is None else Space(capacities)
         self.calls: list[Call] = []
         self.taken_back: list[Call] = []
         self._http = http
@@ -83,7 +81,7 @@ class Provisioner:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Raises what it died of, if it did."""
+        """Raises the error that ended it, if any."""
         if self._running is not None:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -118,7 +116,7 @@ class Provisioner:
             self._see(self._newest[uid], group)
 
     def _node(self, claim: Json) -> str:
-        """The node that was selected, if the claim is ours to serve."""
+        """The selected node, if the claim is for this driver."""
         given = claim["metadata"].get("annotations") or {}
         is_open = not claim["spec"].get("volumeName") and not claim["metadata"].get("deletionTimestamp")
         return (
@@ -126,7 +124,7 @@ class Provisioner:
         )
 
     async def _provision(self, name: str, uid: str) -> None:
-        """Until the claim has a volume, or is not ours to serve any more."""
+        """Until the claim has a volume, or is no longer for this driver."""
         while True:
             await asyncio.sleep(self._delay_s)
             claim = await self._get(f"{self._claims}/{name}")
@@ -136,13 +134,13 @@ class Provisioner:
             call = Call(len(self.calls) + 1, name, node)
             self.calls.append(call)
             found = await self._get(f"{NODES}/{node}")
-            if found is not None and self._has_room(claim, call):
+            if found is not None and self._fits(claim, call):
                 await self._create(claim, found)
             elif found is None or not self._keeps_trying:
                 await self._take_back(claim, call)
             await asyncio.sleep(_AGAIN_S)
 
-    def _has_room(self, claim: Json, call: Call) -> bool:
+    def _fits(self, claim: Json, call: Call) -> bool:
         if self._refuses is not None and self._refuses(call):
             return False
         size = parse(claim["spec"]["resources"]["requests"]["storage"]).value
@@ -158,7 +156,7 @@ class Provisioner:
         self._made.add(metadata["uid"])
 
     async def _take_back(self, claim: Json, call: Call) -> None:
-        """Once, unless it is another selection by now; whoever wrote in between is heard next time."""
+        """Once, unless the selection has changed; after another write it is tried again."""
         version = claim["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version, "annotations": {SELECTED_NODE: None}}}
         async with self._http.patch(f"{self._claims}/{call.claim}", json=patch, headers=_MERGE) as answer:
@@ -180,7 +178,6 @@ class Provisioner:
             await self.publish()
 
     async def publish(self) -> None:
-        """What is free now on each node, for each class of this driver."""
         if self.space is None:
             return
         async with self._http.get(collection("StorageClass")) as answer:

@@ -1,7 +1,6 @@
-"""What two schedulers did to the same nodes, replayed write by write: whose binding was one too many, and could it be helped.
+"""What two schedulers did to the same nodes, replayed write by write: which binding exceeded a node, and was it avoidable.
 
-Only cpu is looked at. Pure: the histories come from one watch, in the order of their resourceVersions.
-"""
+Only cpu is compared. The histories come from one watch, in the order of their resourceVersions."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One version of a pod. `is_over`: finished or deleted, so that it holds nothing any more."""
+    """One version of a pod. `is_over`: finished or deleted, so that it uses nothing."""
 
     version: int
     pod: str
@@ -22,7 +21,7 @@ class Write:
 
 @dataclass(slots=True)
 class Replay:
-    """Bindings that made a node too full, by who made them; and those of ours that we need not have made."""
+    """Bindings that exceeded a node, by scheduler; and the avoidable ones of Kubestow."""
 
     by_us: list[str] = field(default_factory=list)
     by_others: list[str] = field(default_factory=list)
@@ -40,12 +39,11 @@ class _Held:
     is_ours: bool
 
 
-def replay(writes: Iterable[Write], *, room: Mapping[str, int], ours: str, seen: Mapping[str, int]) -> Replay:
-    """`room` is each node's cpu, `seen` how far our watch was when we bound the pod.
+def replay(writes: Iterable[Write], *, cpu_of: Mapping[str, int], ours: str, seen: Mapping[str, int]) -> Replay:
+    """`cpu_of` is each node's cpu, `seen` the version that our watch had shown when we bound the pod.
 
-    A binding of ours is avoidable if the pod had been too much for the node even without those pods of others that our
-    watch had not shown yet. Pods of ours need no showing: we know where we put them.
-    """
+    A binding of ours is avoidable if the pod exceeded the node even without those other pods that our watch had not shown
+    yet. Our own pods need no watch: the cache has them."""
     found = Replay()
     held: defaultdict[str, dict[str, _Held]] = defaultdict(dict)
     for write in writes:
@@ -58,7 +56,7 @@ def replay(writes: Iterable[Write], *, room: Mapping[str, int], ours: str, seen:
         found.bound[write.pod] = write.version
         is_ours = write.scheduler == ours
         before = held[write.node]
-        excess = sum(pod.milli_cpu for pod in before.values()) + write.milli_cpu - room[write.node]
+        excess = sum(pod.milli_cpu for pod in before.values()) + write.milli_cpu - cpu_of[write.node]
         if excess > 0:
             (found.by_us if is_ours else found.by_others).append(write.pod)
         if excess > 0 and is_ours:

@@ -41,16 +41,14 @@ _loads = itertools.count()
 
 
 def is_owned(obj: Object, kinds: Iterable[str]) -> bool:
-    """Whether an object of one of these kinds controls it."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner["kind"] in kinds for owner in owners)
 
 
 class Restored:
-    """Writes objects, tells when controllers and kube-scheduler are done with them, and removes them.
+    """Writes objects, waits until controllers and kube-scheduler have handled them, and removes them.
 
-    Custom resources are left out: the server does not know their kinds.
-    """
+    Custom resources are left out: the server does not know their kinds."""
 
     def __init__(self, plane: ControlPlane, http: ClientSession) -> None:
         self._plane = plane
@@ -62,7 +60,6 @@ class Restored:
         self._loads = next(_loads)
 
     async def open(self) -> None:
-        """Read the kinds that the server has."""
         groups = (await self.cluster.get("/apis"))["groups"]
         prefixes = ["/api/v1", *(f"/apis/{one['groupVersion']}" for group in groups for one in group["versions"])]
         for prefix in prefixes:
@@ -78,7 +75,7 @@ class Restored:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     async def load(self, objects: Sequence[Object]) -> None:
-        """Write the objects that the server serves. Controllers and kube-scheduler see bound pods before others."""
+        """Write the objects that the server serves. Bound pods come first."""
         served = [copy.deepcopy(one) for one in objects if self.serves(one)]
         there = {one["metadata"]["name"] for one in await self.all_of("Namespace")}
         names = {one["metadata"]["namespace"] for one in served if "namespace" in one["metadata"]} - there
@@ -193,7 +190,6 @@ class Restored:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     async def all_of(self, kind: str) -> list[Object]:
-        """All objects of a kind, of all namespaces."""
         place = next(place for (_, known), (place, _) in self._paths.items() if known == kind and "alpha" not in place)
         return list((await self.cluster.get(place.replace(" ", "/")))["items"])
 

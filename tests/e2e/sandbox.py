@@ -1,8 +1,7 @@
-"""For each test a place of its own on a control plane that many tests share: a namespace, nodes, names.
+"""A separate namespace, nodes and names for each test, on a control plane that many tests share.
 
-The names that a test writes are short; what is not in a namespace gets the place's name behind its own, so that tests
-share one cluster and never meet.
-"""
+Tests use short names; the name of an object without a namespace gets the sandbox's name as a suffix, so that tests do not
+affect each other."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from tests.e2e.daemon import SCHEDULER_NAME
 from tests.support.volumebuilders import HOSTNAME
 
 THEIRS: Final = "default-scheduler"
-WORLD: Final = "example.com/world"
+OWNER: Final = "example.com/sandbox"
 
 
 @dataclass(frozen=True)
 class SharedPlane:
-    """A control plane with controllers, a kube-scheduler, and a daemon of ours."""
+    """A control plane with controllers, a kube-scheduler, and a daemon."""
 
     plane: ControlPlane
     server: Server
@@ -35,7 +34,7 @@ class SharedPlane:
 
 
 class Sandbox:
-    """A namespace, nodes that only its pods go to, and what else only it uses."""
+    """A namespace, nodes that only its pods go to, and other objects that only it uses."""
 
     SHARED: ClassVar[frozenset[str]] = frozenset({"Node", "PriorityClass"})
     """Kinds that are in no namespace."""
@@ -55,11 +54,11 @@ class Sandbox:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     def own(self, name: str) -> str:
-        """How a thing is called that is in no namespace."""
+        """The full name of an object that is in no namespace."""
         return f"{name}-{self.name}"
 
     def named(self, obj: Any, key: str = "") -> Any:
-        """A manifest with the world's own names."""
+        """A manifest with the sandbox's names."""
         if isinstance(obj, dict):
             return {k: self.named(v, self._place(obj, k)) for k, v in obj.items()}
         if isinstance(obj, list):
@@ -70,11 +69,10 @@ class Sandbox:
 
     @staticmethod
     def _place(obj: Json, key: str) -> str:
-        """What the values under a key are about: those of an expression about what its key says."""
+        """The field that the values under a key are about: those of an expression are about its key."""
         return str(obj["key"]) if key == "values" and "key" in obj else key
 
     def own_manifest(self, manifest: Json) -> Json:
-        """As it is written here."""
         made: Json = self.named(manifest)
         if manifest["kind"] in self.SHARED:
             made["metadata"]["name"] = self.own(manifest["metadata"]["name"])
@@ -83,12 +81,11 @@ class Sandbox:
         return made
 
     def node(self, name: str, *, labels: Mapping[str, str] | None = None, **allocatable: str) -> Json:
-        """A node for pods of this world."""
-        return node(name, labels={WORLD: self.name, **(labels or {})}, spec=None, **allocatable)
+        return node(name, labels={OWNER: self.name, **(labels or {})}, spec=None, **allocatable)
 
     def bare_pod(self, name: str, spec: Json, *, on: str = "", **requests: str) -> Json:
-        """A pod for the world's scheduler; `on` pins it to a node by its label."""
-        selector = {WORLD: self.name} | ({HOSTNAME: on} if on else {})
+        """A pod for the sandbox's scheduler; `on` pins it to a node by its label."""
+        selector = {OWNER: self.name} | ({HOSTNAME: on} if on else {})
         basic: Json = {"nodeSelector": selector, "terminationGracePeriodSeconds": 0}
         built = pod(name, self.scheduler, basic | spec, **requests)
         built["metadata"]["namespace"] = self.name
@@ -107,13 +104,13 @@ class Sandbox:
             return found if answer.status == 200 else None
 
     async def all(self, kind: str) -> list[Json]:
-        """Those of this world, by name."""
+        """Those of this sandbox, by name."""
         items = (await self.cluster.get(collection(kind, self.name)))["items"] or []
         items = [item for item in items if kind not in self.SHARED or self.is_mine(item)]
         return sorted(items, key=lambda item: str(item["metadata"]["name"]))
 
     def is_mine(self, item: Json) -> bool:
-        """Of something that is in no namespace."""
+        """Whether an object without a namespace is of this sandbox."""
         return bool(item["metadata"]["name"].endswith(f"-{self.name}"))
 
     async def merge(self, kind: str, name: str, patch: Json) -> None:
@@ -128,7 +125,7 @@ class Sandbox:
         return await until(read, what, server=self.server, within_s=within_s)
 
     async def bound(self, *pods: str, within_s: float = 90) -> list[str]:
-        """Where they are bound, once they all are; in the test's own names."""
+        """Their nodes, in the test's names, once they are all bound."""
         found: dict[str, str] = {}
 
         async def read() -> bool:
@@ -159,8 +156,8 @@ class Sandbox:
         except AssertionError as failed:
             raise AssertionError(f"{name} says {await self.cluster.condition(name)}\n{failed}") from failed
 
-    async def told(self, kind: str, name: str, reason: str, *words: str) -> str:
-        """The note of an event about this object, once there is one with this reason and these words."""
+    async def event_note(self, kind: str, name: str, reason: str, *words: str) -> str:
+        """The note of the first event about this object with this reason and these words."""
 
         async def read() -> str:
             query = {"fieldSelector": f"regarding.name={name},regarding.kind={kind},reason={reason}"}
@@ -173,15 +170,14 @@ class Sandbox:
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """An empty one."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
         await self.cluster.create(namespace)
 
     async def close(self) -> None:
-        """No pods and no nodes of this world; what else it has means nothing to others."""
+        """Delete its pods and nodes; its other objects do not affect other sandboxes."""
         while pods := await self.all("Pod"):
             await each([item["metadata"]["name"] for item in pods], lambda name: self.delete("Pod", name))
-        nodes = await self.cluster.get(NODES, labelSelector=f"{WORLD}={self.name}")
+        nodes = await self.cluster.get(NODES, labelSelector=f"{OWNER}={self.name}")
         names = [item["metadata"]["name"] for item in nodes["items"]]
         await each(names, lambda name: self.cluster.delete(f"{NODES}/{name}"))
 
@@ -189,8 +185,8 @@ class Sandbox:
 _Sandbox = TypeVar("_Sandbox", bound=Sandbox)
 
 
-async def together(scenario: Callable[[_Sandbox], Coroutine[Any, Any, None]], *worlds: _Sandbox) -> None:
-    """The same in each world, at the same time."""
+async def together(scenario: Callable[[_Sandbox], Coroutine[Any, Any, None]], *sandboxes: _Sandbox) -> None:
+    """Run the scenario in each sandbox at the same time."""
     async with asyncio.TaskGroup() as group:
-        for world in worlds:
-            group.create_task(scenario(world))
+        for sandbox in sandboxes:
+            group.create_task(scenario(sandbox))

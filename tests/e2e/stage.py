@@ -1,4 +1,4 @@
-"""A daemon behind a proxy in front of a real kube-apiserver, with permissions of its own if need be."""
+"""A daemon behind a proxy in front of a real kube-apiserver, with chosen permissions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DELETION: Final[Json] = {"verb": "delete", "resource": "pods"}
 
 
 class Permission(NamedTuple):
-    """As one rule of a ClusterRole."""
+    """One rule of a ClusterRole."""
 
     group: str
     resource: str
@@ -59,7 +59,7 @@ ALL: Final = frozenset(
 
 @dataclass
 class Stage:
-    """A plane, a proxy, and a watch beside it."""
+    """A plane, a proxy, and a watch that does not pass through the proxy."""
 
     plane: ControlPlane
     proxy: FaultProxy
@@ -74,7 +74,7 @@ class Stage:
 
     @contextlib.contextmanager
     def daemon(self, token: str = "", *, config: Json | None = None, name: str = SCHEDULER_NAME) -> Iterator[Server]:
-        """Behind the proxy; with a token of its own, or with whatever the proxy may do. `name` is that of the scheduler."""
+        """The daemon behind the proxy, with this token or the proxy's permissions. `name` is the scheduler's."""
         path = self.plane.directory / f"{name}-proxy.kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
         flags = (f"--kubeconfig={path}", f"--plain-port={self.port}")
@@ -82,7 +82,6 @@ class Stage:
             yield server
 
     async def put(self, path: str, obj: Json) -> None:
-        """Create the object, or replace it."""
         async with self.admin.put(f"{path}/{obj['metadata']['name']}", json=obj) as answer:
             if answer.status == 404:
                 await self.post(path, obj)
@@ -96,7 +95,7 @@ class Stage:
             return created
 
     async def account(self) -> str:
-        """The token of a service account with all the daemon's permissions and no others, until `permit` says otherwise."""
+        """The token of a service account with the daemon's permissions and no more, until `permit` changes them."""
         await self.permit(ALL)
         subject = {"kind": "ServiceAccount", "name": "kubestow-faults", "namespace": "default"}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubestow-faults"}
@@ -110,18 +109,17 @@ class Stage:
         return str(answer["status"]["token"])
 
     async def permit(self, permissions: Iterable[Permission]) -> None:
-        """Just these."""
         rules = [{"apiGroups": [p.group], "resources": [p.resource], "verbs": [p.verb]} for p in sorted(permissions)]
         await self.put(f"{RBAC}/clusterroles", {"metadata": {"name": "kubestow-faults"}, "rules": rules})
 
     async def is_denied(self, token: str, verb: str, path: str) -> bool:
-        """Asked through the proxy, as the daemon asks."""
+        """The answer that the daemon gets."""
         headers = {"Authorization": f"Bearer {token}"}
         async with self.http.request(verb, f"{self.proxy.url}{path}", headers=headers) as answer:
             return answer.status == 403
 
     async def follow(self) -> None:
-        """Fill the history until cancelled, whatever becomes of the server: after a failure from a fresh list."""
+        """Fill the history until cancelled; after each failure from a new list."""
         while True:
             try:
                 page = await self.cluster.get(PODS)

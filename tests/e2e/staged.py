@@ -1,4 +1,4 @@
-"""A sandbox whose pods wait for a scheduler of their own, behind a proxy that makes faults."""
+"""A sandbox with a separate scheduler, behind a proxy that makes faults."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.e2e.stage import Stage
 
 
 @contextlib.asynccontextmanager
-async def staged(world: Sandbox) -> AsyncIterator[Stage]:
-    """A proxy; the world's pods are for a scheduler of this name behind it."""
-    world.scheduler = f"kubestow-{world.name}"
-    async with world.plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(world.plane) as proxy:
-        yield Stage(world.plane, proxy, admin, http)
+async def staged(sandbox: Sandbox) -> AsyncIterator[Stage]:
+    """A proxy; the sandbox's pods are for the scheduler behind it."""
+    sandbox.scheduler = f"kubestow-{sandbox.name}"
+    async with sandbox.plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(sandbox.plane) as proxy:
+        yield Stage(sandbox.plane, proxy, admin, http)
 
 
 @contextlib.asynccontextmanager
-async def running(world: Sandbox, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
-    """The daemon for the world's pods."""
-    with stage.daemon(token, config=scheduler_config(world.scheduler), name=world.scheduler) as server:
-        world.server = server
+async def running(sandbox: Sandbox, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
+    """The daemon for the sandbox's pods."""
+    with stage.daemon(token, config=scheduler_config(sandbox.scheduler), name=sandbox.scheduler) as server:
+        sandbox.server = server
         yield

@@ -60,9 +60,8 @@ class Kubelets:
 class Provisioners:
     """One for each driver. A volume can be used where the driver's CSINode says, or on one node for local provisioners.
 
-    Room is that of CSIStorageCapacity objects, which shrink with each volume. Where there is not enough, the claim loses
-    its selected node, as external-provisioner does it.
-    """
+    Capacities are CSIStorageCapacity objects, which shrink with each volume. If there is not enough, the claim loses its
+    selected node, as external-provisioner does it."""
 
     def __init__(self, cluster: Cluster, http: ClientSession) -> None:
         self._cluster = cluster
@@ -86,7 +85,7 @@ class Provisioners:
             return
         topology = await self._topology(selected, driver) if selected else {}
         size = parse(claim["spec"]["resources"]["requests"]["storage"]).value
-        room = await self._room(storage_class["metadata"]["name"], topology)
+        room = await self._capacity(storage_class["metadata"]["name"], topology)
         if room is not None and parse(room["capacity"]).value < size:
             await self._take_back(claim)
             return
@@ -104,7 +103,7 @@ class Provisioners:
         keys = next((each.get("topologyKeys") or [] for each in drivers or () if each["name"] == driver), [])
         return {key: labels[key] for key in keys}
 
-    async def _room(self, class_name: str, topology: dict[str, str]) -> Object | None:
+    async def _capacity(self, class_name: str, topology: dict[str, str]) -> Object | None:
         for each in (await self._cluster.get(_ALL_CAPACITIES))["items"]:
             wanted = (each.get("nodeTopology") or {}).get("matchLabels") or {}
             if each["storageClassName"] == class_name and wanted.items() <= topology.items():
@@ -150,7 +149,7 @@ class Provisioners:
 
 @contextlib.asynccontextmanager
 async def running(*actors: Kubelets | Provisioners) -> AsyncIterator[None]:
-    """Each looks again and again. Raises what an actor dies of."""
+    """Each runs in a loop. Raises the first error."""
 
     async def run(actor: Kubelets | Provisioners) -> None:
         while True:

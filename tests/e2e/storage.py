@@ -1,4 +1,4 @@
-"""Tests with volumes: what there is of storage on a control plane with controllers and both schedulers."""
+"""Sandbox for tests with volumes, on a control plane with controllers and both schedulers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ _IN_FLIGHT: Final = "kubestow_volume_bytes_in_flight{"
 _probes = itertools.count()
 
 
-class World(Sandbox):
-    """A namespace, nodes that only its pods go to, and classes, volumes and drivers that only it uses."""
-
+class StorageSandbox(Sandbox):
     SHARED = Sandbox.SHARED | {"PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"}
     NAMING = Sandbox.NAMING | {
         *("storageClassName", "volumeName", "provisioner", "driver", "attacher", "persistentVolumeName"),
@@ -38,9 +36,8 @@ class World(Sandbox):
     }
 
     async def make(self, *things: Builder[Any] | Json) -> None:
-        """All of them, so that every controller knows what comes before: a claim whose class the PV controller has not
-        seen yet does not wait for its pod, and a volume that it has not seen is bound a resync later.
-        """
+        """Create them so that every controller knows the earlier ones. A claim whose class is not known to the PV controller
+        does not wait for its pod. A volume that is not known is bound only at the next resync."""
         manifests = [self.own_manifest(thing if isinstance(thing, dict) else thing.obj()) for thing in things]
         volumes = [manifest for manifest in manifests if manifest["kind"] == "PersistentVolume"]
         last = [manifest for manifest in manifests if manifest["kind"] in {"PersistentVolumeClaim", "Pod"}]
@@ -53,7 +50,7 @@ class World(Sandbox):
         await self.cluster.create(*last)
 
     async def _class_is_known(self, name: str) -> None:
-        """To the PV controller: it lets claims of the class wait."""
+        """Wait until the PV controller lets claims of the class wait."""
         said = ""
         while said != "WaitForFirstConsumer":
             probe = f"probe-{next(_probes)}"
@@ -74,7 +71,7 @@ class World(Sandbox):
         return names <= {item["metadata"]["name"] for item in listed if item["status"].get("phase") != "Pending"}
 
     def own_manifest(self, manifest: Json) -> Json:
-        """With drivers of its own, but for those that Kubernetes knows by name."""
+        """Driver names are the sandbox's, except those that Kubernetes knows by name."""
         made = super().own_manifest(manifest)
         if manifest["kind"] == "StorageClass" and manifest["provisioner"].startswith("kubernetes.io/"):
             made["provisioner"] = manifest["provisioner"]
@@ -86,18 +83,18 @@ class World(Sandbox):
     def pod(
         self, name: str, *claims: str, on: str = "", spec: Mapping[str, object] | None = None, **requests: str
     ) -> Json:
-        """A pod with these claims, for the world's scheduler; `on` pins it to a node by its label."""
+        """A pod with these claims, for the sandbox's scheduler; `on` pins it to a node by its label."""
         volumes = [{"name": f"v-{claim}", "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
         return self.bare_pod(name, {"volumes": volumes} | dict(spec or {}), on=on, **requests)
 
     def provisioner(self, **behaviour: Any) -> Provisioner:
-        """For `DRIVER` in this world; `room` by the node names that the test uses."""
-        if behaviour.get("room") is not None:
-            behaviour["room"] = {self.own(name): size for name, size in behaviour["room"].items()}
+        """For `DRIVER` in this sandbox; `capacities` by the node names that the test uses."""
+        if behaviour.get("capacities") is not None:
+            behaviour["capacities"] = {self.own(name): size for name, size in behaviour["capacities"].items()}
         return Provisioner(self.http, self.name, self.own(DRIVER), **behaviour)
 
     def is_mine(self, item: Json) -> bool:
-        """Provisioned volumes have names of another kind."""
+        """Provisioned volumes have other names."""
         return super().is_mine(item) or bool((item.get("spec", {}).get("claimRef") or {}).get("namespace") == self.name)
 
     async def claim(self, name: str) -> Json:
@@ -111,7 +108,7 @@ class World(Sandbox):
         return found
 
     async def phase(self, kind: str, name: str, phase: str) -> Json:
-        """The claim or volume, once it is in this phase."""
+        """Wait for this phase of the claim or volume."""
 
         async def read() -> Json | None:
             found = await self.get(kind, name)
@@ -121,7 +118,7 @@ class World(Sandbox):
         return found
 
     async def selected(self, claim: str, node_name: str) -> Json:
-        """The claim, once this node is selected for it; "" for none."""
+        """Wait until this node is selected for the claim; "" for none."""
         wanted = self.own(node_name) if node_name else ""
 
         async def read() -> Json | None:
@@ -132,7 +129,7 @@ class World(Sandbox):
         return found
 
     async def handed_over(self, claim: str, node_name: str) -> None:
-        """Until this node is selected and the PV controller has told the provisioner: nobody writes the claim any more."""
+        """Wait until this node is selected and the provisioner has the claim: it is not written any more."""
 
         async def read() -> bool:
             given = annotations_of(await self.claim(claim))
@@ -141,7 +138,7 @@ class World(Sandbox):
         await self.until(read, f"claim {claim} in the hands of the provisioner")
 
     async def in_flight(self, class_name: str, size: int) -> None:
-        """Until our daemon counts so many bytes of this class as chosen and not there yet."""
+        """Wait until the daemon counts these bytes of the class as chosen and not yet present."""
 
         async def read() -> bool:
             try:

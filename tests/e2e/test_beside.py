@@ -1,9 +1,8 @@
-"""kube-scheduler and Kubestow fill the same nodes at the same time, and neither asks the other (docs/spec/core.md §2.6).
+"""kube-scheduler and Kubestow fill the same nodes at the same time (docs/spec/core.md §2.6).
 
-Neither sees the other's last binding in time, so a node does get too full now and then, and its kubelet refuses the later
-pod. What is asserted is that Kubestow never does it with open eyes: no binding of ours was one too many by what our watch
-had shown when it left. And that it notices: conflicts, refusals, every pod of ours that fits bound in the end.
-"""
+Neither sees the other's last binding in time, so a node sometimes gets too full, and its kubelet refuses the later pod.
+Kubestow must not exceed a node by the state that its watch had shown when the binding left. And it must notice conflicts
+and refusals, and bind all its pods that fit in the end."""
 
 import asyncio
 import contextlib
@@ -32,7 +31,7 @@ ROOM = 4000
 ASKED = int(0.97 * ROOM * len(NODES))
 SIZES = (200, 500, 800, 300, 1000)
 LIAR = "liar"
-"""A node whose kubelet has less to give than it says; only who tolerates its taint goes there."""
+"""A node whose kubelet has less than it reports; only pods that tolerate its taint go there."""
 TAINT = {"key": "kept", "value": "free", "effect": "NoSchedule"}
 PATIENCE_S = 120.0
 TOO_FULL = "0/1 nodes are available: 1 Insufficient cpu."
@@ -40,7 +39,7 @@ TOO_FULL = "0/1 nodes are available: 1 Insufficient cpu."
 
 
 class Kubelets:
-    """All of them: they admit in the order in which one watch shows bindings, and refuse for want of cpu."""
+    """All kubelets: they admit in the order in which one watch shows bindings, and refuse for lack of cpu."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.writes: list[Write] = []
@@ -52,7 +51,7 @@ class Kubelets:
         self._refusing: set[asyncio.Task[None]] = set()
 
     async def follow(self, http: ClientSession, version: str) -> None:
-        """Until cancelled."""
+        """Read until cancelled."""
         async for event in pod_events(http, version):
             write = as_write(event)
             before = self._newest.get(write.pod)
@@ -80,7 +79,7 @@ class Kubelets:
         await self._cluster.merge(f"{PODS}/{name}/status", {"status": status})
 
     def overlooked(self, names: Iterable[str]) -> list[str]:
-        """Of these pods, those that wait though some node has room for them, or that are not there yet."""
+        """Of these pods, those that wait although a node has enough cpu, or that do not exist yet."""
         room = ROOM - min(sum(held.values()) for held in self._held.values())
         newest = [(name, self._newest.get(name)) for name in names]
         return [name for name, write in newest if write is None or (not write.node and write.milli_cpu <= room)]
@@ -100,7 +99,7 @@ def as_write(event: Json) -> Write:
 
 
 class Daemon:
-    """What Kubestow says of itself over HTTP."""
+    """The HTTP endpoints of Kubestow."""
 
     def __init__(self, http: ClientSession) -> None:
         self._http = http
@@ -117,13 +116,12 @@ class Daemon:
             return False
 
     async def count(self, metric: str) -> int:
-        """Of all series of this counter together."""
+        """The sum over all series of this counter."""
         async with self._http.get("/metrics") as answer:
             lines = (await answer.text()).splitlines()
         return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(metric + "{"))
 
     async def read(self, name: str) -> None:
-        """The records of one pod."""
         async with self._http.get(f"/debug/pod/default/{name}") as answer:
             assert answer.status == 200, await answer.text()
             attempts = (await answer.json())["attempts"]
@@ -134,7 +132,7 @@ class Daemon:
 
 
 def stream(scheduler: str) -> list[Json]:
-    """Pods of mixed sizes that ask for half of what is asked in all."""
+    """Pods of mixed sizes that request half of the total."""
     pods: list[Json] = []
     asked = 0
     for i, size in enumerate(itertools.cycle(SIZES)):
@@ -146,7 +144,7 @@ def stream(scheduler: str) -> list[Json]:
 
 
 def packing(scheduler: str, **connection: float) -> Json:
-    """The fullest node first, so that both want the same one."""
+    """A profile that prefers the fullest node, so that both schedulers prefer the same one."""
     fullest = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
     fit = {"name": "NodeResourcesFit", "args": {"scoringStrategy": fullest}}
     profile = {"schedulerName": scheduler, "pluginConfig": [fit]}
@@ -155,7 +153,7 @@ def packing(scheduler: str, **connection: float) -> Json:
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["both spread", "both pack, and Kubestow is held up"])
 async def test_two_schedulers_fill_the_same_nodes(control_plane_binaries: Path, is_packed: bool) -> None:
-    """To 97 % at the same time. When our decisions wait for their turn on the wire, many of them prove too old."""
+    """To 97 %. Where our bindings are delayed, many of them are too old."""
     config = packing(SCHEDULER_NAME, qps=60, burst=1) if is_packed else scheduler_config(SCHEDULER_NAME)
     streams = {scheduler: stream(scheduler) for scheduler in (SCHEDULER_NAME, THEIRS)}
     names, theirs = ([item["metadata"]["name"] for item in pods] for pods in streams.values())
@@ -187,13 +185,13 @@ async def test_two_schedulers_fill_the_same_nodes(control_plane_binaries: Path, 
             await refused_by_a_liar(cluster)
             await noticed(ours, kubelets, server)
             conflicts = await ours.count("kubestow_binding_conflicts_total")
-            await told(cluster, ours.yielded, server)
+            await reported(cluster, ours.yielded, server)
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
 
-    found = replay(writes, room=dict.fromkeys(NODES, ROOM), ours=SCHEDULER_NAME, seen=ours.seen)
-    print(  # noqa: T201 (what is left of the race, for whoever looks)
+    found = replay(writes, cpu_of=dict.fromkeys(NODES, ROOM), ours=SCHEDULER_NAME, seen=ours.seen)
+    print(  # noqa: T201 (the result of the race)
         f"{len(found.bound)} bindings; one too many: {len(found.by_us)} of ours, {len(found.by_others)} of theirs; "
         f"refused by kubelets: {dict(kubelets.refused)}; {conflicts} times we yielded"
     )
@@ -207,7 +205,7 @@ async def test_two_schedulers_fill_the_same_nodes(control_plane_binaries: Path, 
 
 
 async def refused_by_a_liar(cluster: Cluster) -> None:
-    """So that there is a refusal of a pod of ours in every run."""
+    """Every run has a refusal of one of our pods."""
     await cluster.create(node(LIAR, spec={"taints": [TAINT]}, cpu=f"{ROOM}m", labels={"is": LIAR}))
     spec = {"nodeSelector": {"is": LIAR}, "tolerations": [{"key": "kept", "operator": "Exists"}]}
     await cluster.create(pod("deceived", SCHEDULER_NAME, spec, cpu="100m"))
@@ -215,11 +213,11 @@ async def refused_by_a_liar(cluster: Cluster) -> None:
     async def refused() -> bool:
         return bool((await cluster.get(f"{PODS}/deceived"))["status"].get("reason") == "OutOfcpu")
 
-    await until(refused, "a pod on the node whose kubelet has no room")
+    await until(refused, "a pod on the node whose kubelet has too little")
 
 
 async def noticed(ours: Daemon, kubelets: Kubelets, server: Server) -> None:
-    """Every refusal of a pod of ours is counted and logged, and none of theirs."""
+    """Every refusal of our pods is counted and logged, and none of the other scheduler's pods."""
 
     async def as_many() -> bool:
         count = await ours.count("kubestow_admission_rejections_total")
@@ -232,8 +230,8 @@ async def noticed(ours: Daemon, kubelets: Kubelets, server: Server) -> None:
     await until(as_many, "as many refusals as the kubelets know of", server=server)
 
 
-async def told(cluster: Cluster, names: set[str], server: Server) -> None:
-    """Users can read of each pod that had to yield that its node no longer took it."""
+async def reported(cluster: Cluster, names: set[str], server: Server) -> None:
+    """Each pod that was refused has an event for it."""
 
     async def all_have_an_event() -> bool:
         events = (await cluster.get(EVENTS))["items"] or []

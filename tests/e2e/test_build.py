@@ -24,7 +24,6 @@ def fill(place: Path, *names: str) -> Path:
 
 
 def test_without_go_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that needs a control plane is skipped, and the reason names both ways to get one."""
     monkeypatch.delenv("E2E", raising=False)
 
     with pytest.raises(pytest.skip.Exception, match=r"^no control plane: KUBEBUILDER_ASSETS .* Go is not installed"):
@@ -33,7 +32,6 @@ def test_without_go_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_required_means_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With E2E=required the same lack fails the test and the build command."""
     monkeypatch.setenv("E2E", "required")
 
     with pytest.raises(pytest.fail.Exception, match="E2E=required, but no control plane"):
@@ -42,7 +40,6 @@ def test_required_means_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_assets_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """KUBEBUILDER_ASSETS wins over the cache if it holds what is asked for, and else does not count."""
     cached = fill(build.cache_directory(), *build.NAMES)
     assets = fill(tmp_path / "assets", *build.CORE_NAMES)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
@@ -52,7 +49,6 @@ def test_assets_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def test_a_program_is_built_with_go_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Other people's control plane does not hold it, and the reason is one line."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(fill(tmp_path / "assets", *build.NAMES)))
     (tmp_path / "main.go").write_text("package main\n")
 
@@ -61,7 +57,6 @@ def test_a_program_is_built_with_go_alone(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_cache_is_keyed_by_what_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another go.mod is another directory."""
     before = build.cache_directory()
     changed = tmp_path / "go.mod"
     changed.write_text("module other\n")

@@ -1,4 +1,4 @@
-"""Kubernetes' own CEL environment still departs from cel-spec exactly where and how the checked-in answers say."""
+"""Kubernetes' CEL environment still departs from cel-spec exactly where and how the checked-in answers say."""
 
 import pytest
 

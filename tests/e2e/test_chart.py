@@ -1,6 +1,5 @@
-"""The chart on a real control plane: the daemon runs as its service account, with its flags and its file, and may do what
-the chart's roles allow, which is enough for every kind of pod, and no more.
-"""
+"""The chart on a real control plane: the daemon runs as its service account, with its flags and its file. The chart's roles
+allow what every kind of pod needs, and no more."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from tests.deploy.matrix import CONFIGURATIONS, FULL
 from tests.e2e.cluster import Cluster, collection, node, until
 from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.devices import DRIVER as DEVICE_DRIVER, DeviceWorld, a_priority, gpus, on
+from tests.e2e.devices import DRIVER as DEVICE_DRIVER, DeviceSandbox, a_priority, gpus, on
 from tests.e2e.installed import Account, Applier, Installation, account, may, readyz
 from tests.e2e.sandbox import SharedPlane
-from tests.e2e.storage import DRIVER, World, is_bound
+from tests.e2e.storage import DRIVER, StorageSandbox, is_bound
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -48,7 +47,7 @@ TROUBLE: Final = re.compile(r"forbidden|Traceback", re.IGNORECASE)
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
-    """With controllers for volumes and claims, and the kinds that only operators' clusters have."""
+    """With controllers for volumes and claims, and the kinds of operators."""
     tools.or_skip(tools.helm)
     plane = ControlPlane(volume_resync_s=1, apiserver_flags=TAINT_RULES)
 
@@ -71,7 +70,7 @@ def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
 
 
 def _crds() -> list[Json]:
-    """Ours, and those of the Prometheus operator."""
+    """Kubestow's, and those of the Prometheus operator."""
     folder = tools.or_skip(lambda: tools.module(tools.PROMETHEUS_OPERATOR)) / "example" / "prometheus-operator-crd"
     theirs = [folder / f"monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")]
     files = [*theirs, *sorted((CHART / "files").glob("*-crd.yaml"))]
@@ -79,7 +78,7 @@ def _crds() -> list[Json]:
 
 
 async def _is_served(http: aiohttp.ClientSession, crd: Json) -> bool:
-    """Whether there is a place for its objects; for a while after the CRD there is none."""
+    """Whether its objects can be created; for a while after the CRD they cannot."""
     spec = crd["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     async with http.get(path, params={"limit": "1"}) as answer:
@@ -99,7 +98,7 @@ def chart() -> Rendered:
 
 
 @pytest.fixture(scope="module")
-def who(plane: ControlPlane, chart: Rendered) -> Account:
+def scheduler_account(plane: ControlPlane, chart: Rendered) -> Account:
     """The scheduler's account, once the chart is installed."""
 
     async def install() -> Account:
@@ -111,10 +110,10 @@ def who(plane: ControlPlane, chart: Rendered) -> Account:
 
 
 @pytest.fixture(scope="module")
-def running(plane: ControlPlane, chart: Rendered, who: Account) -> Iterator[tuple[Server, int]]:
-    """The installed daemon and its port. It is never told that it may not do something."""
+def running(plane: ControlPlane, chart: Rendered, scheduler_account: Account) -> Iterator[tuple[Server, int]]:
+    """The installed daemon and its port. No request of it is denied."""
     plain = free_port()
-    with Installation(plane, chart).daemon(who, f"--plain-port={plain}") as (server, port):
+    with Installation(plane, chart).daemon(scheduler_account, f"--plain-port={plain}") as (server, port):
         yield server, port
         with urllib.request.urlopen(f"http://127.0.0.1:{plain}/metrics") as answer:
             answers = [line for line in answer.read().decode().splitlines() if line.startswith("rest_client_requests")]
@@ -124,7 +123,6 @@ def running(plane: ControlPlane, chart: Rendered, who: Account) -> Iterator[tupl
 
 
 async def is_ready(http: aiohttp.ClientSession, server: Server, port: int) -> Sequence[str]:
-    """The lines of /readyz, once it is."""
     said: list[str] = []
 
     async def read() -> Sequence[str] | None:
@@ -139,7 +137,7 @@ async def is_ready(http: aiohttp.ClientSession, server: Server, port: int) -> Se
 
 
 def remarks(lines: Sequence[str]) -> list[str]:
-    """Checks that have something to say, though they pass."""
+    """Checks that pass with a remark."""
     return [line for line in lines[:-1] if not re.fullmatch(r"\[\+\]\S+ ok", line)]
 
 
@@ -147,18 +145,17 @@ def remarks(lines: Sequence[str]) -> list[str]:
 async def opened(
     kind: type[Any], plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int], name: str
 ) -> AsyncIterator[Any]:
-    """A world of its own for pods of the installed scheduler."""
-    world = kind(SharedPlane(plane, *running), http, name)
-    await world.open()
-    yield world
-    await world.close()
+    """A sandbox for pods of the installed scheduler."""
+    sandbox = kind(SharedPlane(plane, *running), http, name)
+    await sandbox.open()
+    yield sandbox
+    await sandbox.close()
 
 
 # -- what is applied -----------------------------------------------------------------------------------------------------
 
 
 async def test_the_api_server_takes_everything_there_is_to_apply(http: aiohttp.ClientSession) -> None:
-    """With all options: strictly, defaults and validation of the real one, CRDs included."""
     everything = rendered(FULL).objects
 
     await Applier(http).apply(*everything, dry=True)
@@ -169,7 +166,6 @@ async def test_the_api_server_takes_everything_there_is_to_apply(http: aiohttp.C
 
 
 async def test_the_namespace_may_be_restricted(http: aiohttp.ClientSession) -> None:
-    """Pods get in under the strictest of the Pod Security Standards."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": labels}}
     await Applier(http).apply(namespace)
@@ -188,7 +184,6 @@ async def test_the_namespace_may_be_restricted(http: aiohttp.ClientSession) -> N
 
 
 async def test_it_is_ready_and_misses_nothing(http: aiohttp.ClientSession, running: tuple[Server, int]) -> None:
-    """Not even what it could do without: every check passes without a remark."""
     lines = await is_ready(http, *running)
 
     assert {"[+]permissions ok", "[+]kinds-served ok", "[+]leaderElection ok"} <= set(lines)
@@ -206,11 +201,14 @@ async def test_it_holds_the_lease_of_the_release(http: aiohttp.ClientSession, ru
 
 
 async def test_a_second_replica_stands_by_and_is_ready(
-    plane: ControlPlane, http: aiohttp.ClientSession, chart: Rendered, who: Account, running: tuple[Server, int]
+    plane: ControlPlane,
+    http: aiohttp.ClientSession,
+    chart: Rendered,
+    scheduler_account: Account,
+    running: tuple[Server, int],
 ) -> None:
-    """With the same flags and the same account, under a name of its own."""
     await is_ready(http, *running)
-    with Installation(plane, chart).daemon(who, name="second") as (server, port):
+    with Installation(plane, chart).daemon(scheduler_account, name="second") as (server, port):
         lines = await is_ready(http, server, port)
 
         assert "[+]leaderElection ok" in lines
@@ -220,7 +218,6 @@ async def test_a_second_replica_stands_by_and_is_ready(
 async def test_the_pod_of_helm_test_is_scheduled(
     http: aiohttp.ClientSession, chart: Rendered, running: tuple[Server, int]
 ) -> None:
-    """The only thing it waits for is a node that takes it."""
     pod = chart.one("Pod")
     cluster = Cluster(http, NAMESPACE)
     await cluster.create(node("plain", labels={"kubernetes.io/os": "linux"}))
@@ -231,55 +228,53 @@ async def test_the_pod_of_helm_test_is_scheduled(
     await cluster.delete(f"{collection('Node')}/plain")
 
 
-async def test_plain_pods_are_placed_and_told_why_not(
+async def test_plain_pods_are_bound_or_get_a_reason(
     plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
 ) -> None:
-    """Bindings, conditions, events."""
-    async with opened(World, plane, http, running, "plain") as world:
-        await world.make(world.node("n1"), world.pod("small", cpu="1"), world.pod("huge", cpu="64"))
+    async with opened(StorageSandbox, plane, http, running, "plain") as sandbox:
+        await sandbox.make(sandbox.node("n1"), sandbox.pod("small", cpu="1"), sandbox.pod("huge", cpu="64"))
 
-        assert await world.bound("small") == ["n1"]
-        assert await world.refused("huge", "Insufficient cpu")
-        assert await world.told("Pod", "small", "Scheduled", "Successfully assigned")
-        assert await world.told("Pod", "huge", "FailedScheduling", "Insufficient cpu")
+        assert await sandbox.bound("small") == ["n1"]
+        assert await sandbox.refused("huge", "Insufficient cpu")
+        assert await sandbox.event_note("Pod", "small", "Scheduled", "Successfully assigned")
+        assert await sandbox.event_note("Pod", "huge", "FailedScheduling", "Insufficient cpu")
 
 
 async def test_volumes_are_bound_and_provisioned(
     plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
 ) -> None:
-    """A volume that is there, and one that is made."""
-    async with opened(World, plane, http, running, "volumes") as world, world.provisioner():
-        await world.make(world.node("n1"), a_class("w"), a_pv("a", "5Gi", "w").on("n1"), a_claim("static", "1Gi", "w"))
-        await world.make(a_class("d", DRIVER), a_csi_driver(DRIVER), a_claim("made", "1Gi", "d"))
-        await world.make(world.pod("p", "static"), world.pod("q", "made"))
+    async with opened(StorageSandbox, plane, http, running, "volumes") as sandbox, sandbox.provisioner():
+        await sandbox.make(
+            sandbox.node("n1"), a_class("w"), a_pv("a", "5Gi", "w").on("n1"), a_claim("static", "1Gi", "w")
+        )
+        await sandbox.make(a_class("d", DRIVER), a_csi_driver(DRIVER), a_claim("made", "1Gi", "d"))
+        await sandbox.make(sandbox.pod("p", "static"), sandbox.pod("q", "made"))
 
-        assert await world.bound("p", "q") == ["n1", "n1"]
-        assert is_bound(await world.claim("static"))
-        assert is_bound(await world.claim("made"))
+        assert await sandbox.bound("p", "q") == ["n1", "n1"]
+        assert is_bound(await sandbox.claim("static"))
+        assert is_bound(await sandbox.claim("made"))
 
 
-async def test_devices_are_allocated_and_room_is_made_for_whom_it_matters(
+async def test_devices_are_allocated_and_freed_by_preemption(
     plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
 ) -> None:
-    """Claims of the pod's own, and a preemption for a device: pods are deleted, claims freed and allocated anew."""
     priorities = (a_priority("low", 0), a_priority("high", 1000))
-    async with opened(DeviceWorld, plane, http, running, "devices") as world:
+    async with opened(DeviceSandbox, plane, http, running, "devices") as sandbox:
         template = a_claim_template("t").request("r", "gpu")
-        await world.make(world.node("n1"), gpus(), on("n1", a_device("a")), template, *priorities)
-        await world.make(world.pod("victim", templates=["t"], priority="low"))
-        assert await world.bound("victim") == ["n1"]
-        await world.make(world.pod("p", templates=["t"], priority="high"))
+        await sandbox.make(sandbox.node("n1"), gpus(), on("n1", a_device("a")), template, *priorities)
+        await sandbox.make(sandbox.pod("victim", templates=["t"], priority="low"))
+        assert await sandbox.bound("victim") == ["n1"]
+        await sandbox.make(sandbox.pod("p", templates=["t"], priority="high"))
 
-        assert await world.bound("p") == ["n1"]
-        assert await world.devices_of(await world.claim_of("p", "t")) == ["a"]
-        assert await world.told("Pod", "victim", "Preempted")
-        await world.lawful()
+        assert await sandbox.bound("p") == ["n1"]
+        assert await sandbox.devices_of(await sandbox.claim_of("p", "t")) == ["a"]
+        assert await sandbox.event_note("Pod", "victim", "Preempted")
+        await sandbox.lawful()
 
 
-async def test_whoever_the_chart_names_may_scrape(
+async def test_accounts_of_the_chart_may_scrape(
     plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
 ) -> None:
-    """Prometheus with its token; nobody without, and no other account."""
     await is_ready(http, *running)
     for name in ("prometheus", "stranger"):
         metadata = {"name": name, "namespace": "monitoring"}
@@ -293,33 +288,33 @@ async def test_whoever_the_chart_names_may_scrape(
                 async with session.get(url + path, ssl=False, headers=bearer) as answer:
                     statuses[name, path] = answer.status
         async with session.get(f"{url}/metrics", ssl=False) as answer:
-            statuses["nobody", "/metrics"] = answer.status
+            statuses["anonymous", "/metrics"] = answer.status
 
     assert statuses == {
         ("prometheus", "/metrics"): 200,
         ("prometheus", "/configz"): 403,
         ("stranger", "/metrics"): 403,
         ("stranger", "/configz"): 403,
-        ("nobody", "/metrics"): 403,
+        ("anonymous", "/metrics"): 403,
     }
 
 
 async def test_a_claim_for_an_extended_resource_is_made(
     plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
 ) -> None:
-    """One is made for the pod that gets it."""
     resource = f"{DEVICE_DRIVER}/gpu"
-    async with opened(DeviceWorld, plane, http, running, "extended") as world:
-        await world.make(world.node("n1"), gpus().extended_resource(resource), on("n1", a_device("a")))
-        await world.make(world.pod("p", **{resource: "1"}))
+    async with opened(DeviceSandbox, plane, http, running, "extended") as sandbox:
+        await sandbox.make(sandbox.node("n1"), gpus().extended_resource(resource), on("n1", a_device("a")))
+        await sandbox.make(sandbox.pod("p", **{resource: "1"}))
 
-        assert await world.bound("p") == ["n1"]
-        (claim,) = await world.all("ResourceClaim")
-        assert await world.devices_of(claim["metadata"]["name"]) == ["a"]
+        assert await sandbox.bound("p") == ["n1"]
+        (claim,) = await sandbox.all("ResourceClaim")
+        assert await sandbox.devices_of(claim["metadata"]["name"]) == ["a"]
 
 
-async def test_a_profile_object_is_heeded_and_told_so(http: aiohttp.ClientSession, running: tuple[Server, int]) -> None:
-    """By the CRD and the rights that come with the chart."""
+async def test_a_profile_object_is_applied_and_has_a_status(
+    http: aiohttp.ClientSession, running: tuple[Server, int]
+) -> None:
     await is_ready(http, *running)
     head = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "kubestow"}}
     weights = {"multiPoint": {"enabled": [{"name": "ImageLocality", "weight": 7}]}}
@@ -327,12 +322,12 @@ async def test_a_profile_object_is_heeded_and_told_so(http: aiohttp.ClientSessio
     path = await Applier(http).path(wish)
     await Applier(http).apply(wish)
 
-    async def told() -> str:
+    async def reported() -> str:
         async with http.get(path) as answer:
             assert answer.status == 200, await answer.text()
             return str((await answer.json()).get("status", {}).get("changes", ""))
 
-    assert "ImageLocality 1→7" in await until(told, "a status of the profile object", server=running[0])
+    assert "ImageLocality 1→7" in await until(reported, "a status of the profile object", server=running[0])
     await Cluster(http).delete(path)
 
 
@@ -367,15 +362,17 @@ async def test_a_profile_object_is_heeded_and_told_so(http: aiohttp.ClientSessio
         pytest.param(
             {"verb": "patch", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"}, id="change its rights"
         ),
-        pytest.param({"verb": "impersonate", "resource": "users"}, id="be somebody else"),
+        pytest.param({"verb": "impersonate", "resource": "users"}, id="impersonate"),
     ],
 )
-async def test_the_account_may_not(http: aiohttp.ClientSession, who: Account, attributes: dict[str, str]) -> None:
-    assert not await may(http, who, **attributes)
+async def test_the_account_may_not(
+    http: aiohttp.ClientSession, scheduler_account: Account, attributes: dict[str, str]
+) -> None:
+    assert not await may(http, scheduler_account, **attributes)
 
 
 def without(chart: Rendered, group: str, resource: str, verb: str) -> Rendered:
-    """The chart, but for one right."""
+    """The chart without one right."""
     changed = Rendered(copy.deepcopy(list(chart.objects)))
     role = changed.one("ClusterRole", "-lacking")
     taken = 0
@@ -402,7 +399,7 @@ def without(chart: Rendered, group: str, resource: str, verb: str) -> Rendered:
         pytest.param(
             "resource.k8s.io", "resourceclaims/binding", "patch", "patch resourceclaims/binding", True, id="devices"
         ),
-        pytest.param("", "pods", "delete", "delete pods: preemption evicts no pods", True, id="nobody is evicted"),
+        pytest.param("", "pods", "delete", "delete pods: preemption evicts no pods", True, id="no pod is evicted"),
     ],
 )
 async def test_a_right_that_is_missing_is_named(
@@ -414,24 +411,23 @@ async def test_a_right_that_is_missing_is_named(
     said: str,
     is_ready_yet: bool,
 ) -> None:
-    """In /readyz, where the kubelet and people look; not ready only where no pod could be bound."""
+    """/readyz names it; it fails only where no pod could be bound."""
     name = f"{verb}-{resource.replace('/', '-')}-lacking"
     values = {"fullnameOverride": name, "config": {"profiles": [{"schedulerName": name}]}}
     installation = Installation(plane, without(rendered(values), group, resource, verb))
     lacking = await installation.install(http)
     with installation.daemon(lacking, name=name) as (server, port):
 
-        async def told() -> bool:
+        async def reported() -> bool:
             status, lines = await readyz(http, port)
             is_named = any("permissions" in line and f"missing permission: {said}" in line for line in lines)
             return is_named and status == (200 if is_ready_yet else 500)
 
-        await until(told, f"{said!r} in /readyz", server=server)
+        await until(reported, f"{said!r} in /readyz", server=server)
 
 
 @pytest.mark.parametrize("name", ["nothing but a binder", "without volumes", "no election"])
 async def test_fewer_plugins_need_fewer_rights(plane: ControlPlane, http: aiohttp.ClientSession, name: str) -> None:
-    """Ready without a remark, and pods are bound, with what is left of the role."""
     release = name.replace(" ", "-")
     values = copy.deepcopy(CONFIGURATIONS[name]) | {"fullnameOverride": release, "logging": {"verbosity": 4}}
     values.setdefault("config", {}).setdefault("profiles", [{}])[0]["schedulerName"] = release
@@ -439,11 +435,11 @@ async def test_fewer_plugins_need_fewer_rights(plane: ControlPlane, http: aiohtt
     few = await installation.install(http)
     with installation.daemon(few, name=release) as (server, port):
         lines = await is_ready(http, server, port)
-        async with opened(World, plane, http, (server, port), f"few-{release}") as world:
-            world.scheduler = release
-            await world.make(world.node("n1"), world.pod("p", cpu="1"))
+        async with opened(StorageSandbox, plane, http, (server, port), f"few-{release}") as sandbox:
+            sandbox.scheduler = release
+            await sandbox.make(sandbox.node("n1"), sandbox.pod("p", cpu="1"))
 
-            assert await world.bound("p") == ["n1"]
+            assert await sandbox.bound("p") == ["n1"]
         assert remarks(lines) == []
         assert TROUBLE.findall(server.log.read_text()) == []
 
@@ -475,15 +471,14 @@ DEVICE: Final = {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}
 
 
 async def scheduler_of(http: aiohttp.ClientSession, pod: Json) -> str:
-    """Who is to schedule the pod, if it were made."""
+    """The scheduler that the pod would have."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     async with http.post(path, json=pod, params={"dryRun": "All"}) as answer:
         assert answer.status == 201, await answer.text()
         return str((await answer.json())["spec"]["schedulerName"])
 
 
-async def test_pods_with_claims_are_given_to_us(http: aiohttp.ClientSession, who: Account) -> None:
-    """In labelled namespaces, unless they say otherwise; the server evaluates the policy."""
+async def test_pods_with_claims_are_given_to_us(http: aiohttp.ClientSession, scheduler_account: Account) -> None:
     for name, labels in (("given", {LABEL: "true"}), ("kept", {})):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         await Applier(http).apply(namespace)
@@ -499,7 +494,7 @@ async def test_pods_with_claims_are_given_to_us(http: aiohttp.ClientSession, who
         "a device": a_pod("p", "given", **DEVICE),
         "the default by name": a_pod("p", "given", schedulerName="default-scheduler", **CLAIM),
         "no claim": a_pod("p", "given"),
-        "a scheduler of its own": a_pod("p", "given", schedulerName="mine", **CLAIM),
+        "another scheduler": a_pod("p", "given", schedulerName="mine", **CLAIM),
         "a node": a_pod("p", "given", nodeName="n", **CLAIM),
         "another namespace": a_pod("p", "kept", **CLAIM),
     }
@@ -509,7 +504,7 @@ async def test_pods_with_claims_are_given_to_us(http: aiohttp.ClientSession, who
         "a device": "kubestow",
         "the default by name": "kubestow",
         "no claim": "default-scheduler",
-        "a scheduler of its own": "mine",
+        "another scheduler": "mine",
         "a node": "default-scheduler",
         "another namespace": "default-scheduler",
     }

@@ -1,4 +1,4 @@
-"""Upstream's device allocator and ours agree on random cases that are others in each run, and differ where it is known."""
+"""Upstream's device allocator and Kubestow's agree on random cases that differ in each run, except for known differences."""
 
 import os
 import random
@@ -34,7 +34,7 @@ def oracle() -> Iterator[DeviceOracle]:
 # -- random cases ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_differs_on_cases_that_are_others_in_each_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_differs_on_the_cases_of_this_run(capsys: pytest.CaptureFixture[str]) -> None:
     program = built_or_skip(process.binary)
     first = int(os.environ.get(SEED) or random.SystemRandom().randrange(10**6))
 
@@ -133,7 +133,7 @@ def _has_too_many(case: DeviceCase, spec: Json) -> bool:
         "only the first of several is tried",
     ],
 )
-def test_a_mistake_of_ours_is_told_and_fails_the_command(mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_of_ours_is_reported_and_fails_the_command(mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
     with mutated_devices(mutant):
         status = devicefuzz.compare(built_or_skip(process.binary), range(CASES))
 
@@ -143,8 +143,10 @@ def test_a_mistake_of_ours_is_told_and_fails_the_command(mutant: str, capsys: py
     assert "differences: 0" not in last
 
 
-def test_devices_that_upstream_does_not_accept_are_told(oracle: DeviceOracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the defaults ours may choose other devices, but not a device with a taint that nothing tolerates."""
+def test_devices_that_upstream_does_not_accept_are_reported(
+    oracle: DeviceOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the defaults Kubestow may choose other devices, but not a device with a taint without a toleration."""
     case = short({"d1": {}, "d2": {"taints": ["k=v:NoSchedule"]}}, {"r0": "a"})
     assert list(Differences(oracle).of(case)) == []
     answers = OurDevices.answers
@@ -283,7 +285,7 @@ KNOWN: Final = [
     ),
     pytest.param(
         short({"d1": {}}, {"r0": "a"}, place=STORE, more={"a-first": {"pool": "a/p", "everywhere": True}}),
-        "r0 a/p/d1", both("unfit"), id="of slices that tell different numbers of slices ours believes the first by name",
+        "r0 a/p/d1", both("unfit"), id="of slices with different numbers of slices ours uses the first by name",
     ),
     pytest.param(
         short(LISTS, {"r0": of("first"), "r1": of("second"), "r2": of("third"), "same": ["a/l"]},
@@ -305,7 +307,7 @@ def _pinned(oracle: DeviceOracle, case: DeviceCase) -> tuple[str, tuple[str, ...
 
 @pytest.mark.parametrize(("case", "theirs", "ours"), KNOWN)
 def test_a_known_difference(oracle: DeviceOracle, case: DeviceCase, theirs: str, ours: tuple[str, ...]) -> None:
-    """`ours`: with parity, and with the defaults. The comparison has an excuse for it, and tells nothing else."""
+    """`ours`: with parity, and with the defaults. The comparison has an excuse for it, and reports nothing else."""
     differing = Differences(oracle)
 
     assert _pinned(oracle, case) == (theirs, ours)
@@ -329,7 +331,7 @@ def test_a_known_difference(oracle: DeviceOracle, case: DeviceCase, theirs: str,
 def test_devices_that_must_be_apart_of_which_upstream_remembers_the_last(
     oracle: DeviceOracle, wanted: Json, theirs: str, ours: str
 ) -> None:
-    """These requests cannot be put otherwise. The generator leaves them out, and the comparison tells them."""
+    """These requests cannot be written otherwise. The generator leaves them out, and the comparison reports them."""
     case = short(THREE, wanted | APART)
 
     assert _pinned(oracle, case) == (theirs, (ours, ours))

@@ -1,9 +1,8 @@
-"""kube-scheduler and Kubestow give away the same devices at the same time, and neither asks the other (docs/spec/dra.md §10.5).
+"""kube-scheduler and Kubestow allocate the same devices at the same time (docs/spec/dra.md §10.5).
 
-No API server keeps a device from standing in two claims, and kube-scheduler does not look. Kubestow does, when its own watch
-has passed what it wrote: where ours came second, it gives the device back before its pod is bound. So a device that stands
-in two claims in the end was ours first, and no pod of ours is ever bound with one that somebody else had first.
-"""
+No API server refuses a device that is in two claims, and kube-scheduler does not check. Kubestow checks once its watch has
+passed its own write: if it came second, it gives the device back before its pod is bound. So if a device is in two claims
+in the end, Kubestow was first, and none of its pods is bound with a device that another claim had first."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from tests.e2e.cluster import Json, collection
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
-from tests.e2e.devices import DeviceWorld, gpus, on, results_of
+from tests.e2e.devices import DeviceSandbox, gpus, on, results_of
 from tests.e2e.history import pod_events
 from tests.e2e.sandbox import THEIRS, SharedPlane
 
@@ -57,7 +56,7 @@ class Holding:
 
 
 class Ledger:
-    """Who has had which device when, and when pods were bound, by resource versions: those of one store are in order."""
+    """The holders of each device and the bindings of pods, by resource versions: those of one store are in order."""
 
     def __init__(self) -> None:
         self.holdings: dict[str, list[Holding]] = defaultdict(list)
@@ -93,7 +92,7 @@ class Ledger:
         self._held[uid] = now
 
     def conflicts(self) -> Iterator[tuple[str, Holding, Holding]]:
-        """Device, who had it first, and who got it while it was had."""
+        """Device, first holder, and the claim that got it too."""
         for device, holdings in self.holdings.items():
             in_order = sorted(holdings, key=lambda each: each.since)
             for at, second in enumerate(in_order):
@@ -104,8 +103,8 @@ class Ledger:
     def is_ours(self, holding: Holding) -> bool:
         return self.schedulers[holding.owner] != THEIRS
 
-    def given_up_for_nobody(self) -> list[Holding]:
-        """Devices that a Kubestow gave back before the pod was bound, though no other claim had had them before."""
+    def given_up_in_vain(self) -> list[Holding]:
+        """Devices that a Kubestow gave back before the pod was bound, although no other claim had them before."""
         return [
             each
             for holdings in self.holdings.values()
@@ -115,7 +114,7 @@ class Ledger:
         ]
 
     def with_open_eyes(self) -> list[str]:
-        """Pods of ours that were bound while their claim had a device that another had first."""
+        """Our pods that were bound while their claim had a device that another had first."""
         return [
             f"{device}: {second} after {first}, bound at {self.bound[second.owner]}"
             for device, first, second in self.conflicts()
@@ -128,18 +127,18 @@ class Ledger:
 
 
 async def follow(http: aiohttp.ClientSession, reservations: Ledger, kind: str, namespace: str, version: str) -> None:
-    """Until cancelled."""
+    """Read until cancelled."""
     see = reservations.see_pod if kind == "Pod" else reservations.see_claim
     async for event in pod_events(http, version, collection(kind, namespace)):
         see(event["type"], event["object"])
 
 
 @contextlib.asynccontextmanager
-async def ledger_of(world: DeviceWorld) -> AsyncIterator[Ledger]:
-    """Of what happens in this world from now on."""
+async def ledger_of(sandbox: DeviceSandbox) -> AsyncIterator[Ledger]:
+    """The ledger of this sandbox, from now on."""
     reservations = Ledger()
     following = [
-        asyncio.create_task(follow(world.http, reservations, kind, world.name, await version_of(world, kind)))
+        asyncio.create_task(follow(sandbox.http, reservations, kind, sandbox.name, await version_of(sandbox, kind)))
         for kind in ("Pod", "ResourceClaim")
     ]
     reservations.following = following
@@ -151,8 +150,8 @@ async def ledger_of(world: DeviceWorld) -> AsyncIterator[Ledger]:
         await asyncio.gather(*following, return_exceptions=True)
 
 
-async def version_of(world: DeviceWorld, kind: str) -> str:
-    return str((await world.cluster.get(collection(kind, world.name)))["metadata"]["resourceVersion"])
+async def version_of(sandbox: DeviceSandbox, kind: str) -> str:
+    return str((await sandbox.cluster.get(collection(kind, sandbox.name)))["metadata"]["resourceVersion"])
 
 
 def slices(*, is_shared: bool) -> list[Builder[object]]:
@@ -169,17 +168,15 @@ def slices(*, is_shared: bool) -> list[Builder[object]]:
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["devices of nodes", "devices that are for all nodes"])
 async def test_two_schedulers_give_away_the_same_devices(control_plane_binaries: Path, is_shared: bool) -> None:
-    """Round after round everybody wants almost all there is, and gives it back."""
     await take_turns(is_shared=is_shared, daemons=(SCHEDULER_NAME,))
 
 
 async def test_two_kubestows_and_kube_scheduler_give_away_the_same_devices(control_plane_binaries: Path) -> None:
-    """Of two Kubestows that took one device, the second one gives it back, and the first one never does."""
     await take_turns(is_shared=True, daemons=(SCHEDULER_NAME, SECOND))
 
 
 async def take_turns(*, is_shared: bool, daemons: Sequence[str]) -> None:
-    """kube-scheduler and these, each with its own pods, in rounds."""
+    """kube-scheduler and these, each with its pods, in rounds."""
     ports = {name: free_port() for name in daemons}
     async with ControlPlane(high_load=True) as plane, plane.client() as http, aiohttp.ClientSession() as endpoints:
         await plane.start_controllers(["resourceclaim-controller"])
@@ -190,58 +187,58 @@ async def take_turns(*, is_shared: bool, daemons: Sequence[str]) -> None:
                 for name, port in ports.items()
             }
             server, port = servers[SCHEDULER_NAME], ports[SCHEDULER_NAME]
-            world = DeviceWorld(SharedPlane(plane, server, port), http, "beside")
-            await world.open()
-            nodes = [world.node(f"n{n}", cpu="64") for n in range(NODES)]
-            await world.make(*nodes, gpus(), *slices(is_shared=is_shared), a_claim_template("t").request("r", "gpu"))
+            sandbox = DeviceSandbox(SharedPlane(plane, server, port), http, "shared")
+            await sandbox.open()
+            nodes = [sandbox.node(f"n{n}", cpu="64") for n in range(NODES)]
+            await sandbox.make(*nodes, gpus(), *slices(is_shared=is_shared), a_claim_template("t").request("r", "gpu"))
             for name in daemons:  # so that no round is over before all are there
-                world.scheduler = name
-                await world.make(world.pod(f"first-{name}"))
-                await world.bound(f"first-{name}")
-            async with ledger_of(world) as reservations:
+                sandbox.scheduler = name
+                await sandbox.make(sandbox.pod(f"first-{name}"))
+                await sandbox.bound(f"first-{name}")
+            async with ledger_of(sandbox) as reservations:
                 for number in range(ROUNDS):
-                    await one_round(world, reservations, number, (*daemons, THEIRS))
+                    await one_round(sandbox, reservations, number, (*daemons, THEIRS))
             given_back = sum([await collisions(endpoints, ports[name], servers[name]) for name in daemons])
 
     conflicts = list(reservations.conflicts())
     second = [each for _, _, each in conflicts if reservations.is_ours(each)]
     pods = PODS * ROUNDS
     between_ours = [each for _, first, each in conflicts if reservations.is_ours(each) and reservations.is_ours(first)]
-    print(  # noqa: T201 (what is left of the race, for whoever looks)
+    print(  # noqa: T201 (the result of the race)
         f"{pods} pods; {len(conflicts)} clashes ({100 * len(conflicts) / pods:.2f} %), {len(between_ours)} of them between "
         f"two of ours, ours second in {len(second)}; we gave up {given_back} times"
     )
     assert reservations.with_open_eyes() == []
-    assert reservations.given_up_for_nobody() == []
+    assert reservations.given_up_in_vain() == []
     assert given_back >= len({(each.claim, each.since) for each in second})
 
 
-async def one_round(world: DeviceWorld, reservations: Ledger, number: int, schedulers: Sequence[str]) -> None:
-    """All pods are bound; then all go, and when all devices are free the next round may begin."""
+async def one_round(sandbox: DeviceSandbox, reservations: Ledger, number: int, schedulers: Sequence[str]) -> None:
+    """All pods are bound and deleted; when all devices are free the next round may begin."""
     each = PODS // len(schedulers)
-    pods = [a_pod(world, scheduler, f"{number}-{i}") for i in range(each) for scheduler in schedulers]
+    pods = [a_pod(sandbox, scheduler, f"{number}-{i}") for i in range(each) for scheduler in schedulers]
     names = [pod["metadata"]["name"] for pod in pods]
-    await world.make(*pods)
-    await world.bound(*names, within_s=PATIENCE_S)
-    claims = await world.all("ResourceClaim")
+    await sandbox.make(*pods)
+    await sandbox.bound(*names, within_s=PATIENCE_S)
+    claims = await sandbox.all("ResourceClaim")
     mine = {uid for uid, scheduler in reservations.schedulers.items() if scheduler != THEIRS}
-    await judged(world, reservations, claims, mine)
-    await world.gone(*names)
+    await judged(sandbox, reservations, claims, mine)
+    await sandbox.gone(*names)
 
     async def all_are_free() -> bool:
-        return not any(results_of(claim) for claim in await world.all("ResourceClaim"))
+        return not any(results_of(claim) for claim in await sandbox.all("ResourceClaim"))
 
-    await world.until(all_are_free, "devices that are all free", within_s=PATIENCE_S)
-
-
-def a_pod(world: DeviceWorld, scheduler: str, name: str) -> Json:
-    """For this scheduler, with a claim of its own."""
-    world.scheduler = scheduler
-    return world.pod(f"{scheduler}-{name}", templates=["t"])
+    await sandbox.until(all_are_free, "devices that are all free", within_s=PATIENCE_S)
 
 
-async def judged(world: DeviceWorld, reservations: Ledger, claims: list[Json], mine: set[str]) -> None:
-    """As it is stored now: wherever a device stands in two claims, ours was first."""
+def a_pod(sandbox: DeviceSandbox, scheduler: str, name: str) -> Json:
+    """For this scheduler, with a separate claim."""
+    sandbox.scheduler = scheduler
+    return sandbox.pod(f"{scheduler}-{name}", templates=["t"])
+
+
+async def judged(sandbox: DeviceSandbox, reservations: Ledger, claims: list[Json], mine: set[str]) -> None:
+    """In the stored state: if a device is in two claims, Kubestow was first."""
     newest = max(int(claim["metadata"]["resourceVersion"]) for claim in claims)
 
     async def has_been_seen() -> bool:
@@ -250,7 +247,7 @@ async def judged(world: DeviceWorld, reservations: Ledger, claims: list[Json], m
         ]
         return reservations.version >= newest
 
-    await world.until(has_been_seen, "a ledger that has all of it")
+    await sandbox.until(has_been_seen, "a ledger that has all of it")
     for holdings in reservations.holdings.values():
         now = sorted((each for each in holdings if not each.until), key=lambda each: each.since)
         assert not [each for each in now[1:] if each.owner in mine], now

@@ -12,7 +12,7 @@ from simulator.builders.devices import a_device
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import daemon
-from tests.e2e.devices import DeviceWorld, on, users_of
+from tests.e2e.devices import DeviceSandbox, on, users_of
 from tests.e2e.sandbox import SharedPlane, together
 from tests.e2e.test_devices import CANNOT, GPU
 
@@ -24,40 +24,37 @@ SLOW: Final = a_device("slow").binds_to_node().binding("Attached", "Warm").bindi
 ONE: Final = a_claim("c").request("r", "gpu")
 
 
-async def waits(world: DeviceWorld, pod: str = "p") -> None:
-    """Until the pod's devices are its own, and it says that it waits for them."""
-    await world.told("Pod", pod, PENDING, "waiting for binding conditions for device on node")
-    assert not await world.cluster.node_of(pod)
+async def waits(sandbox: DeviceSandbox, pod: str = "p") -> None:
+    """Wait until the pod has its devices and a condition that it waits for them."""
+    await sandbox.event_note("Pod", pod, PENDING, "waiting for binding conditions for device on node")
+    assert not await sandbox.cluster.node_of(pod)
 
 
-async def test_a_pod_waits_for_its_device(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
-    """All conditions count, and none of those that mean failure."""
+async def test_a_pod_waits_for_its_device(devices: DeviceSandbox, their_devices: DeviceSandbox) -> None:
+    async def scenario(sandbox: DeviceSandbox) -> None:
+        await sandbox.make(sandbox.node("n1"), GPU, on("n1", SLOW), ONE, sandbox.pod("p", "c"))
+        await waits(sandbox)
+        await sandbox.say("c", Attached="True", Warm="False")
+        await sandbox.say("c", Attached="True", Warm="False", Broken="False")
+        await sandbox.make(sandbox.pod("other"))
+        await sandbox.bound("other")
+        assert users_of(await sandbox.claim("c")) == ["p"]
+        assert not await sandbox.cluster.node_of("p")
+        await sandbox.say("c", Attached="True", Warm="True", Broken="False")
 
-    async def scenario(world: DeviceWorld) -> None:
-        await world.make(world.node("n1"), GPU, on("n1", SLOW), ONE, world.pod("p", "c"))
-        await waits(world)
-        await world.say("c", Attached="True", Warm="False")
-        await world.say("c", Attached="True", Warm="False", Broken="False")
-        await world.make(world.pod("other"))
-        await world.bound("other")
-        assert users_of(await world.claim("c")) == ["p"]
-        assert not await world.cluster.node_of("p")
-        await world.say("c", Attached="True", Warm="True", Broken="False")
-
-        assert await world.bound("p") == ["n1"]
-        assert await world.broken_laws() == []
+        assert await sandbox.bound("p") == ["n1"]
+        assert await sandbox.broken_laws() == []
 
     await together(scenario, devices, their_devices)
 
 
-async def test_a_device_that_fails_is_given_back(devices: DeviceWorld) -> None:
-    """The pod is told, and gets another one; the driver has tainted the broken one."""
+async def test_a_device_that_fails_is_given_back(devices: DeviceSandbox) -> None:
     await devices.make(devices.node("n1"), devices.node("n2"), GPU, on("n1", SLOW), ONE, devices.pod("p", "c"))
     await waits(devices)
     tainted = {"spec": {"devices": [SLOW.taint("broken").obj()]}}
     await devices.merge("ResourceSlice", "n1-gpu.example.com", tainted)
     await devices.say("c", Attached="True", Warm="False", Broken="True")
-    await devices.told("Pod", "p", "FailedScheduling", "device binding failed: claim=c, reason=Told")
+    await devices.event_note("Pod", "p", "FailedScheduling", "device binding failed: claim=c, reason=Written")
     await devices.refused("p", CANNOT)
     await devices.make(on("n2", a_device("sound")))
 
@@ -66,8 +63,7 @@ async def test_a_device_that_fails_is_given_back(devices: DeviceWorld) -> None:
     await devices.lawful()
 
 
-async def test_a_pod_that_is_deleted_while_it_waits(devices: DeviceWorld) -> None:
-    """Its device goes to the next pod, which does not wait for what the first was told."""
+async def test_a_pod_that_is_deleted_while_it_waits(devices: DeviceSandbox) -> None:
     await devices.make(devices.node("n1"), GPU, on("n1", SLOW), ONE, a_claim("d").request("r", "gpu"))
     await devices.make(devices.pod("p", "c"))
     await waits(devices)
@@ -84,7 +80,6 @@ async def test_a_pod_that_is_deleted_while_it_waits(devices: DeviceWorld) -> Non
 
 @pytest.fixture
 def in_a_hurry(device_plane: SharedPlane) -> Iterator[Server]:
-    """A daemon that waits three seconds for devices."""
     args = {"name": "DynamicResources", "args": {"bindingTimeout": "3s"}}
     profile = {"schedulerName": IN_A_HURRY, "pluginConfig": [args]}
     config = scheduler_config() | {"profiles": [profile]}
@@ -92,12 +87,11 @@ def in_a_hurry(device_plane: SharedPlane) -> Iterator[Server]:
         yield server
 
 
-async def test_a_device_that_is_never_ready(devices: DeviceWorld, in_a_hurry: Server) -> None:
-    """After the time it is given back, and the pod is bound with one that is ready at once."""
+async def test_a_device_that_is_never_ready(devices: DeviceSandbox, in_a_hurry: Server) -> None:
     devices.scheduler, devices.server = IN_A_HURRY, in_a_hurry
     await devices.make(devices.node("n1"), GPU, on("n1", SLOW), ONE, devices.pod("p", "c"))
     await waits(devices)
-    await devices.told("Pod", "p", "FailedScheduling", "device binding timeout")
+    await devices.event_note("Pod", "p", "FailedScheduling", "device binding timeout")
     await devices.make(devices.node("n2"), on("n2", a_device("sound")))
     await devices.merge("ResourceSlice", "n1-gpu.example.com", {"spec": {"devices": [SLOW.taint("broken").obj()]}})
 

@@ -1,7 +1,6 @@
-"""Pods that are evicted for their devices on a real control plane: the claim controller frees those, once the pod is gone.
+"""Pods that are evicted for their devices on a real control plane: the claim controller frees them once the pod is gone.
 
-kube-scheduler never does it (docs/spec/dra.md §3.1); Kubestow may be told not to, either.
-"""
+kube-scheduler never does it (docs/spec/dra.md §3.1); it can be switched off in Kubestow."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from simulator.builders.claims import a_claim, a_claim_template
 from simulator.builders.devices import a_device
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.daemon import daemon
-from tests.e2e.devices import DeviceWorld, a_priority, on
+from tests.e2e.devices import DeviceSandbox, a_priority, on
 from tests.e2e.sandbox import SharedPlane
 from tests.e2e.test_devices import CANNOT, GPU
 
@@ -23,20 +22,18 @@ PRIORITIES: Final = (a_priority("low", 0), a_priority("high", 1000))
 PER_POD: Final = a_claim_template("t").request("r", "gpu")
 
 
-async def names(world: DeviceWorld) -> set[str]:
-    """Of all pods that are there."""
-    return {pod["metadata"]["name"] for pod in await world.all("Pod")}
+async def names(sandbox: DeviceSandbox) -> set[str]:
+    return {pod["metadata"]["name"] for pod in await sandbox.all("Pod")}
 
 
-async def something_else_happens(world: DeviceWorld) -> None:
-    """Time enough for an eviction: a pod that comes later is bound, and gone."""
-    await world.make(world.pod("later"))
-    await world.bound("later")
-    await world.gone("later")
+async def something_else_happens(sandbox: DeviceSandbox) -> None:
+    """Time enough for an eviction: a later pod is bound and deleted."""
+    await sandbox.make(sandbox.pod("later"))
+    await sandbox.bound("later")
+    await sandbox.gone("later")
 
 
-async def test_a_pod_is_evicted_for_its_device(devices: DeviceWorld) -> None:
-    """The one that has a device, and nobody else."""
+async def test_a_pod_is_evicted_for_its_device(devices: DeviceSandbox) -> None:
     await devices.make(devices.node("n1"), devices.node("n2"), GPU, on("n1", a_device("a")), PER_POD, *PRIORITIES)
     await devices.make(devices.pod("victim", templates=["t"], priority="low"))
     await devices.make(*(devices.pod(f"idle-{n}", on=f"n{n}", priority="low") for n in (1, 2)))
@@ -49,8 +46,7 @@ async def test_a_pod_is_evicted_for_its_device(devices: DeviceWorld) -> None:
     await devices.lawful()
 
 
-async def test_all_that_share_a_claim_are_evicted_for_its_device(devices: DeviceWorld) -> None:
-    """One of them would not do."""
+async def test_all_that_share_a_claim_are_evicted_for_its_device(devices: DeviceSandbox) -> None:
     shared = a_claim("shared").request("r", "gpu")
     await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), PER_POD, shared, *PRIORITIES)
     await devices.make(*(devices.pod(name, "shared", priority="low") for name in ("left", "right")))
@@ -62,9 +58,8 @@ async def test_all_that_share_a_claim_are_evicted_for_its_device(devices: Device
     await devices.lawful()
 
 
-async def test_nobody_is_evicted_where_that_is_switched_off(devices: DeviceWorld, device_plane: SharedPlane) -> None:
-    """As upstream."""
-    devices.scheduler = "kubestow-that-evicts-nobody"
+async def test_no_pod_is_evicted_where_that_is_switched_off(devices: DeviceSandbox, device_plane: SharedPlane) -> None:
+    devices.scheduler = "kubestow-without-eviction"
     ours = {"name": "Kubestow", "args": {"devicePreemption": "none"}}
     profile = {"schedulerName": devices.scheduler, "pluginConfig": [ours]}
     config = scheduler_config() | {"profiles": [profile]}

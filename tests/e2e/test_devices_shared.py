@@ -9,7 +9,7 @@ import pytest
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM
 from simulator.builders.claims import a_claim, a_claim_template
 from simulator.builders.devices import a_device
-from tests.e2e.devices import DRIVER, DeviceWorld, gpus, is_protected, on, results_of, users_of
+from tests.e2e.devices import DRIVER, DeviceSandbox, gpus, is_protected, on, results_of, users_of
 from tests.e2e.sandbox import together
 from tests.e2e.test_devices import GPU
 
@@ -20,26 +20,23 @@ RESOURCE: Final = f"{DRIVER}/gpu"
 ONE: Final = a_claim("c").request("r", "gpu")
 
 
-async def test_pods_that_share_a_claim_are_on_one_node(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
-    """All of them have reserved it; who insists on another node is told, and takes it from nobody."""
-
-    async def scenario(world: DeviceWorld) -> None:
-        await world.make(world.node("n1"), world.node("n2"), GPU, on("n1", a_device("a")), ONE)
+async def test_pods_that_share_a_claim_are_on_one_node(devices: DeviceSandbox, their_devices: DeviceSandbox) -> None:
+    async def scenario(sandbox: DeviceSandbox) -> None:
+        await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), GPU, on("n1", a_device("a")), ONE)
         names = [f"p-{i}" for i in range(5)]
-        await world.make(*(world.pod(name, "c") for name in names))
+        await sandbox.make(*(sandbox.pod(name, "c") for name in names))
 
-        assert await world.bound(*names) == ["n1"] * 5
-        assert sorted(users_of(await world.claim("c"))) == names
-        await world.make(world.pod("q", "c", on="n2"))
-        await world.refused("q", NOT_AVAILABLE)
-        assert sorted(users_of(await world.claim("c"))) == names
-        assert await world.broken_laws() == []
+        assert await sandbox.bound(*names) == ["n1"] * 5
+        assert sorted(users_of(await sandbox.claim("c"))) == names
+        await sandbox.make(sandbox.pod("q", "c", on="n2"))
+        await sandbox.refused("q", NOT_AVAILABLE)
+        assert sorted(users_of(await sandbox.claim("c"))) == names
+        assert await sandbox.broken_laws() == []
 
     await together(scenario, devices, their_devices)
 
 
-async def test_a_claim_that_nobody_uses_is_given_up_for_another_node(devices: DeviceWorld) -> None:
-    """Allocated where no pod of it can be, it loses its devices and gets others (§3.5)."""
+async def test_an_unused_claim_is_given_up_for_another_node(devices: DeviceSandbox) -> None:
     await devices.make(devices.node("n1"), GPU, on("n1", a_device("a")), ONE)
     await devices.make(devices.pod("p", "c"))
     await devices.bound("p")
@@ -52,8 +49,7 @@ async def test_a_claim_that_nobody_uses_is_given_up_for_another_node(devices: De
     await devices.lawful()
 
 
-async def test_devices_go_from_pod_to_pod(devices: DeviceWorld) -> None:
-    """Four at a time have one; each that ends leaves its device to the next, which is woken by that."""
+async def test_devices_go_from_pod_to_pod(devices: DeviceSandbox) -> None:
     slices = [on(f"n{n}", a_device("a"), a_device("b")) for n in range(2)]
     await devices.make(*(devices.node(f"n{n}") for n in range(2)), GPU, *slices)
     await devices.make(a_claim_template("t").request("r", "gpu"))
@@ -72,30 +68,28 @@ async def test_devices_go_from_pod_to_pod(devices: DeviceWorld) -> None:
         await devices.gone(*running)
 
 
-async def test_an_extended_resource_that_a_class_serves(devices: DeviceWorld, their_devices: DeviceWorld) -> None:
-    """The claim is made for the pod, which is told of it."""
-
-    async def scenario(world: DeviceWorld) -> None:
+async def test_an_extended_resource_that_a_class_serves(devices: DeviceSandbox, their_devices: DeviceSandbox) -> None:
+    async def scenario(sandbox: DeviceSandbox) -> None:
         served = gpus().extended_resource(RESOURCE)
-        await world.make(world.node("n1"), world.node("n2"), served, on("n2", a_device("a"), a_device("b")))
-        await world.make(world.pod("p", **{RESOURCE: "2"}))
+        await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), served, on("n2", a_device("a"), a_device("b")))
+        await sandbox.make(sandbox.pod("p", **{RESOURCE: "2"}))
 
-        assert await world.bound("p") == ["n2"]
-        (claim,) = await world.all("ResourceClaim")
+        assert await sandbox.bound("p") == ["n2"]
+        (claim,) = await sandbox.all("ResourceClaim")
         assert claim["metadata"]["annotations"] == {EXTENDED_RESOURCE_CLAIM: "true"}
         assert sorted(each["device"] for each in results_of(claim)) == ["a", "b"]
         assert users_of(claim) == ["p"]
         assert is_protected(claim)
-        pod = await world.get("Pod", "p")
+        pod = await sandbox.get("Pod", "p")
         assert pod is not None
         told = pod["status"]["extendedResourceClaimStatus"]
         assert told["resourceClaimName"] == claim["metadata"]["name"]
         mapping = {
             "containerName": "main",
-            "resourceName": world.named(RESOURCE),
+            "resourceName": sandbox.named(RESOURCE),
             "requestName": "container-0-request-0",
         }
         assert told["requestMappings"] == [mapping]
-        assert await world.broken_laws() == []
+        assert await sandbox.broken_laws() == []
 
     await together(scenario, devices, their_devices)

@@ -1,4 +1,4 @@
-"""Replicas that share a lease, killed and robbed of it in the middle of a burst (docs/spec/core.md §9, rows 218 and 219)."""
+"""Replicas that share a lease, killed and deprived of it during a burst (docs/spec/core.md §9, rows 218 and 219)."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ CONFIG: Json = {
 
 
 class Stage:
-    """A control plane with room for every pod, and a watch on them."""
+    """A control plane whose nodes hold every pod, and a watch on the pods."""
 
     def __init__(self, plane: ControlPlane, http: ClientSession) -> None:
         self.plane = plane
@@ -41,13 +41,13 @@ class Stage:
         return items[0] if items else None
 
     async def led(self, *, not_by: str = "", server: Server) -> Json:
-        """The lease once somebody (else) holds it."""
+        """The lease once another identity holds it."""
 
         async def held() -> Json | None:
             found = await self.lease()
             return found if found and found["spec"].get("holderIdentity") not in {None, "", not_by} else None
 
-        return await until(held, f"a leader other than {not_by or 'nobody'}", server=server)
+        return await until(held, f"a leader other than {not_by or 'none'}", server=server)
 
     async def bound(self, count: int, *, server: Server) -> None:
         async def enough() -> bool:
@@ -56,7 +56,6 @@ class Stage:
         await until(enough, f"{count} bound pods", server=server, within_s=2 * PATIENCE_S)
 
     async def hold(self, holder: str) -> None:
-        """Write the lease as somebody else."""
         await self.cluster.merge(f"{LEASES}/kubestow", {"spec": {"holderIdentity": holder}})
 
     async def says(self, server: Server, words: str) -> None:
@@ -87,12 +86,10 @@ def replica(plane: ControlPlane, name: str) -> contextlib.AbstractContextManager
 
 
 async def exit_code(server: Server) -> int:
-    """Once it has ended."""
     return await asyncio.to_thread(server._process.wait, PATIENCE_S)
 
 
 async def test_218_a_killed_leader_is_replaced_and_nothing_is_bound_twice(stage: Stage) -> None:
-    """SIGKILL in the middle of 200 pods; the standby takes the lease when it has run out and places the rest."""
     with contextlib.ExitStack() as replicas:
         first = replicas.enter_context(replica(stage.plane, "first"))
         leader = (await stage.led(server=first))["spec"]["holderIdentity"]
@@ -111,18 +108,17 @@ async def test_218_a_killed_leader_is_replaced_and_nothing_is_bound_twice(stage:
         assert 20 <= by_first < len(NAMES)
         assert by_second
 
-        async def told() -> Counter[str] | None:
-            """Scheduled events per pod, once the second has told of all that it bound. The first took some with it."""
+        async def counted() -> Counter[str] | None:
+            """Scheduled events per pod, once all pods of the second have one. Some events of the first are lost with it."""
             items = (await stage.cluster.get(EVENTS))["items"]
             counts = Counter(item["regarding"]["name"] for item in items if item["reason"] == "Scheduled")
             return counts if by_second <= counts.keys() else None
 
-        assert set((await until(told, "an event per pod", server=second)).values()) == {1}
+        assert set((await until(counted, "an event per pod", server=second)).values()) == {1}
     assert stage.bound_twice() == {}
 
 
 async def test_219_a_stolen_lease_ends_the_process_with_1(stage: Stage) -> None:
-    """Pods are bound or pending; a replica that gets the lease later finds them so and finishes them."""
     with replica(stage.plane, "robbed") as robbed:
         await stage.led(server=robbed)
         await stage.cluster.create(*(pod(name, SCHEDULER_NAME, cpu="100m") for name in NAMES))

@@ -1,7 +1,6 @@
-"""The daemon behind a proxy that breaks what can break, in front of a real kube-apiserver: a burst fills the nodes exactly.
+"""The daemon behind a proxy that makes faults, in front of a real kube-apiserver: a burst fills the nodes exactly.
 
-Judged by a watch that does not go through the proxy: every pod that fits is bound, once, and no node beyond its room.
-"""
+A watch that does not pass through the proxy shows: every pod that fits is bound, once, and no node has too many."""
 
 from __future__ import annotations
 
@@ -32,10 +31,10 @@ WITHIN_S: Final = 120.0
 
 
 class Burst(Stage):
-    """Nodes without a pod, and pods that fill them."""
+    """Empty nodes, and pods that fill them."""
 
     async def burst(self, *, start: int = 0, end: int = FITTING) -> None:
-        """These pods all fit; the last come with three that fit nowhere."""
+        """These pods all fit; the last ones come with three that do not fit."""
         pods = [pod(f"p-{i}", SCHEDULER_NAME, cpu="500m") for i in range(start, end)]
         if end == FITTING:
             pods += [pod(f"large-{i}", SCHEDULER_NAME, cpu="100") for i in range(3)]
@@ -48,14 +47,14 @@ class Burst(Stage):
         await until(enough, f"{count} bound pods", server=server, within_s=WITHIN_S)
 
     async def exactly_filled(self, server: Server) -> None:
-        """Every node is full, nobody was bound twice, and what is too large has heard why."""
+        """Every node is full, no pod was bound twice, and pods that are too large have a condition."""
         await self.bound(FITTING, server)
 
-        async def told() -> bool:
+        async def has_conditions() -> bool:
             conditions = [await self.cluster.condition(f"large-{i}") for i in range(3)]
             return all(condition and condition["reason"] == "Unschedulable" for condition in conditions)
 
-        await until(told, "conditions of the pods that fit nowhere", server=server, within_s=WITHIN_S)
+        await until(has_conditions, "conditions of the pods that fit nowhere", server=server, within_s=WITHIN_S)
         items = (await self.cluster.get(PODS))["items"]
         bound = {item["metadata"]["name"]: item["spec"]["nodeName"] for item in items if item["spec"].get("nodeName")}
         assert self.history.nodes_of == {name: [node_name] for name, node_name in bound.items()}
@@ -101,7 +100,7 @@ FAULTS: Final[dict[str, list[Fault]]] = {
         Fault(reset="before", probability=0.17, times=80),
         Fault(reset="after", probability=0.2, times=80),
     ],
-    "watches are told that their history is gone, 410": [
+    "watches get 410": [
         Fault(verb="watch", resource="pods", status=410, times=3),
         Fault(verb="watch", resource="nodes", status=410, times=3),
     ],
@@ -110,7 +109,6 @@ FAULTS: Final[dict[str, list[Fault]]] = {
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
 async def test_requests_that_fail(stage: Burst, faults: list[Fault]) -> None:
-    """From the daemon's first request on."""
     rules = [dataclasses.replace(rule) for rule in faults]
     stage.proxy.add(*rules)
     with stage.daemon() as server:
@@ -121,7 +119,6 @@ async def test_requests_that_fail(stage: Burst, faults: list[Fault]) -> None:
 
 
 async def test_the_server_restarts_under_a_burst(stage: Burst) -> None:
-    """kube-apiserver is killed and comes back with its data; connections are refused meanwhile."""
     stage.proxy.add(Fault(**BINDING, times=10), Fault(**BINDING, delay_s=1, times=30))
     with stage.daemon() as server:
         await stage.burst(end=FITTING // 2)
@@ -139,12 +136,11 @@ async def test_the_server_restarts_under_a_burst(stage: Burst) -> None:
         pytest.param(
             [Fault(**BINDING, times=10), Fault(**BINDING, reset="after", times=20), Fault(verb="get", status=500)],
             30,
-            id="with bindings on the wire and others whose answers were lost",
+            id="with bindings on the wire and lost answers",
         ),
     ],
 )
 async def test_killed_in_the_middle_of_a_burst(stage: Burst, faults: list[Fault], bound: int) -> None:
-    """SIGKILL; the next daemon finds what the first had written, and writes the rest."""
     stage.proxy.add(*map(dataclasses.replace, faults), Fault(**BINDING, delay_s=3600, times=None))
     with stage.daemon() as first:
         await stage.burst()
@@ -163,12 +159,10 @@ NODE_READS: Final = {Permission("", "nodes", verb) for verb in ("get", "list", "
 
 @pytest.fixture
 async def token(stage: Burst) -> str:
-    """Of a service account with all the daemon's permissions and no others."""
     return await stage.account()
 
 
 async def test_the_permission_to_watch_nodes_is_taken_away(stage: Burst, token: str) -> None:
-    """/readyz says which is missing; a node that is added meanwhile is found once it is given back."""
     stage.port = free_port()
     await stage.cluster.delete("/api/v1/nodes/n-0")
     with stage.daemon(token) as server:

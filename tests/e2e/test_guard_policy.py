@@ -1,13 +1,13 @@
-"""`guardPolicy` of the chart on a real API server: an attacker with the scheduler's token cannot use it for more than scheduling.
+"""`guardPolicy` of the chart on a real API server: the scheduler's token cannot be used for more than scheduling.
 
-tests/e2e/test_chart.py runs with the policy as well: there the daemon schedules pods with volumes and devices.
-"""
+tests/e2e/test_chart.py runs with the policy as well: there the daemon schedules pods with volumes and devices."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,8 +59,8 @@ class Request:
     body: Any = None
     content_type: str = "application/json"
 
-    async def send(self, http: aiohttp.ClientSession, who: Account, **query: str) -> tuple[int, str]:
-        headers = {"Content-Type": self.content_type, **who.headers}
+    async def send(self, http: aiohttp.ClientSession, scheduler_account: Account, **query: str) -> tuple[int, str]:
+        headers = {"Content-Type": self.content_type, **scheduler_account.headers}
         async with http.request(self.method, self.path, params=query, json=self.body, headers=headers) as answer:
             return answer.status, (await answer.json()).get("message", "")
 
@@ -98,7 +98,7 @@ def extended(name: str = "made", *, owner: str = "Pod", annotation: str = "true"
 
 
 @pytest.fixture(scope="module")
-def who(plane: ControlPlane) -> Account:
+def scheduler_account(plane: ControlPlane) -> Account:
     """The scheduler's account. The chart, the objects and the policies are in force."""
 
     async def install() -> Account:
@@ -107,17 +107,17 @@ def who(plane: ControlPlane) -> Account:
             admin = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
             await Cluster(http).merge(f"/api/v1/namespaces/{SPACE}", admin)
             await _make_objects(http)
-            who = await Installation(plane, rendered(VALUES)).install(http)
+            scheduler_account = await Installation(plane, rendered(VALUES)).install(http)
             for probe in PROBES:
-                await until(lambda probe=probe: _is_refused(http, who, probe), f"a policy for {probe.path}")  # type: ignore[misc]
-            return who
+                await until(partial(_is_refused, http, scheduler_account, probe), f"a policy for {probe.path}")
+            return scheduler_account
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         return runner.run(install())
 
 
-async def _is_refused(http: aiohttp.ClientSession, who: Account, probe: Request) -> bool:
-    answer, message = await probe.send(http, who, dryRun="All")
+async def _is_refused(http: aiohttp.ClientSession, scheduler_account: Account, probe: Request) -> bool:
+    answer, message = await probe.send(http, scheduler_account, dryRun="All")
     return answer == 422 and "ValidatingAdmissionPolicy" in message
 
 
@@ -319,19 +319,21 @@ async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.mark.parametrize(("request_", "message"), ABUSES)
-async def test_an_abuse_is_refused(http: aiohttp.ClientSession, who: Account, request_: Request, message: str) -> None:
-    answer, text = await request_.send(http, who)
+async def test_an_abuse_is_refused(
+    http: aiohttp.ClientSession, scheduler_account: Account, request_: Request, message: str
+) -> None:
+    answer, text = await request_.send(http, scheduler_account)
 
     assert answer == 422, text
     assert "ValidatingAdmissionPolicy" in text
     assert message in text
 
 
-async def test_the_writes_of_the_scheduler_are_allowed(http: aiohttp.ClientSession, who: Account) -> None:
-    answers = {what: await request_.send(http, who) for what, request_ in NEEDED.items()}
+async def test_the_writes_of_the_scheduler_are_allowed(http: aiohttp.ClientSession, scheduler_account: Account) -> None:
+    answers = {what: await request_.send(http, scheduler_account) for what, request_ in NEEDED.items()}
 
     assert {what: text for what, (answer, text) in answers.items() if answer not in {200, 201}} == {}
 
 
-async def test_other_accounts_are_not_restricted(http: aiohttp.ClientSession, who: Account) -> None:
+async def test_other_accounts_are_not_restricted(http: aiohttp.ClientSession, scheduler_account: Account) -> None:
     await Cluster(http, SPACE).merge(f"{PV}/local", {"metadata": {"labels": {"a": "b"}}})

@@ -1,4 +1,4 @@
-"""What a tenant of a real API server can store costs no other object anything."""
+"""Objects that a tenant of a real API server can store do not affect other objects."""
 
 # ruff: noqa: UP031 (JSON is full of braces, which `format` would have to double)
 
@@ -110,7 +110,7 @@ def _specs() -> Iterator[tuple[str, str]]:
 
 
 def objects() -> Iterator[tuple[KindSpec, str]]:
-    """Kind and JSON, each with a name of its own."""
+    """Kind and JSON, each with a unique name."""
     kinds = {spec.name: spec for spec in WATCHED_NOW}
     made = [(name, body, METADATA[what]) for name, body in PLAIN.items() for what in METADATA]
     made += [(name, body, "") for name, body in _specs()]
@@ -143,7 +143,6 @@ async def unforeseen(port: int) -> dict[str, str]:
 
 
 async def test_what_a_real_server_stores_costs_no_other_object_anything(control_plane_binaries: Path) -> None:
-    """Seen in the watch by one daemon and at the start by the next: pods are bound, and nothing fails unexpectedly."""
     async with ControlPlane() as plane, plane.client() as http:
         cluster = Cluster(http)
         await cluster.create(node("n-1"))

@@ -33,7 +33,6 @@ def everything(control_plane_binaries: Path) -> Iterator[ControlPlane]:
 
 
 async def test_the_shipped_schema_is_the_server_s(everything: ControlPlane) -> None:
-    """Else: python -m tests.tools.api_schema."""
     async with everything.client() as http:
         served = reduced(await fetch(http))
 
@@ -42,7 +41,6 @@ async def test_the_shipped_schema_is_the_server_s(everything: ControlPlane) -> N
 
 
 async def test_what_a_server_stores_passes(everything: ControlPlane, tmp_path: Path) -> None:
-    """Every object of every kind, as `kubectl get -o yaml --show-managed-fields` prints it."""
     for number, manifest in enumerate(case.manifest for case in GOOD if not isinstance(case.manifest, str)):
         value = copy.deepcopy(manifest)
         value["metadata"]["name"] = f"good-{number}"
@@ -120,7 +118,7 @@ async def answer(plane: ControlPlane, manifest: Object | str, *, dry: bool = Tru
 
 
 def refusal(tmp_path: Path, manifest: Object | str) -> str:
-    """What the simulator says."""
+    """The simulator's message."""
     file = tmp_path / "in.yaml"
     file.write_text(manifest if isinstance(manifest, str) else json.dumps(manifest))
     try:
@@ -132,7 +130,6 @@ def refusal(tmp_path: Path, manifest: Object | str) -> str:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in (*GOOD, *BAD)])
 async def test_both_say_the_same(control_plane: ControlPlane, tmp_path: Path, case: Case) -> None:
-    """The same verdict, and the same field."""
     status, said = await answer(control_plane, case.manifest)
     ours = refusal(tmp_path, case.manifest)
 

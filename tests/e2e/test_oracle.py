@@ -1,4 +1,4 @@
-"""kube-scheduler's own code and ours agree on random clusters of which nothing is recorded."""
+"""kube-scheduler's code and Kubestow agree on random clusters without recordings."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,7 +35,7 @@ def further_seeds(seed: int) -> range:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """What the command does; the oracle is built once per user. The daemon's own words are kept apart."""
+    """The command; the oracle is built once per user. The daemon's log is kept apart."""
     program = built_or_skip(binary)
     with structlog.testing.capture_logs():
         yield lambda generator, seeds: fuzz.compare(program, generator, seeds)
@@ -45,7 +45,6 @@ def run() -> Iterator[Run]:
 def test_on_further_seeds_nothing_differs(
     run: Run, generator: str, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All seeds of this run are tried, but those that want further feature gates, and all their asked pods."""
     further = further_seeds(seed)
     wanted = [one for one in (made(generator, each) for each in further) if not one.feature_gates]
 
@@ -55,13 +54,12 @@ def test_on_further_seeds_nothing_differs(
     last = said.splitlines()[-1]
     assert status == 0, said
     assert "- differences: 0, known ones: " in last, said
-    assert last.startswith(f"{len(wanted)} {generator} scenarios, {sum(len(one.asked) for one in wanted)} asked pods ")
+    assert last.startswith(f"{len(wanted)} {generator} scenarios, {sum(len(one.asked) for one in wanted)} ")
     assert wanted
 
 
 @pytest.mark.parametrize("seed", [0, 1, 99_999, 2**32])
 def test_further_seeds_are_not_recorded(seed: int) -> None:
-    """Whatever is drawn; and another seed gives others."""
     assert not set(further_seeds(seed)) & {number for recorded in RECORDED.values() for number in recorded}
     assert not set(further_seeds(seed)) & set(further_seeds(seed + 1))
 
@@ -78,10 +76,9 @@ def test_further_seeds_are_not_recorded(seed: int) -> None:
         ("volumes", "claims for one pod are shared"),
     ],
 )
-def test_a_mistake_of_ours_is_told_and_fails_the_command(
+def test_a_mistake_of_ours_is_reported_and_fails_the_command(
     run: Run, generator: str, mutant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The scenario, the asked pod, and what both said."""
     with mutated_volumes(mutant) if mutant in VOLUME_MUTANTS else mutated(mutant):
         status = run(generator, PROVEN)
 
@@ -92,8 +89,7 @@ def test_a_mistake_of_ours_is_told_and_fails_the_command(
     assert "differences: 0" not in last
 
 
-def test_what_is_known_is_told_and_fails_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of this scenario an asked pod differs, and for the reason that is known."""
+def test_what_is_known_is_reported_and_fails_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     status = run("mixed", range(3866, 3867))
 
     first, *_, last = capsys.readouterr().out.splitlines()
@@ -102,8 +98,7 @@ def test_what_is_known_is_told_and_fails_nothing(run: Run, capsys: pytest.Captur
     assert last.endswith("differences: 0, known ones: 1")
 
 
-def test_only_who_may_differ_is_excused() -> None:
-    """A hard constraint without a selector's words, beside somebody nominated in the same namespace."""
+def test_only_known_differences_are_excused() -> None:
     one = made("mixed", 3866)
 
     assert [name for name in one.asked if excuse(one, name)] == ["x0"]

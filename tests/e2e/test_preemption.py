@@ -1,4 +1,4 @@
-"""Preemption on a real control plane: what victims and preemptors are told, and what is left of it when half of it fails."""
+"""Preemption on a real control plane: conditions and events of victims and preemptors, and recovery from half a preemption."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOR_EVER_S: Final = 3600
 
 
 class Preemption(Stage):
-    """Pods of several priorities, and what became of them."""
+    """Pods of several priorities."""
 
     async def prepare(self) -> None:
         for name, value in PRIORITIES.items():
@@ -43,13 +43,13 @@ class Preemption(Stage):
             await self.cluster.delete(f"{BUDGETS}/{budget['metadata']['name']}")
 
     async def protect(self, team: str, allowed: int) -> None:
-        """A budget for pods of this team, as if its controller had just looked."""
+        """A budget for pods of this team, with the status of its controller."""
         selector = {"matchLabels": {"team": team}}
         await self.put(BUDGETS, {"metadata": {"name": team}, "spec": {"minAvailable": 1, "selector": selector}})
         await self.cluster.merge(f"{BUDGETS}/{team}/status", {"status": {"disruptionsAllowed": allowed}})
 
     async def nominated(self, name: str, server: Server) -> str:
-        """Where the pod is nominated to, once it is."""
+        """Wait for the nominated node of the pod."""
 
         async def read() -> str:
             return str((await self.cluster.get(f"{PODS}/{name}"))["status"].get("nominatedNodeName", ""))
@@ -57,7 +57,6 @@ class Preemption(Stage):
         return await until(read, f"a nomination of {name}", server=server)
 
     async def bound(self, name: str, server: Server) -> str:
-        """Where the pod is bound, once it is."""
         return await until(lambda: self.cluster.node_of(name), f"a node for {name}", server=server)
 
     async def says(self, name: str, words: str, server: Server) -> Json:
@@ -70,7 +69,7 @@ class Preemption(Stage):
         return await until(read, f"{words!r} in the condition of {name}", server=server)
 
     async def tried_until(self, name: str, words: str, node_name: str, server: Server) -> Json:
-        """The pod's condition once it contains these words; the pod is tried again and again, for the node grows and shrinks."""
+        """The same for a pod that is tried repeatedly, because the node grows and shrinks."""
 
         async def read() -> Json | None:
             allocatable = (await self.cluster.get(f"{NODES}/{node_name}"))["status"]["allocatable"]
@@ -84,7 +83,7 @@ class Preemption(Stage):
         return await until(read, f"{words!r} in the condition of {name}", server=server)
 
     async def gone(self, *names: str, server: Server) -> None:
-        """Deleted, as the watch tells it."""
+        """Wait for their deletion in the watch."""
 
         async def read() -> bool:
             return set(names) <= set(self.gone_from())
@@ -97,7 +96,7 @@ class Preemption(Stage):
 
 
 def placed(name: str, node_name: str, *, cpu: str = "1", grace_s: int = 0, **more: object) -> Json:
-    """A pod of little worth that is there already; somebody else's, unless told otherwise."""
+    """A bound pod of low priority, by default of kube-scheduler."""
     scheduler = str(more.pop("schedulerName", THEIRS))
     labels = more.pop("labels", {})
     spec = {"priorityClassName": LOW, "nodeName": node_name, "terminationGracePeriodSeconds": grace_s, **more}
@@ -134,8 +133,8 @@ async def stage(control_plane: ControlPlane) -> AsyncIterator[Preemption]:
 
 
 @pytest.fixture
-async def beside(control_plane_binaries: Path) -> AsyncIterator[Preemption]:
-    """With a real kube-scheduler on the same nodes, so a plane of its own."""
+async def shared(control_plane_binaries: Path) -> AsyncIterator[Preemption]:
+    """With a real kube-scheduler on the same nodes, so on a separate plane."""
     async with ControlPlane() as plane, set_up(plane) as stage:
         await plane.start_scheduler(scheduler_config(THEIRS))
         yield stage
@@ -145,8 +144,8 @@ def condition_of(obj: Json, type_: str) -> Json | None:
     return next((c for c in obj["status"].get("conditions") or [] if c["type"] == type_), None)
 
 
-async def test_180_a_victim_is_told_and_goes_and_the_preemptor_comes(stage: Preemption) -> None:
-    """Nomination, then the condition, then the deletion, then the binding; an event that names both."""
+async def test_180_a_victim_is_evicted_and_the_preemptor_is_bound(stage: Preemption) -> None:
+    """Nomination, condition, deletion and binding are in this order; an event names both pods."""
     await stage.cluster.create(node("n", cpu="1"), placed("victim", "n"))
     with stage.daemon() as server:
         await stage.cluster.create(important("preemptor"))
@@ -159,7 +158,7 @@ async def test_180_a_victim_is_told_and_goes_and_the_preemptor_comes(stage: Pree
 
         last = stage.history.versions["victim"][-1]
         victim = last["metadata"]
-        told = await until(event, "an event on the victim", server=server)
+        written = await until(event, "an event on the victim", server=server)
     preemptor = stage.history.versions["preemptor"][0]["metadata"]
     condition = condition_of(last, "DisruptionTarget")
     assert condition is not None
@@ -168,14 +167,14 @@ async def test_180_a_victim_is_told_and_goes_and_the_preemptor_comes(stage: Pree
         "reason": "PreemptionByScheduler",
         "message": "kubestow: preempting to accommodate a higher priority pod",
     }
-    assert {key: told[key] for key in ("type", "action", "note", "reportingController")} == {
+    assert {key: written[key] for key in ("type", "action", "note", "reportingController")} == {
         "type": "Normal",
         "action": "Preempting",
         "note": f"Preempted by pod {preemptor['uid']} on node n",
         "reportingController": "kubestow",
     }
     expected = {"kind": "Pod", "namespace": "default", "name": "preemptor", "uid": preemptor["uid"]}
-    assert expected.items() <= told["related"].items()
+    assert expected.items() <= written["related"].items()
     in_order = [
         first(stage, "preemptor", lambda obj: obj["status"].get("nominatedNodeName") == "n"),
         first(stage, "victim", lambda obj: condition_of(obj, "DisruptionTarget") is not None),
@@ -186,12 +185,11 @@ async def test_180_a_victim_is_told_and_goes_and_the_preemptor_comes(stage: Pree
 
 
 def first(stage: Preemption, name: str, holds: Callable[[Json], bool]) -> int:
-    """The resourceVersion of the first version of the pod of which this is true."""
+    """The resourceVersion of the first version of the pod for which this holds."""
     return next(int(obj["metadata"]["resourceVersion"]) for obj in stage.history.versions[name] if holds(obj))
 
 
 async def test_188_a_victim_that_takes_its_time_is_waited_for(stage: Preemption) -> None:
-    """Nobody else dies meanwhile, however often the pod is tried; the nomination stays."""
     await stage.cluster.create(
         node("n", cpu="2100m"), placed("slow", "n", grace_s=FOR_EVER_S), placed("other", "n", priorityClassName=MID)
     )
@@ -216,7 +214,6 @@ async def test_188_a_victim_that_takes_its_time_is_waited_for(stage: Preemption)
 
 @pytest.mark.parametrize("spared", ["red", "blue"])
 async def test_184_a_disruption_budget_decides_the_node(stage: Preemption, spared: str) -> None:
-    """By what its status allows."""
     for team in ("red", "blue"):
         await stage.protect(team, 0 if team == spared else 1)
         await stage.cluster.create(node(team, cpu="1"), placed(f"of-{team}", team, labels={"team": team}))
@@ -236,7 +233,7 @@ HELD: Final[Json] = {"delay_s": FOR_EVER_S, "times": None}
     ("faults", "died"),
     [
         pytest.param([Fault(**STATUS, times=1), Fault(**STATUS, **HELD)], 0, id="after the nomination"),
-        pytest.param([Fault(**DELETION, **HELD)], 0, id="after a victim was told, before it was deleted"),
+        pytest.param([Fault(**DELETION, **HELD)], 0, id="after the condition of a victim, before it was deleted"),
         pytest.param([Fault(**DELETION, times=1), Fault(**DELETION, **HELD)], 1, id="between two evictions"),
         pytest.param(
             [Fault(**DELETION, reset="after", times=1), Fault(**DELETION, **HELD)],
@@ -246,7 +243,6 @@ HELD: Final[Json] = {"delay_s": FOR_EVER_S, "times": None}
     ],
 )
 async def test_killed_in_the_middle_of_a_preemption(stage: Preemption, faults: list[Fault], died: int) -> None:
-    """SIGKILL; the next daemon makes room on the same node, and nobody dies elsewhere."""
     for name in ("n-1", "n-2", "n-3"):
         await stage.cluster.create(node(name, cpu="1"), *(placed(f"on-{name}-{i}", name, cpu="500m") for i in range(2)))
     rules = [dataclasses.replace(fault) for fault in faults]
@@ -269,10 +265,9 @@ async def test_killed_in_the_middle_of_a_preemption(stage: Preemption, faults: l
 
 
 async def test_the_permission_to_delete_is_taken_away(stage: Preemption) -> None:
-    """The pod keeps saying that it does not fit, the log says once what is missing; given back, all goes its way."""
     token = await stage.account()
     await stage.permit(ALL - {DELETIONS})
-    await until(lambda: stage.is_denied(token, "DELETE", f"{PODS}/nobody"), "the authorizer to notice")
+    await until(lambda: stage.is_denied(token, "DELETE", f"{PODS}/none"), "the authorizer to notice")
     await stage.cluster.create(node("n", cpu="1"), placed("victim", "n"))
     with stage.daemon(token) as server:
         await stage.cluster.create(important("preemptor"))
@@ -291,65 +286,64 @@ async def test_the_permission_to_delete_is_taken_away(stage: Preemption) -> None
         assert await stage.bound("preemptor", server) == "n"
 
 
-# -- beside kube-scheduler -----------------------------------------------------------------------------------------------
+# -- with kube-scheduler ------------------------------------------------------------------------------------------------------
 
 
-async def test_room_that_kube_scheduler_made_is_left_to_its_pod(beside: Preemption) -> None:
-    """Even while kube-scheduler is away and the room is free: pods of equal or lower priority do not take it."""
-    await beside.cluster.create(node("n", cpu="1"), placed("victim", "n", grace_s=FOR_EVER_S))
-    with beside.daemon() as server:
-        await beside.cluster.create(important("theirs", THEIRS))
-        assert await beside.nominated("theirs", server) == "n"
+async def test_a_node_that_kube_scheduler_freed_is_left_to_its_pod(shared: Preemption) -> None:
+    await shared.cluster.create(node("n", cpu="1"), placed("victim", "n", grace_s=FOR_EVER_S))
+    with shared.daemon() as server:
+        await shared.cluster.create(important("theirs", THEIRS))
+        assert await shared.nominated("theirs", server) == "n"
 
         async def leaving() -> bool:
-            return "deletionTimestamp" in (await beside.cluster.get(f"{PODS}/victim"))["metadata"]
+            return "deletionTimestamp" in (await shared.cluster.get(f"{PODS}/victim"))["metadata"]
 
         await until(leaving, "a victim of kube-scheduler on its way out", server=server)
-        await beside.plane.stop_server("kube-scheduler")
-        await beside.cluster.create(important("waits"))
-        await beside.says("waits", "1 Insufficient cpu", server)
-        await beside.cluster.delete(f"{PODS}/victim")
-        # What comes now is judged after the deletion was seen: one watch tells both.
-        await beside.cluster.create(important("equal"), important("lower", class_name=MID), important("tiny", cpu="1m"))
+        await shared.plane.stop_server("kube-scheduler")
+        await shared.cluster.create(important("waits"))
+        await shared.says("waits", "1 Insufficient cpu", server)
+        await shared.cluster.delete(f"{PODS}/victim")
+        # What comes now is judged after the deletion was seen: one watch has both.
+        await shared.cluster.create(important("equal"), important("lower", class_name=MID), important("tiny", cpu="1m"))
         for name in ("equal", "lower", "tiny"):
-            await beside.says(name, "1 Insufficient cpu", server)
-        assert await beside.cluster.node_of("waits") == ""
-        await beside.plane.start_scheduler(scheduler_config(THEIRS))
-        assert await beside.bound("theirs", server) == "n"
+            await shared.says(name, "1 Insufficient cpu", server)
+        assert await shared.cluster.node_of("waits") == ""
+        await shared.plane.start_scheduler(scheduler_config(THEIRS))
+        assert await shared.bound("theirs", server) == "n"
     nominations = [
         obj["status"].get("nominatedNodeName", "")
-        for obj in beside.history.versions["theirs"]
+        for obj in shared.history.versions["theirs"]
         if not obj["spec"].get("nodeName")
     ]
     assert nominations == sorted(nominations), "a nomination that was there has been taken away"
     managers = {
         field["manager"]: field
-        for obj in beside.history.versions["theirs"]
+        for obj in shared.history.versions["theirs"]
         for field in obj["metadata"]["managedFields"]
     }
     assert "kubestow" not in managers
-    assert {obj["metadata"]["name"] for obj in beside.history.deleted} == {"victim"}
+    assert {obj["metadata"]["name"] for obj in shared.history.deleted} == {"victim"}
 
 
-async def test_198_victims_that_come_back_under_kube_scheduler_are_not_evicted_for_ever(beside: Preemption) -> None:
-    """Ours is slow, so that kube-scheduler is first each time; after a few rounds the node is left alone."""
-    await beside.cluster.create(node("n", cpu="1"), placed("worker-0", "n"))
-    controller = asyncio.create_task(replacing(beside))
+async def test_198_victims_that_come_back_under_kube_scheduler_are_not_evicted_endlessly(shared: Preemption) -> None:
+    """Kubestow is slow, so that kube-scheduler is first each time; after a few rounds the node is left alone."""
+    await shared.cluster.create(node("n", cpu="1"), placed("worker-0", "n"))
+    controller = asyncio.create_task(replacing(shared))
     slow = scheduler_config(SCHEDULER_NAME, qps=2, burst=1)
-    with beside.daemon(config=slow) as server:
-        await beside.cluster.create(important("preemptor"))
+    with shared.daemon(config=slow) as server:
+        await shared.cluster.create(important("preemptor"))
 
         async def over() -> str:
-            if await beside.cluster.node_of("preemptor"):
+            if await shared.cluster.node_of("preemptor"):
                 return "bound"
-            listed = await beside.cluster.get(EVENTS, fieldSelector="reason=PreemptionLost")
+            listed = await shared.cluster.get(EVENTS, fieldSelector="reason=PreemptionLost")
             return "braked" if listed["items"] else ""
 
         end = await until(over, "a winner, or a brake", server=server, within_s=120)
         if end == "braked":
-            await beside.tried_until("preemptor", "1 No preemption victims found for incoming pod.", "n", server)
-        evicted = len(beside.history.deleted)
-        print(f"{end} after {evicted} evictions")  # noqa: T201 (who won the races is not ours to say)
+            await shared.tried_until("preemptor", "1 No preemption victims found for incoming pod.", "n", server)
+        evicted = len(shared.history.deleted)
+        print(f"{end} after {evicted} evictions")  # noqa: T201 (either may win the races)
         assert 1 <= evicted <= ROUNDS + 1  # that the other one wins each time is likely, and all that this is about
     controller.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -357,7 +351,7 @@ async def test_198_victims_that_come_back_under_kube_scheduler_are_not_evicted_f
 
 
 async def replacing(stage: Preemption) -> None:
-    """A controller: for each pod that is deleted another one, at once, until cancelled."""
+    """A controller: for each deleted pod it makes another one at once, until cancelled."""
     replaced = 0
     while True:
         while len(stage.history.deleted) > replaced:

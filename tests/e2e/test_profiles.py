@@ -49,7 +49,7 @@ MOST, LEAST = fit("MostAllocated"), fit("LeastAllocated")
 
 @dataclass
 class Scene:
-    """A cluster with our kind, one node that is half full, and one that is empty."""
+    """A cluster with SchedulerProfile objects, one node that is half full, and one that is empty."""
 
     plane: ControlPlane
     http: ClientSession
@@ -72,12 +72,10 @@ class Scene:
             return answer.status == 200
 
     async def forget(self) -> None:
-        """No object."""
         async with self.http.delete(PROFILE) as answer:
             assert answer.status in {200, 404}, await answer.text()
 
     async def wish(self, spec: Json) -> None:
-        """Create the object, or replace its spec."""
         head = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": SCHEDULER_NAME}}
         async with self.http.get(PROFILE) as found:
             now: Json = await found.json() if found.status == 200 else {}
@@ -92,21 +90,21 @@ class Scene:
         found: Json = (await self.cluster.get(PROFILE)).get("status", {})
         return found
 
-    async def told(self, state: str, *, server: Server) -> Json:
-        """The condition, once it is about the newest spec and says this."""
+    async def has_state(self, state: str, *, server: Server) -> Json:
+        """Wait until the condition is about the newest spec and has this state."""
 
         async def said() -> Json | None:
             now = await self.cluster.get(PROFILE)
             for condition in now.get("status", {}).get("conditions", []):
-                told = (condition["status"], condition["observedGeneration"])
-                if told == (state, now["metadata"]["generation"]):
+                has_state = (condition["status"], condition["observedGeneration"])
+                if has_state == (state, now["metadata"]["generation"]):
                     return dict(condition)
             return None
 
         return await until(said, f"InForce={state}", server=server, within_s=MINUTE_S)
 
     async def placed(self, name: str, *, server: Server) -> str:
-        """Where a small pod goes."""
+        """The node of a small pod."""
         await self.cluster.create(pod(name, SCHEDULER_NAME, cpu="100m"))
 
         async def bound() -> str:
@@ -119,7 +117,7 @@ class Scene:
             return await answer.text() if answer.status == 200 else ""
 
     async def says(self, words: str, *, server: Server) -> None:
-        """/readyz, which is fine."""
+        """Wait for these words in a /readyz that passes."""
 
         async def said() -> bool:
             return words in await self.readyz()
@@ -138,16 +136,15 @@ async def scene(control_plane: ControlPlane) -> AsyncIterator[Scene]:
 
 
 async def test_a_profile_is_changed_refused_and_forgotten(scene: Scene) -> None:
-    """Each decides the next pod; what kubectl would print tells it; SIGTERM ends daemon and shell alike."""
     with daemon(scene.plane, flags=[f"--plain-port={scene.port}"]) as server:
         assert await scene.placed("a", server=server) == "empty"
 
         await scene.wish(MOST)
-        await scene.told("True", server=server)
+        await scene.has_state("True", server=server)
         assert await scene.placed("b", server=server) == "full"
 
         await scene.wish(fit("MostAllocated", 7) | {"plugins": {"score": {"enabled": [{"name": "NodeResourceFit"}]}}})
-        said = await scene.told("False", server=server)
+        said = await scene.has_state("False", server=server)
         assert said["reason"] == "Invalid"
         assert said["message"].startswith('spec.plugins.score.enabled[0].name: unknown plugin "NodeResourceFit"')
         assert (await scene.status())["inForceGeneration"] == 1
@@ -178,7 +175,6 @@ async def test_a_profile_is_changed_refused_and_forgotten(scene: Scene) -> None:
 
 
 async def test_what_the_schema_knows_the_server_refuses_itself(scene: Scene) -> None:
-    """A weight that is no number, a share above all, more entries than there are plugins; arguments are our business."""
     head: Json = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "schema"}}
     specs: dict[str, Any] = {
         "spec.plugins.score.enabled[0].weight": {"plugins": {"score": {"enabled": [{"name": "A", "weight": "heavy"}]}}},
@@ -198,21 +194,19 @@ async def test_what_the_schema_knows_the_server_refuses_itself(scene: Scene) -> 
 
 
 async def test_a_server_that_comes_back_is_watched_again(scene: Scene) -> None:
-    """kopf ends with it, pods and profiles go on."""
     with daemon(scene.plane, flags=[f"--plain-port={scene.port}"]) as server:
         await scene.wish(LEAST)
-        await scene.told("True", server=server)
+        await scene.has_state("True", server=server)
 
         await scene.plane.restart_apiserver()
 
         assert await scene.placed("a", server=server) == "empty"
         await scene.wish(MOST)
-        await scene.told("True", server=server)
+        await scene.has_state("True", server=server)
         assert await scene.placed("b", server=server) == "full"
 
 
 async def test_without_permissions_pods_are_bound_all_the_same(scene: Scene) -> None:
-    """Neither read nor told, and ready; with them, both."""
     async with FaultProxy(scene.plane) as proxy:
         stage = Stage(scene.plane, proxy, scene.http, scene.http)
         token = await stage.account()
@@ -231,4 +225,4 @@ async def test_without_permissions_pods_are_bound_all_the_same(scene: Scene) -> 
             assert await scene.status() == {}
 
             await stage.permit(ALL | READING | TELLING)
-            await scene.told("True", server=server)
+            await scene.has_state("True", server=server)

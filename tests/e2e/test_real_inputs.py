@@ -71,7 +71,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of the pods of an input that had no node, and which pods with a node are gone."""
+    """Nodes of the pods that had none in the input, and the pods with a node that are gone."""
 
     names: frozenset[str]
     """Pods whose names are no matter of chance: those of the input, and those of StatefulSets."""
@@ -128,7 +128,7 @@ class Input:
         return Answer(frozenset(fixed | known), frozenset(gone), outcomes, shared)
 
     def real(self, pods: list[Object]) -> Answer:
-        """Of the pods that a real cluster has in the end."""
+        """The pods that a real cluster has in the end."""
         there = {_key(each) for each in pods}
         found = [
             Pod(
@@ -144,7 +144,7 @@ class Input:
         return self.answer(found, self.pods.keys() - there)
 
     def simulated(self, shown: Object) -> Answer:
-        """Of the JSON of `simulate`."""
+        """The same from the JSON of `simulate`."""
         assert shown["settled"]
         found = []
         for each in shown["pods"]:
@@ -207,7 +207,6 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[Restored]:
 
 
 def test_every_file_has_its_case() -> None:
-    """20 files, each of at least five nodes."""
     assert {path.stem for path in INPUTS.iterdir()} == CASES.keys()
     assert len(CASES) == 20
     for name in CASES:
@@ -216,7 +215,6 @@ def test_every_file_has_its_case() -> None:
 
 
 def test_the_page_lists_every_input() -> None:
-    """With the numbers that are compared here."""
     rows = re.findall(r"^\| `([\w-]+)` \| [^|]+ \| (\d+), (\d+) \|", PAGE.read_text(), re.MULTILINE)
     assert {name: (int(placed), int(pending)) for name, placed, pending in rows} == {
         name: (case.placed, case.pending) for name, case in CASES.items()
@@ -227,7 +225,6 @@ def test_the_page_lists_every_input() -> None:
 async def test_simulate_answers_as_a_real_cluster(
     name: str, cluster: Restored, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same pods exist, the same are placed, and the others are pending for the same reason."""
     given = Input(name)
     async with asyncio.TaskGroup() as group:
         simulation = group.create_task(

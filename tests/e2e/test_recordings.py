@@ -1,4 +1,4 @@
-"""The recorded verdicts are kube-scheduler's: some are asked again, and its own code confirms all that need no devices."""
+"""The recorded verdicts are kube-scheduler's: it repeats some of them, and its code confirms all that have no devices."""
 
 import asyncio
 import dataclasses
@@ -24,17 +24,17 @@ EACH_RUN: Final = int(os.environ.get("KUBESTOW_SCENARIOS") or 20)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 + 10 * EACH_RUN)]
 
-# -- asked again -------------------------------------------------------------------------------------------------------
+# -- repeated -----------------------------------------------------------------------------------------------------------
 
 
 def drawn(seed: int) -> list[Scenario]:
-    """Return the scenarios that a run with this seed asks again, in the order of the suite: gates change less often."""
+    """The scenarios that a run with this seed repeats, in the order of the suite: gates change less often."""
     every = recordable()
     return [every[at] for at in sorted(random.Random(seed).sample(range(len(every)), min(EACH_RUN, len(every))))]
 
 
 def test_kube_scheduler_says_again_what_was_recorded(control_plane_binaries: Path, seed: int) -> None:
-    """Each asked pod of the scenarios that this run draws: the same verdict, and as many ways to preempt."""
+    """The same verdict, and the same number of ways to preempt."""
     recorded, chosen = recordings.read(), drawn(seed)
 
     again = asyncio.run(record(chosen, recorded, alone=True))
@@ -46,8 +46,7 @@ def test_kube_scheduler_says_again_what_was_recorded(control_plane_binaries: Pat
         assert (one.recording.digest, one.recording.verdicts) == (before.digest, before.verdicts), one.scenario.key
 
 
-def test_each_run_asks_others() -> None:
-    """And the same seed asks the same."""
+def test_each_run_repeats_other_scenarios() -> None:
     runs = [[scenario.key for scenario in drawn(seed)] for seed in (1, 1, 2)]
 
     assert runs[0] == runs[1] != runs[2]
@@ -64,7 +63,6 @@ def confirmed(scenarios: list[Scenario], recorded: Mapping[str, Recording]) -> C
 
 
 def test_every_recording_without_devices_is_confirmed() -> None:
-    """Half a minute: all asked pods of some 880 scenarios, none left out."""
     recorded = recordings.read()
     chosen = [scenario for scenario in recordable() if can_confirm(scenario)]
 
@@ -95,7 +93,7 @@ ALTERED: Final[dict[str, tuple[Callable[[Verdict], bool], Callable[[Verdict], Ve
     "another text": (lambda v: bool(v.message), lambda v: dataclasses.replace(v, message=f"{v.message} ")),
     "other victims": (
         lambda v: v.preempts,
-        lambda v: dataclasses.replace(v, ways=(Way(v.ways[0].nominated, ("nobody",)),)),
+        lambda v: dataclasses.replace(v, ways=(Way(v.ways[0].nominated, ("none",)),)),
     ),
     "no victims": (lambda v: v.preempts, lambda v: dataclasses.replace(v, ways=(Way(),))),
     "a gated pod that is placed": (lambda v: v.reason == "SchedulingGated", lambda _: Verdict("n1")),
@@ -109,7 +107,6 @@ ALTERED: Final[dict[str, tuple[Callable[[Verdict], bool], Callable[[Verdict], Ve
 
 @pytest.mark.parametrize("alteration", ALTERED)
 def test_an_altered_recording_is_contradicted(alteration: str) -> None:
-    """The first verdict that can be altered so, and no other one of its scenario."""
     fits, altered = ALTERED[alteration]
     recorded = recordings.read()
     scenario, name = next(
@@ -129,7 +126,6 @@ def test_an_altered_recording_is_contradicted(alteration: str) -> None:
 
 
 def test_what_has_devices_is_refused() -> None:
-    """The oracle would not see them: it must not seem to confirm anything."""
     scenario = next(one for one in recordable() if one.devices)
 
     with pytest.raises(ValueError, match="knows of no devices"):

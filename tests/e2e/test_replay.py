@@ -1,4 +1,4 @@
-"""The judge of test_beside, on histories small enough to judge by eye."""
+"""The replay of test_beside, on small histories."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def over(version: int, pod: str, node: str = "n") -> Write:
             [bound(1, "t", 600, "m"), bound(2, "o", 600)], {"o": 1}, [], [], id="another node is another matter"
         ),
         pytest.param(
-            [bound(1, "t1", 300), bound(2, "t2", 300), bound(3, "o", 600)], {"o": 1}, ["o"], [], id="the one seen left room"
+            [bound(1, "t1", 300), bound(2, "t2", 300), bound(3, "o", 600)], {"o": 1}, ["o"], [], id="the one seen left enough"
         ),
         pytest.param(
             [bound(1, "t1", 500), bound(2, "t2", 300), bound(3, "o", 600)], {"o": 1}, ["o"], ["o"], id="the one seen left none"
@@ -50,8 +50,7 @@ def over(version: int, pod: str, node: str = "n") -> Write:
     ],
 )  # fmt: skip
 def test_replay(writes: list[Write], seen: dict[str, int], too_many: list[str], avoidable: list[str]) -> None:
-    """On nodes of one cpu."""
-    found = replay(writes, room={"n": 1000, "m": 1000}, ours=US, seen=seen)
+    found = replay(writes, cpu_of={"n": 1000, "m": 1000}, ours=US, seen=seen)
 
     assert found.by_us + found.by_others == too_many
     assert [sentence.split()[0] for sentence in found.avoidable] == avoidable

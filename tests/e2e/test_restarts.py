@@ -38,7 +38,7 @@ async def create(stage: Stage, things: Iterable[Builder[Any]]) -> None:
 
 
 async def unbound(stage: Stage) -> list[str]:
-    """Each with what it was told last."""
+    """Each with its last condition."""
     items = (await stage.cluster.get(collection("Pod")))["items"]
     return [
         f"{item['metadata']['name']}: {[c.get('message') for c in item['status'].get('conditions') or []]}"
@@ -48,7 +48,7 @@ async def unbound(stage: Stage) -> list[str]:
 
 
 async def killed_again_and_again(stage: Stage, chance: random.Random) -> None:
-    """Of each daemon so many patches are carried out; when the next one is on its way, the daemon is killed."""
+    """Each daemon sends this number of patches; it is killed when the next one is on its way."""
     for _ in range(KILLS):
         stage.proxy.faults.clear()
         last = Fault(verb="patch", delay_s=FOR_EVER_S, times=None)
@@ -67,7 +67,6 @@ async def killed_again_and_again(stage: Stage, chance: random.Random) -> None:
 async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
     control_plane_binaries: Path, nth: int, seed: int
 ) -> None:
-    """Each run has another order of pods and other moments."""
     seed = seed * SEEDS + nth
     chance = random.Random(seed)
     async with ControlPlane() as plane:

@@ -1,4 +1,4 @@
-"""Many pods on many nodes, judged by what the API server saw, not by what the daemon says."""
+"""Many pods on many nodes, checked by the state of the API server."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,6 @@ TOO_MANY = 10
 
 
 async def test_a_full_cluster_is_filled_exactly(control_plane_binaries: Path) -> None:
-    """2000 pods that fill 1000 nodes exactly are each bound once and for good, no node beyond its room; the rest wait."""
     async with ControlPlane(high_load=True) as plane, plane.client() as http:
         cluster, history = Cluster(http), History()
         await cluster.create(*(node(f"n-{i}", cpu="1", memory="1Gi") for i in range(NODES)))

@@ -1,4 +1,4 @@
-"""Who may look at the endpoints, on a real control plane: everybody gets what kube-scheduler would give, to the letter."""
+"""Access to the endpoints on a real control plane: every caller gets the answer of kube-scheduler, byte for byte."""
 
 import asyncio
 import dataclasses
@@ -29,8 +29,8 @@ OURS = ("/debug/queue", "/debug/cache", "/debug/pod/default/a")
 
 
 @dataclass
-class House:
-    """A control plane that takes client certificates, kube-scheduler, and our daemon, whose endpoints are HTTPS alone."""
+class Endpoints:
+    """A control plane that accepts client certificates, kube-scheduler, and the daemon, whose endpoints are HTTPS alone."""
 
     plane: ControlPlane
     server: Server
@@ -44,7 +44,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(control_plane_binaries: Path) -> Iterator[House]:
+def endpoints(control_plane_binaries: Path) -> Iterator[Endpoints]:
     authority = Authority("clients")
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "ca.pem"
@@ -60,7 +60,7 @@ def house(control_plane_binaries: Path) -> Iterator[House]:
                 runner.run(start())
             port = free_port()
             with daemon(plane, flags=[f"--secure-port={port}"]) as server:
-                yield House(plane, server, port, authority, Path(directory))
+                yield Endpoints(plane, server, port, authority, Path(directory))
                 assert "Traceback" not in server.log.read_text()
         finally:
             plane.stop()
@@ -68,14 +68,14 @@ def house(control_plane_binaries: Path) -> Iterator[House]:
 
 @dataclass
 class Caller:
-    """Somebody who asks ours, and theirs."""
+    """Sends the same request to both schedulers."""
 
-    house: House
+    endpoints: Endpoints
     token: str = ""
     certificate: ssl.SSLContext | None = None
 
     async def get(self, path: str, *, theirs: bool = False, method: str = "GET") -> tuple[int, str]:
-        port = self.house.theirs if theirs else self.house.port
+        port = self.endpoints.theirs if theirs else self.endpoints.port
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         connector = SettledConnector(force_close=True)
         async with (
@@ -85,7 +85,7 @@ class Caller:
             return answer.status, await answer.text()
 
     async def status(self, path: str) -> int:
-        """0: cut off."""
+        """0: the connection was cut."""
         try:
             return (await self.get(path))[0]
         except (aiohttp.ClientError, OSError):
@@ -94,8 +94,8 @@ class Caller:
     async def until(self, path: str, status: int) -> None:
         deadline = time.monotonic() + WITHIN_S
         while (found := await self.status(path)) != status:
-            assert time.monotonic() < deadline, (found, self.house.server.tail())
-            self.house.server.check()
+            assert time.monotonic() < deadline, (found, self.endpoints.server.tail())
+            self.endpoints.server.check()
             await asyncio.sleep(0.1)
 
 
@@ -129,15 +129,15 @@ async def account(http: aiohttp.ClientSession, name: str, *rules: dict[str, Any]
 
 
 @pytest.fixture
-async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
-    async with house.plane.client() as session:
+async def http(endpoints: Endpoints) -> AsyncIterator[aiohttp.ClientSession]:
+    async with endpoints.plane.client() as session:
         yield session
 
 
 @pytest.fixture
-async def nobody(house: House) -> Caller:
-    """And our daemon is ready."""
-    caller = Caller(house)
+async def anonymous(endpoints: Endpoints) -> Caller:
+    """Anonymous; the daemon is ready."""
+    caller = Caller(endpoints)
     await caller.until("/readyz", 200)
     return caller
 
@@ -150,50 +150,46 @@ def shown(text: str) -> object:
 
 
 async def agreed(caller: Caller, path: str, status: int) -> None:
-    """Both say no in the same way."""
+    """Both refuse in the same way."""
     ours, theirs = await caller.get(path), await caller.get(path, theirs=True)
 
     assert (ours[0], shown(ours[1])) == (theirs[0], shown(theirs[1])), path
     assert ours[0] == status, path
 
 
-async def test_nobody(nobody: Caller) -> None:
-    """Health, and nothing else."""
+async def test_anonymous(anonymous: Caller) -> None:
     for path in ("/livez", "/healthz", "/readyz"):
-        assert await nobody.get(path) == await nobody.get(path, theirs=True) == (200, "ok")
+        assert await anonymous.get(path) == await anonymous.get(path, theirs=True) == (200, "ok")
     for path in (*CLOSED, "/nowhere", "/metrics/slis"):
-        await agreed(nobody, path, 403)
+        await agreed(anonymous, path, 403)
     for path in OURS:
-        assert await nobody.status(path) == 403
-    assert await nobody.status("/readyz/ping") == 200  # closed there
+        assert await anonymous.status(path) == 403
+    assert await anonymous.status("/readyz/ping") == 200  # closed there
 
 
-async def test_a_token_that_is_nobodys(nobody: Caller) -> None:
-    """Not even what nobody may see."""
+async def test_a_token_that_is_nobodys(anonymous: Caller) -> None:
     for token in ("x", "e30.e30.e30", "a b"):
         for path in (*CLOSED, "/nowhere"):
-            await agreed(dataclasses.replace(nobody, token=token), path, 401)
+            await agreed(dataclasses.replace(anonymous, token=token), path, 401)
 
 
-async def test_a_token_without_the_right(nobody: Caller, http: aiohttp.ClientSession) -> None:
-    """Is told who it is and what it may not."""
-    stranger = dataclasses.replace(nobody, token=await account(http, "stranger"))
+async def test_a_token_without_the_right(anonymous: Caller, http: aiohttp.ClientSession) -> None:
+    stranger = dataclasses.replace(anonymous, token=await account(http, "stranger"))
     for path in (*CLOSED, "/nowhere"):
         await agreed(stranger, path, 403)
     assert "system:serviceaccount:default:stranger" in (await stranger.get("/metrics"))[1]
     assert [await stranger.status(path) for path in OURS] == [403] * len(OURS)
 
 
-async def test_a_token_with_the_right(nobody: Caller, http: aiohttp.ClientSession) -> None:
-    """What Prometheus has: /metrics, and no more."""
+async def test_a_token_with_the_right(anonymous: Caller, http: aiohttp.ClientSession) -> None:
     rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
-    scraper = dataclasses.replace(nobody, token=await account(http, "scraper", rule))
+    scraper = dataclasses.replace(anonymous, token=await account(http, "scraper", rule))
     await scraper.until("/metrics", 200)
     assert "scheduler_pending_pods" in (await scraper.get("/metrics"))[1]
     await agreed(scraper, "/configz", 403)
     assert [await scraper.status(path) for path in OURS] == [403] * len(OURS)
     rules = {"nonResourceURLs": ["/debug/*", "/configz"], "verbs": ["get"]}
-    looker = dataclasses.replace(nobody, token=await account(http, "looker", rules))
+    looker = dataclasses.replace(anonymous, token=await account(http, "looker", rules))
     await looker.until("/debug/cache", 200)
     assert await looker.status("/configz") == 200
     assert await looker.status("/debug/pod/default/no-such-pod") == 404
@@ -201,17 +197,15 @@ async def test_a_token_with_the_right(nobody: Caller, http: aiohttp.ClientSessio
     assert (await looker.get("/configz", method="POST"))[0] == 405
 
 
-async def test_a_client_certificate(nobody: Caller, http: aiohttp.ClientSession) -> None:
-    """Of the cluster's authority, which the daemon looks up itself: CN is the user, O the groups."""
-
+async def test_a_client_certificate(anonymous: Caller, http: aiohttp.ClientSession) -> None:
     def shows(authority: Authority, name: str, *groups: str, days: int = 1) -> Caller:
-        issued, file = authority.issues(name, groups=groups, days=days), nobody.house.directory / f"{name}.pem"
+        issued, file = authority.issues(name, groups=groups, days=days), anonymous.endpoints.directory / f"{name}.pem"
         file.write_bytes(issued.key + issued.certificate)
         context = unverified()
         context.load_cert_chain(file)
-        return dataclasses.replace(nobody, certificate=context)
+        return dataclasses.replace(anonymous, certificate=context)
 
-    authority = nobody.house.authority
+    authority = anonymous.endpoints.authority
     await account(http, "certified", {"nonResourceURLs": ["/metrics"], "verbs": ["get"]})
     await shows(authority, "root", "system:masters").until("/debug/cache", 200)
     certified = shows(authority, "certified")
@@ -223,9 +217,8 @@ async def test_a_client_certificate(nobody: Caller, http: aiohttp.ClientSession)
         assert (await wrong.get("/metrics", theirs=True))[0] == 401  # they look at it after the handshake
 
 
-async def test_an_administrator(nobody: Caller) -> None:
-    """By a token of system:masters: everything."""
-    admin = dataclasses.replace(nobody, token=nobody.house.plane.token)
+async def test_an_administrator(anonymous: Caller) -> None:
+    admin = dataclasses.replace(anonymous, token=anonymous.endpoints.plane.token)
     for path in (*CLOSED, "/debug/queue", "/debug/cache"):
         assert await admin.status(path) == 200, path
     await agreed(admin, "/nowhere", 404)

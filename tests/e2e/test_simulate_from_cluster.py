@@ -43,7 +43,7 @@ JOB: Object = {"template": {"spec": TEMPLATE["spec"] | {"restartPolicy": "Never"
 
 
 def thing(kind: str, name: str, **fields: Any) -> Object:
-    """Of the version that a server of 1.36 serves by default."""
+    """The version that a server of 1.36 serves by default."""
     spec = GROUPS[kind]
     metadata = {"name": name, **({"namespace": "default"} if spec.namespaced else {})}
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "s3cret", "example.com/token": "s3cret"}
@@ -81,7 +81,7 @@ SLICE = {
     "pool": {"name": "n2", "generation": 1, "resourceSliceCount": 1},
     "devices": [{"name": "d"}],
 }
-WORLD = (
+OWNER = (
     *(node(name, cpu="32") for name in ("n1", "n2")),
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}},
     thing("PriorityClass", "high", value=1000),
@@ -148,7 +148,7 @@ def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
 
 async def fill(plane: ControlPlane) -> None:
     async with plane.client() as http:
-        for obj in WORLD:
+        for obj in OWNER:
             await post(http, collection(obj), obj)
 
 
@@ -168,7 +168,6 @@ async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
 async def simulate(
     capsys: pytest.CaptureFixture[str], *flags: str, config: Path | None = None
 ) -> tuple[int, Object, str]:
-    """Exit code, JSON, and what else was said."""
     cluster = ["--from-cluster", "--kubeconfig", str(config)] if config else []
     code = await asyncio.to_thread(cli.main, ["simulate", "-o", "json", "--timeout", "120s", *cluster, *flags])
     out = capsys.readouterr()
@@ -182,7 +181,6 @@ def placed(shown: Object) -> dict[str, str]:
 async def test_a_filled_cluster_and_its_dump(
     plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every kind is read; the dump has no secret and gives the same answer."""
     dump = tmp_path / "dump.json.gz"
     code, shown, said = await simulate(capsys, "--save", str(dump), config=plane.kubeconfig)
     again = await simulate(capsys, str(dump))
@@ -206,7 +204,6 @@ async def test_a_filled_cluster_and_its_dump(
 
 
 async def test_one_namespace(plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its pending pod alone; pods of others hold their places."""
     code, shown, _ = await simulate(capsys, "-n", "other", config=plane.kubeconfig)
 
     assert (code, [each["pod"] for each in shown["pods"]]) == (0, ["other/pending-elsewhere"])
@@ -244,7 +241,6 @@ NODES_AND_CLASSES = [{"apiGroups": ["", "storage.k8s.io"], "resources": ["nodes"
 async def test_a_user_with_few_permissions(
     plane: ControlPlane, http: aiohttp.ClientSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All gaps are named at once, and the printed permissions close them."""
     config = await restricted(plane, http, tmp_path, "few", NODES_AND_CLASSES)
     code, nothing, said = await simulate(capsys, config=config)
 
@@ -265,7 +261,6 @@ async def test_a_user_with_few_permissions(
 async def test_a_user_of_one_namespace(
     plane: ControlPlane, http: aiohttp.ClientSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without permission for pods of the cluster: refused, or a partial answer that says what it lacks."""
     names = sorted({kind.spec.plural for kind in KINDS_READ} - {"pods"})
     everything = {"apiGroups": ["*"], "resources": names, "verbs": ["list"]}
     config = await restricted(plane, http, tmp_path, "tenant", [everything])
@@ -294,7 +289,6 @@ async def test_a_user_of_one_namespace(
 
 
 async def test_a_token_that_is_refused(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line that says what to do."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": base64.b64encode(b"expired").decode()}
     (tmp_path / "config").write_text(yaml.safe_dump(config))
@@ -306,7 +300,6 @@ async def test_a_token_that_is_refused(plane: ControlPlane, tmp_path: Path, caps
 
 
 async def test_the_printed_command_names_resources_of_the_server(http: aiohttp.ClientSession) -> None:
-    """By plural and group, as kubectl looks them up; each of them can be listed."""
     wanted = dump_command().splitlines()[-1].split()[2].split(",")
     async with http.get("/apis") as answer:
         listed = (await answer.json())["groups"]

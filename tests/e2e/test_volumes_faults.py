@@ -1,4 +1,4 @@
-"""Volumes behind a proxy that breaks what can break: others write in between, answers are lost, permissions."""
+"""Volumes behind a proxy that makes faults: concurrent writes, lost answers, missing permissions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulator.apiserver.faults import Request
 from tests.e2e.cluster import Json
 from tests.e2e.stage import ALL, VOLUMES, Stage
 from tests.e2e.staged import running, staged
-from tests.e2e.storage import DRIVER, World, selected_node
+from tests.e2e.storage import DRIVER, StorageSandbox, selected_node
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -24,102 +24,78 @@ PATCH_CLAIM: Final[Json] = {"verb": "patch", "resource": "persistentvolumeclaims
 
 
 @pytest.fixture
-async def stage(world: World) -> AsyncIterator[Stage]:
-    async with staged(world) as made:
+async def stage(sandbox: StorageSandbox) -> AsyncIterator[Stage]:
+    async with staged(sandbox) as made:
         yield made
 
 
-async def one_of_each(world: World) -> None:
+async def one_of_each(sandbox: StorageSandbox) -> None:
     """A pod on n1 with a claim that finds a volume and one that is provisioned."""
-    await world.make(WAITING, PROVISIONED, a_pv("a", "1Gi", "w").on("n1"))
-    await world.make(a_claim("static", "1Gi", "w"), a_claim("dynamic", "1Gi", "d"))
-    await world.make(world.pod("p", "static", "dynamic"))
+    await sandbox.make(WAITING, PROVISIONED, a_pv("a", "1Gi", "w").on("n1"))
+    await sandbox.make(a_claim("static", "1Gi", "w"), a_claim("dynamic", "1Gi", "d"))
+    await sandbox.make(sandbox.pod("p", "static", "dynamic"))
 
 
-async def is_not_told_of_failures(world: World, *pods: str) -> None:
+async def has_no_failure_event(sandbox: StorageSandbox, *pods: str) -> None:
     for name in pods:
-        reasons = {event["reason"] for event in await world.cluster.events(name)}
+        reasons = {event["reason"] for event in await sandbox.cluster.events(name)}
         assert "FailedScheduling" not in reasons
 
 
-async def test_e18_somebody_labels_what_is_about_to_be_written(world: World, stage: Stage) -> None:
-    """B-2: the server refuses the first write of volume and claim, and nobody sees anything of it."""
+async def test_e18_an_object_gets_a_label_before_it_is_written(sandbox: StorageSandbox, stage: Stage) -> None:
     stage.proxy.add(Fault(**PATCH_VOLUME), Fault(**PATCH_CLAIM))
 
     async def label(request: Request) -> None:
         kind = "PersistentVolume" if request.resource == "persistentvolumes" else "PersistentVolumeClaim"
-        name = request.name.removesuffix(f"-{world.name}")
-        await world.merge(kind, name, {"metadata": {"labels": {"written": "meanwhile"}}})
+        name = request.name.removesuffix(f"-{sandbox.name}")
+        await sandbox.merge(kind, name, {"metadata": {"labels": {"written": "first"}}})
 
     stage.proxy.meanwhile = label
-    async with running(world, stage), world.provisioner():
-        await world.make(world.node("n1"))
-        await one_of_each(world)
+    async with running(sandbox, stage), sandbox.provisioner():
+        await sandbox.make(sandbox.node("n1"))
+        await one_of_each(sandbox)
 
-        assert await world.bound("p") == ["n1"]
+        assert await sandbox.bound("p") == ["n1"]
     assert [rule.hits for rule in stage.proxy.faults.rules] == [1, 1]
     for resource in ("persistentvolumes", "persistentvolumeclaims"):
         assert stage.proxy.seen[f"patch {resource} 409"] == 1
         assert stage.proxy.seen[f"patch {resource} 200"] == 1
-    assert (await world.volume("a"))["metadata"]["labels"] == {"written": "meanwhile"}
-    await is_not_told_of_failures(world, "p")
+    assert (await sandbox.volume("a"))["metadata"]["labels"] == {"written": "first"}
+    await has_no_failure_event(sandbox, "p")
 
 
-async def test_somebody_takes_the_volume_that_is_about_to_be_written(world: World, stage: Stage) -> None:
-    """Nothing is forced: it is theirs, and the pod gets another one."""
+async def test_a_volume_is_claimed_by_another_before_it_is_written(sandbox: StorageSandbox, stage: Stage) -> None:
     stage.proxy.add(Fault(**PATCH_VOLUME))
 
     async def take(request: Request) -> None:
-        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": world.name, "name": "theirs"}
-        name = request.name.removesuffix(f"-{world.name}")
-        await world.merge("PersistentVolume", name, {"spec": {"claimRef": reference}})
+        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": sandbox.name, "name": "theirs"}
+        name = request.name.removesuffix(f"-{sandbox.name}")
+        await sandbox.merge("PersistentVolume", name, {"spec": {"claimRef": reference}})
 
     stage.proxy.meanwhile = take
     volumes = [a_pv(name, "1Gi", "w").on("n1") for name in "ab"]
-    async with running(world, stage):
-        await world.make(world.node("n1"), WAITING, *volumes, a_claim("c", "1Gi", "w"))
-        await world.make(world.pod("p", "c"))
+    async with running(sandbox, stage):
+        await sandbox.make(sandbox.node("n1"), WAITING, *volumes, a_claim("c", "1Gi", "w"))
+        await sandbox.make(sandbox.pod("p", "c"))
 
-        assert await world.bound("p") == ["n1"]
-    references = [volume["spec"]["claimRef"]["name"] for volume in await world.all("PersistentVolume")]
+        assert await sandbox.bound("p") == ["n1"]
+    references = [volume["spec"]["claimRef"]["name"] for volume in await sandbox.all("PersistentVolume")]
     assert sorted(references) == ["c", "theirs"]
 
 
-LOST: Final[dict[str, list[Fault]]] = {
-    "the answers are lost": [Fault(**PATCH_VOLUME, reset="after"), Fault(**PATCH_CLAIM, reset="after")],
-    "the server fails, 500": [Fault(**PATCH_VOLUME, status=500), Fault(**PATCH_CLAIM, status=500)],
-}
-
-
-@pytest.mark.parametrize("faults", LOST.values(), ids=LOST.keys())
-async def test_writes_that_fail_for_a_moment(world: World, stage: Stage, faults: list[Fault]) -> None:
-    """Bound in the first attempt all the same."""
-    for fault in faults:
-        fault.hits = 0
-    stage.proxy.add(*faults)
-    async with running(world, stage), world.provisioner():
-        await world.make(world.node("n1"))
-        await one_of_each(world)
-
-        assert await world.bound("p") == ["n1"]
-    assert [fault.hits for fault in faults] == [1, 1]
-    await is_not_told_of_failures(world, "p")
-
-
-async def test_the_permissions_that_volumes_need_are_enough(world: World, stage: Stage) -> None:
-    """Without them pods with bound claims are bound, and the others say what is missing until it is given."""
+async def test_the_permissions_that_volumes_need_are_enough(sandbox: StorageSandbox, stage: Stage) -> None:
     token = await stage.account()
     await stage.permit(ALL - VOLUMES | {rule for rule in VOLUMES if rule.verb == "get"})
-    await world.make(world.node("n1"), a_class("i").immediate(), a_pv("ready", "1Gi", "i").on("n1"))
-    await world.make(a_claim("ready", "1Gi", "i"))
-    await world.phase("PersistentVolumeClaim", "ready", "Bound")
-    async with running(world, stage, token=token), world.provisioner():
-        await world.make(world.pod("q", "ready"))
-        await one_of_each(world)
-        assert await world.bound("q") == ["n1"]
+    await sandbox.make(sandbox.node("n1"), a_class("i").immediate(), a_pv("ready", "1Gi", "i").on("n1"))
+    await sandbox.make(a_claim("ready", "1Gi", "i"))
+    await sandbox.phase("PersistentVolumeClaim", "ready", "Bound")
+    async with running(sandbox, stage, token=token), sandbox.provisioner():
+        await sandbox.make(sandbox.pod("q", "ready"))
+        await one_of_each(sandbox)
+        assert await sandbox.bound("q") == ["n1"]
         words = 'cannot patch resource "persistentvolumes"'
-        await world.refused("p", words, reason="SchedulerError")
-        assert selected_node(await world.claim("dynamic")) == ""
+        await sandbox.refused("p", words, reason="SchedulerError")
+        assert selected_node(await sandbox.claim("dynamic")) == ""
         await stage.permit(ALL)
 
-        assert await world.bound("p") == ["n1"]
+        assert await sandbox.bound("p") == ["n1"]

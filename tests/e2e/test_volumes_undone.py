@@ -1,4 +1,4 @@
-"""What was decided is undone while a pod waits for its volumes: refused, deleted, too late (docs/spec/volumes.md §6.5, E14–E17)."""
+"""Decisions that are undone while a pod waits for its volumes: refused, deleted, too late (docs/spec/volumes.md §6.5, E14–E17)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.api.storage_v1 import SELECTED_NODE
 from tests.e2e.cluster import Json
 from tests.e2e.provisioner import Call
 from tests.e2e.sandbox import together
-from tests.e2e.storage import DRIVER, GI, World, selected_node
+from tests.e2e.storage import DRIVER, GI, StorageSandbox, selected_node
 from tests.e2e.test_volumes import NO_SPACE, NODE_CONFLICT
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
@@ -22,123 +22,122 @@ PROVISIONED: Final = a_class("d", DRIVER)
 TRACKED: Final = a_csi_driver(DRIVER).tracks_capacity()
 
 
-async def test_e14_a_provisioner_gives_the_claim_back_once(world: World) -> None:
-    """The pod is told, tried again, and bound where the next volume is made."""
-    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    async with world.provisioner(refuses=lambda call: call.number == 1) as provisioner:
-        await world.make(world.pod("p", "c"))
+async def test_e14_a_provisioner_gives_the_claim_back_once(sandbox: StorageSandbox) -> None:
+    await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    async with sandbox.provisioner(refuses=lambda call: call.number == 1) as provisioner:
+        await sandbox.make(sandbox.pod("p", "c"))
 
-        (node,) = await world.bound("p")
+        (node,) = await sandbox.bound("p")
     assert len(provisioner.taken_back) == 1
-    assert provisioner.calls[-1].node == world.own(node)
-    assert await world.told("Pod", "p", "FailedScheduling", "binding volumes: ")
+    assert provisioner.calls[-1].node == sandbox.own(node)
+    assert await sandbox.event_note("Pod", "p", "FailedScheduling", "binding volumes: ")
 
 
-async def test_e14_a_provisioner_whose_capacity_is_wrong(world: World) -> None:
-    """Where there is no room although it was published, nothing is made; the pod goes where the next publication says."""
-    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, TRACKED, a_claim("c", "5Gi", "d"))
-    async with world.provisioner(room={"n1": 6 * GI, "n2": 0}, publishes_every_s=0) as provisioner:
+async def test_e14_a_provisioner_whose_capacity_is_wrong(sandbox: StorageSandbox) -> None:
+    await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), PROVISIONED, TRACKED, a_claim("c", "5Gi", "d"))
+    async with sandbox.provisioner(capacities={"n1": 6 * GI, "n2": 0}, publishes_every_s=0) as provisioner:
         assert provisioner.space is not None
-        provisioner.space.size_bytes |= {world.own("n1"): 0, world.own("n2"): 6 * GI}
-        await world.make(world.pod("p", "c"))
-        await world.told("Pod", "p", "FailedScheduling", "binding volumes: ")
+        provisioner.space.size_bytes |= {sandbox.own("n1"): 0, sandbox.own("n2"): 6 * GI}
+        await sandbox.make(sandbox.pod("p", "c"))
+        await sandbox.event_note("Pod", "p", "FailedScheduling", "binding volumes: ")
         await provisioner.publish()
 
-        assert await world.bound("p") == ["n2"]
-    assert {call.node for call in provisioner.taken_back} == {world.own("n1")}
+        assert await sandbox.bound("p") == ["n2"]
+    assert {call.node for call in provisioner.taken_back} == {sandbox.own("n1")}
     assert provisioner.space.overdrawn() == []
 
 
-async def test_e15_the_second_of_two_claims_fails(world: World) -> None:
-    """The first has its volume on n1, so the room for the second is kept there against all others until it is made."""
-    await world.make(world.node("n1"), world.node("n2"), PROVISIONED, TRACKED)
-    await world.make(*(a_claim(name, "3Gi", "d") for name in ("first", "second", "other")))
+async def test_e15_the_second_of_two_claims_fails(sandbox: StorageSandbox) -> None:
+    """The first has its volume on n1, so the capacity for the second is reserved there until it is made."""
+    await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), PROVISIONED, TRACKED)
+    await sandbox.make(*(a_claim(name, "3Gi", "d") for name in ("first", "second", "other")))
     is_repaired = asyncio.Event()
 
     def refuses(call: Call) -> bool:
         return call.claim == "second" and not is_repaired.is_set()
 
-    async with world.provisioner(room={"n1": 6 * GI}, publishes_every_s=0, refuses=refuses) as provisioner:
-        await world.make(world.pod("p", "first", "second"))
-        await world.phase("PersistentVolumeClaim", "first", "Bound")
+    async with sandbox.provisioner(capacities={"n1": 6 * GI}, publishes_every_s=0, refuses=refuses) as provisioner:
+        await sandbox.make(sandbox.pod("p", "first", "second"))
+        await sandbox.phase("PersistentVolumeClaim", "first", "Bound")
 
         async def given_back() -> bool:
             return bool(provisioner.taken_back)
 
-        await world.until(given_back, "a claim that was given back")
-        await world.make(world.pod("q", "other"))
-        await world.refused("q", NO_SPACE)
+        await sandbox.until(given_back, "a claim that was given back")
+        await sandbox.make(sandbox.pod("q", "other"))
+        await sandbox.refused("q", NO_SPACE)
         is_repaired.set()
-        assert await world.bound("p") == ["n1"]
-        await world.refused("q", NO_SPACE)
+        assert await sandbox.bound("p") == ["n1"]
+        await sandbox.refused("q", NO_SPACE)
         assert {call.claim for call in provisioner.calls} == {"first", "second"}
 
 
-async def test_a_pod_whose_volumes_are_on_different_nodes_learns_which(world: World) -> None:
-    """B-6: pod and claims are told at once, for no node will ever do."""
+async def test_a_pod_whose_volumes_are_on_different_nodes_learns_which(sandbox: StorageSandbox) -> None:
+    """B-6: no node can have both, so the pod and its claims get an event at once."""
     static = a_class("i").immediate()
     volumes = [a_pv("a", "1Gi", "i").on("n1").claimed_by("c"), a_pv("b", "1Gi", "i").on("n2").claimed_by("e")]
-    await world.make(world.node("n1"), world.node("n2"), static, *volumes, *(a_claim(n, "1Gi", "i") for n in "ce"))
+    await sandbox.make(
+        sandbox.node("n1"), sandbox.node("n2"), static, *volumes, *(a_claim(n, "1Gi", "i") for n in "ce")
+    )
     for claim in "ce":
-        await world.phase("PersistentVolumeClaim", claim, "Bound")
-    await world.make(world.pod("p", "c", "e"))
+        await sandbox.phase("PersistentVolumeClaim", claim, "Bound")
+    await sandbox.make(sandbox.pod("p", "c", "e"))
 
-    await world.refused("p", NODE_CONFLICT)
-    words = [f'claim "c" on {world.own("n1")}', f'claim "e" on {world.own("n2")}']
-    await world.told("Pod", "p", "VolumesTieToNodes", *words)
+    await sandbox.refused("p", NODE_CONFLICT)
+    words = [f'claim "c" on {sandbox.own("n1")}', f'claim "e" on {sandbox.own("n2")}']
+    await sandbox.event_note("Pod", "p", "VolumesTieToNodes", *words)
     for claim in "ce":
-        await world.told("PersistentVolumeClaim", claim, "VolumesTieToNodes", *words)
+        await sandbox.event_note("PersistentVolumeClaim", claim, "VolumesTieToNodes", *words)
 
 
-async def test_e16_the_node_goes_before_the_volume_is_made(world: World) -> None:
-    """The wait ends at once; what we selected is taken back after a moment, and another node is chosen (B-6b)."""
-    await world.make(world.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    await world.make(world.pod("p", "c"))
-    await world.selected("c", "n1")
-    await world.make(world.node("n2"))
-    await world.delete("Node", "n1")
+async def test_e16_the_node_goes_before_the_volume_is_made(sandbox: StorageSandbox) -> None:
+    """The wait ends at once. After a moment our selection is removed, and another node is chosen (B-6b)."""
+    await sandbox.make(sandbox.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await sandbox.make(sandbox.pod("p", "c"))
+    await sandbox.selected("c", "n1")
+    await sandbox.make(sandbox.node("n2"))
+    await sandbox.delete("Node", "n1")
 
-    await world.told("Pod", "p", "FailedScheduling", f'failed to get node "{world.own("n1")}"')
-    await world.selected("c", "n2")
-    await world.told("PersistentVolumeClaim", "c", "SelectedNodeCleared", world.own("n1"))
-    async with world.provisioner():
-        assert await world.bound("p") == ["n2"]
+    await sandbox.event_note("Pod", "p", "FailedScheduling", f'failed to get node "{sandbox.own("n1")}"')
+    await sandbox.selected("c", "n2")
+    await sandbox.event_note("PersistentVolumeClaim", "c", "SelectedNodeCleared", sandbox.own("n1"))
+    async with sandbox.provisioner():
+        assert await sandbox.bound("p") == ["n2"]
 
 
-async def test_e16_what_kube_scheduler_selected_is_named_and_left(theirs: World) -> None:
-    """We do not undo what others wrote, and say whose it is."""
+async def test_e16_what_kube_scheduler_selected_is_named_and_left(theirs: StorageSandbox) -> None:
     await theirs.make(theirs.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
     await theirs.make(theirs.pod("p", "c"))
     await theirs.selected("c", "n1")
     await theirs.in_flight("d", GI)
     await theirs.delete("Node", "n1")
 
-    await theirs.told("PersistentVolumeClaim", "c", "StaleSelectedNode", theirs.own("n1"), "kube-scheduler")
+    await theirs.event_note("PersistentVolumeClaim", "c", "StaleSelectedNode", theirs.own("n1"), "kube-scheduler")
     assert selected_node(await theirs.claim("c")) == theirs.own("n1")
 
 
-async def test_e17_the_pod_goes_while_it_waits(world: World) -> None:
-    """A pod of the same name takes its place, and the same claim, without waiting for the first (B-5)."""
-    await world.make(world.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    await world.make(world.pod("p", "c"))
-    await world.selected("c", "n1")
-    await world.delete("Pod", "p")
-    await world.make(world.pod("p", "c"))
-    async with world.provisioner() as provisioner:
-        assert await world.bound("p") == ["n1"]
+async def test_e17_the_pod_goes_while_it_waits(sandbox: StorageSandbox) -> None:
+    """B-5: a pod of the same name takes its place and the claim without a wait."""
+    await sandbox.make(sandbox.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
+    await sandbox.make(sandbox.pod("p", "c"))
+    await sandbox.selected("c", "n1")
+    await sandbox.delete("Pod", "p")
+    await sandbox.make(sandbox.pod("p", "c"))
+    async with sandbox.provisioner() as provisioner:
+        assert await sandbox.bound("p") == ["n1"]
     assert len(provisioner.calls) == 1
 
 
 @dataclass(frozen=True)
 class End:
-    """How a wait ends for pod p on node n1: what somebody does once c, which is static, is bound and e is to be made."""
+    """How a wait ends for pod p on node n1: the change that is made once c, which is static, is bound and e is to be made."""
 
     says: str
-    """The binding failure, in the words of both schedulers; `{}` stands for the world's name."""
+    """The binding failure, in the words of both schedulers; `{}` stands for the sandbox's name."""
     delete: tuple[str, str] | None = None
     patch: tuple[str, str, Json] | None = None
     unprotect: bool = False
-    """It goes although others use it."""
+    """Delete it although it is in use."""
 
 
 ENDS: Final[dict[str, End]] = {
@@ -151,7 +150,7 @@ ENDS: Final[dict[str, End]] = {
         patch=("PersistentVolumeClaim", "e", {"metadata": {"annotations": None}}),
     ),
     "the node goes": End('failed to get node "n1-{}": node "n1-{}" not found', delete=("Node", "n1")),
-    "the node loses the label that the volume asks for": End(
+    "the node loses the label that the volume requires": End(
         'pv "a-{}" node affinity doesn\'t match node "n1-{}": no matching NodeSelectorTerms',
         patch=("Node", "n1", {"metadata": {"labels": {"rack": "r2"}}}),
     ),
@@ -169,23 +168,21 @@ ENDS: Final[dict[str, End]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
-async def test_how_a_wait_ends(world: World, theirs: World, end: End) -> None:
-    """With the same words as kube-scheduler's."""
-
-    async def scenario(world: World) -> None:
+async def test_how_a_wait_ends(sandbox: StorageSandbox, theirs: StorageSandbox, end: End) -> None:
+    async def scenario(sandbox: StorageSandbox) -> None:
         volume = a_pv("a", "1Gi", "w").where("rack", "r1")
-        await world.make(world.node("n1", labels={"rack": "r1"}), PROVISIONED, a_class("w"), volume)
-        await world.make(a_claim("c", "1Gi", "w"), a_claim("e", "1Gi", "d"), world.pod("p", "c", "e"))
-        await world.phase("PersistentVolumeClaim", "c", "Bound")
-        await world.handed_over("e", "n1")
+        await sandbox.make(sandbox.node("n1", labels={"rack": "r1"}), PROVISIONED, a_class("w"), volume)
+        await sandbox.make(a_claim("c", "1Gi", "w"), a_claim("e", "1Gi", "d"), sandbox.pod("p", "c", "e"))
+        await sandbox.phase("PersistentVolumeClaim", "c", "Bound")
+        await sandbox.handed_over("e", "n1")
         if end.patch is not None:
             kind, name, patch = end.patch
-            await world.merge(kind, name, patch)
+            await sandbox.merge(kind, name, patch)
         if end.delete is not None:
-            await world.delete(*end.delete)
+            await sandbox.delete(*end.delete)
         if end.delete is not None and end.unprotect:
-            await world.merge(*end.delete, {"metadata": {"finalizers": None}})
-        told = 'running PreBind plugin "VolumeBinding": binding volumes: ' + end.says.replace("{}", world.name)
-        assert await world.told("Pod", "p", "FailedScheduling", told) == told
+            await sandbox.merge(*end.delete, {"metadata": {"finalizers": None}})
+        told = 'running PreBind plugin "VolumeBinding": binding volumes: ' + end.says.replace("{}", sandbox.name)
+        assert await sandbox.event_note("Pod", "p", "FailedScheduling", told) == told
 
-    await together(scenario, world, theirs)
+    await together(scenario, sandbox, theirs)

@@ -38,7 +38,7 @@ STORED = (
 QUIET_S = 6.0
 PATIENCE_S = 200.0
 AGES_S = (150, 1_200, 9_000, 72_000)
-"""So long have the pods of one owner been ready: ages of different logarithms, so that it is clear which pods go first."""
+"""For these seconds the pods of one owner have been ready. The logarithms of the ages differ, so that it is clear which pods go first."""
 TAINT = {"key": "kept", "effect": "NoSchedule"}
 
 
@@ -124,7 +124,7 @@ def changed(obj: Object) -> Object:
 
 
 async def at_rest(cluster: Cluster) -> list[Object]:
-    """The pods, once none has changed for a while and each has a node or a reason why not."""
+    """The pods, once none has changed for a while and each has a node or a reason."""
     deadline, seen, since = time.monotonic() + PATIENCE_S, "", time.monotonic()
     while time.monotonic() < deadline:
         pods: list[Object] = (await cluster.get(PODS))["items"]
@@ -170,7 +170,6 @@ def root(pod: Object, sets: dict[str, Object]) -> str:
 async def test_the_same_pods_exist_and_are_placed(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Per workload: which of the pods that were there survive, how many are new, and how many of these are placed."""
     await cluster.create(
         *(node(f"n{at}", cpu="16") for at in range(3)), node("kept", spec={"taints": [TAINT]}, cpu="16")
     )

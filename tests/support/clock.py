@@ -40,11 +40,10 @@ class VirtualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many wait for time to pass."""
         return sum(1 for _, _, woken in self._sleepers if not woken.done())
 
     async def advance(self, seconds: float) -> None:
-        """Let that much time pass, moment by moment: whoever wakes runs, and may sleep again, before the next one."""
+        """Let that much time pass, moment by moment: each task that wakes runs, and may sleep again, before the next one."""
         end = self._now + seconds
         await self.settle()
         while self._sleepers and self._sleepers[0][0] <= end:

@@ -1,7 +1,7 @@
 """Laws of devices that hold whatever happens. Each function returns the broken ones as sentences; none is a good answer.
 
-They ask for nothing but the stored objects, so they can judge an in-process server as well as a dump. What a device is, its
-slice of the newest generation tells; a device that no slice tells of any more is believed. docs/spec/dra.md §4.
+They need only the stored objects, so they work for an in-process server and for a dump. A device is defined by its slice of
+the newest generation; a device that is in no slice any more is not checked. docs/spec/dra.md §4.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NANO: Final = 10**9
 
 
 class Stored(Protocol):
-    """Whoever has the objects: an `ApiServer`, for one."""
+    """A source of objects, such as an `ApiServer`."""
 
     def objects(self, kind_or_resource: str, /) -> Sequence[Object]:
         """All of a kind; only read."""
 
 
-class _Told(NamedTuple):
+class _Defined(NamedTuple):
     slice: ResourceSlice
     device: Device
 
@@ -65,7 +65,7 @@ class ReservationWitness:
 
 
 def devices_taken_twice(server: Stored) -> list[str]:
-    """A device is in one claim, admin access aside; one that is shared is in each under an id of its own.
+    """A device is in one claim, admin access aside; one that is shared is in each under a separate id.
 
     No claim has a device twice, for admin access neither.
     """
@@ -92,10 +92,10 @@ def capacity_overdrawn(server: Stored) -> list[str]:
     broken = []
     for claim in _claims(server):
         for result in _results(claim):
-            told = devices.get(result.id)
-            if told is None or result.share_id is None or result.admin_access:
+            defined = devices.get(result.id)
+            if defined is None or result.share_id is None or result.admin_access:
                 continue
-            if not told.device.allow_multiple_allocations:
+            if not defined.device.allow_multiple_allocations:
                 broken.append(f"claim {claim.key} shares device {result.id}, which is not to be shared")
             for name, amount in (result.consumed_capacity or {}).items():
                 used[result.id][name] += amount.nano
@@ -138,7 +138,7 @@ def reserved_for_the_gone(server: Stored) -> list[str]:
 
 
 def reserved_unallocated(server: Stored) -> list[str]:
-    """Who has reserved a claim has its devices."""
+    """A reserved claim is allocated."""
     return [
         f"claim {claim.key} is reserved and not allocated"
         for claim in _claims(server)
@@ -173,11 +173,11 @@ def out_of_reach(server: Stored) -> list[str]:
     broken = []
     for claim in _claims(server):
         for result in _results(claim):
-            told = devices.get(result.id)
+            defined = devices.get(result.id)
             missed = [
                 node
                 for node in labels
-                if told is not None and _is_usable(claim, node, labels) and not _is_for(told, node, labels[node])
+                if defined is not None and _is_usable(claim, node, labels) and not _is_for(defined, node, labels[node])
             ]
             if missed:
                 broken.append(f"claim {claim.key} may be used on {missed[0]}, and device {result.id} is not for it")
@@ -201,8 +201,8 @@ def _is_usable(claim: ResourceClaim, node: str, labels: Mapping[str, dict[str, s
     return selector is None or selector_matches(selector, node, labels[node])
 
 
-def _is_for(told: _Told, node: str, labels: dict[str, str]) -> bool:
-    spec, device = told.slice.spec, told.device
+def _is_for(defined: _Defined, node: str, labels: dict[str, str]) -> bool:
+    spec, device = defined.slice.spec, defined.device
     if spec.per_device_node_selection:
         return _selects(device.node_name, device.node_selector, node, labels) or bool(device.all_nodes)
     return _selects(spec.node_name, spec.node_selector, node, labels) or bool(spec.all_nodes)
@@ -260,9 +260,9 @@ def _newest(server: Stored) -> list[ResourceSlice]:
     return [each for each in slices if each.spec.pool.generation == newest[each.spec.driver, each.spec.pool.name]]
 
 
-def _devices(server: Stored) -> dict[DeviceId, _Told]:
+def _devices(server: Stored) -> dict[DeviceId, _Defined]:
     return {
-        DeviceId(each.spec.driver, each.spec.pool.name, device.name): _Told(each, device)
+        DeviceId(each.spec.driver, each.spec.pool.name, device.name): _Defined(each, device)
         for each in _newest(server)
         for device in each.spec.devices
     }

@@ -1,7 +1,7 @@
 """Laws that hold whatever happens. Each function returns the broken ones as sentences; none is a good answer.
 
-`Witness` listens from the start and knows what the present no longer tells: who was bound where, who was there at all, who
-was preempted and for whom.
+`Witness` listens from the start and keeps what the stored objects no longer have: all pods, their bindings, and preemptions
+with victims and preemptors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Witness:
         self._alive: dict[str, str] = {}
         self._gone: set[str] = set()
         self.preempted: dict[str, str] = {}
-        """Pods whose deletion nobody else had announced: uid → `namespace/name`."""
+        """Pods whose deletion was not announced by `excuse`: uid → `namespace/name`."""
         self._priorities: dict[str, int] = {}
         self._excused: set[str] = set()
         self._plans: dict[str, set[str]] = {}
@@ -49,7 +49,7 @@ class Witness:
         return [f"pod {key} ({uid}) vanished" for uid, key in self._alive.items() if uid not in present]
 
     def excuse(self, uid: str) -> None:
-        """Somebody other than a scheduler is about to delete this pod."""
+        """This pod is about to be deleted, and not by a scheduler."""
         self._excused.add(uid)
 
     def planned(self, preemptor: str, victims: Iterable[str]) -> None:
@@ -58,16 +58,16 @@ class Witness:
             self._plans.setdefault(victim, set()).add(preemptor)
 
     def wronged(self) -> list[str]:
-        """Schedulers delete a pod only for one of higher priority, and only after they have told it so.
+        """Schedulers delete a pod only for one of higher priority, and only after they have set its condition.
 
-        For worlds where each other deletion is announced by `excuse` and each preemption by `planned`. Events may be lost;
+        For tests where each other deletion is announced by `excuse` and each preemption by `planned`. Events may be lost;
         those that came name victim and preemptor rightly.
         """
         return list(self._wronged)
 
     def _on_write(self, type_: str, resource: str, obj: Object) -> None:
         if resource == "events" and type_ == "ADDED" and obj.get("reason") == "Preempted":
-            self._told(obj["regarding"].get("uid", ""), obj.get("related", {}).get("uid", ""))
+            self._on_preempted_event(obj["regarding"].get("uid", ""), obj.get("related", {}).get("uid", ""))
         if resource != "pods":
             return
         uid, key = obj["metadata"]["uid"], _key(obj)
@@ -97,17 +97,17 @@ class Witness:
             == (DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER)
             for condition in obj["status"].get("conditions") or []
         ):
-            self._wronged.append(f"pod {key} was deleted and had not been told why")
+            self._wronged.append(f"pod {key} was deleted without the condition of a preemption")
         preemptors = self._plans.get(uid, set())
         if not preemptors:
-            self._wronged.append(f"pod {key} was deleted for nobody")
+            self._wronged.append(f"pod {key} was deleted without a preemption plan")
         self._wronged += [
             f"pod {key} was to be evicted for a pod that is not more important"
             for preemptor in preemptors
             if self._priorities[preemptor] <= self._priorities[uid]
         ]
 
-    def _told(self, victim: str, preemptor: str) -> None:
+    def _on_preempted_event(self, victim: str, preemptor: str) -> None:
         if preemptor not in self._plans.get(victim, set()):
             self._wronged.append(f"an event says that {victim} was evicted for {preemptor}")
 
@@ -168,7 +168,7 @@ def on_missing_nodes(server: ApiServer) -> list[str]:
 def claimed_twice(server: ApiServer) -> list[str]:
     """A volume belongs to one claim: it is bound to one alone, and says in its claimRef that it is that one's.
 
-    Claims whose volume is gone, or that are Lost already, are somebody else's matter.
+    Claims whose volume is gone, or that are Lost already, are not checked.
     """
     volumes = _volumes(server)
     holders: dict[str, list[str]] = {}
@@ -181,7 +181,7 @@ def claimed_twice(server: ApiServer) -> list[str]:
         meant = volumes[name].spec.claim_ref
         if meant is None or meant.uid != claim.metadata.uid:
             broken.append(
-                f"claim {key} is bound to volume {name}, which is meant for {meant.key if meant else 'nobody'}"
+                f"claim {key} is bound to volume {name}, which is meant for {meant.key if meant else 'no claim'}"
             )
     broken += [f"volume {name} is bound to {' and '.join(keys)}" for name, keys in holders.items() if len(keys) > 1]
     return broken

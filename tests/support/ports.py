@@ -1,7 +1,4 @@
-"""Stand-ins for the ports of `framework/handle.py`: a writer that remembers and answers as scripted, a recorder that keeps.
-
-For unit tests of decisions and of plugins; the whole daemon is tested against the in-process API server instead.
-"""
+"""Implementations of the ports of `framework/handle.py` for unit tests of decisions and of plugins."""
 
 from __future__ import annotations
 
@@ -36,8 +33,6 @@ from tests.support.claimports import ClaimHistory
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """An event as a plugin or the cycle recorded it."""
-
     pod: str
     type_: str
     reason: str
@@ -48,8 +43,6 @@ class Noted:
 
 @dataclass
 class ListRecorder:
-    """Keeps every event in order."""
-
     events: list[Noted] = field(default_factory=list)
 
     def event(
@@ -63,23 +56,22 @@ class ListRecorder:
         note: str,
         related: Pod | None = None,
     ) -> None:
-        """As the `Recorder` port."""
         self.events.append(Noted(about.key, type_, reason, action, note, related.key if related is not None else ""))
 
 
 @dataclass
 class ScriptedWriter:
-    """Succeeds unless told otherwise. `on_bind` may raise, wait, or change `server` first, as a lost answer would.
+    """Records each write, which succeeds. `on_bind` may raise, wait, or change `server` first, as with a lost answer.
 
-    A claim for devices that was not put here is taken to be as it is given. As a real server the writer refuses what was
-    decided on from an old version, and what is another claim by now.
+    A claim for devices that was not put here is taken as it is given. Like a real server the writer refuses a write for an
+    old version, and for an earlier claim of the same name.
     """
 
     resource_claims: ClaimHistory = field(default_factory=ClaimHistory)
     """What `read_resource_claim` answers, by namespace/name; a write shows here, with a newer resourceVersion."""
     claim_writes: list[tuple[str, str]] = field(default_factory=list)
-    """`protect`, `allocate`, `reserve`, `unreserve`, `deallocate`, `create` or `delete`, and the claim: each that was
-    asked for, also those that were refused."""
+    """`protect`, `allocate`, `reserve`, `unreserve`, `deallocate`, `create` or `delete`, and the claim, for each
+    call, also those that were refused."""
     on_claim: Callable[[str, ResourceClaim], None] | None = None
     """Called with such a pair before the write is carried out. May raise, or change `resource_claims`."""
     on_claim_written: Callable[[str, ResourceClaim], None] | None = None
@@ -87,7 +79,7 @@ class ScriptedWriter:
     claim_hold: asyncio.Event | None = None
     """When set, a write of a claim waits for it before it is carried out."""
     extended_statuses: list[tuple[str, ExtendedResourceClaimStatus]] = field(default_factory=list)
-    """Pod and what was said in its status."""
+    """Pod and status."""
     newest: int = 0
 
     binds: list[tuple[str, str]] = field(default_factory=list)
@@ -121,7 +113,7 @@ class ScriptedWriter:
     event_hold: asyncio.Event | None = None
     """When set, `last_event` waits for it before it answers."""
     prebinds: list[tuple[str, str, bool]] = field(default_factory=list)
-    """Volume, claim, `marks`: each that was asked for, also those that `on_prebind` refused."""
+    """Volume, claim, `marks` of each call, also those that `on_prebind` refused."""
     selections: list[tuple[str, str | None]] = field(default_factory=list)
     """Claim and node, None for a clearing."""
     on_prebind: Callable[[PersistentVolume, PersistentVolumeClaim], None] | None = None
@@ -134,12 +126,10 @@ class ScriptedWriter:
         return self
 
     async def turn(self) -> None:
-        """As the `Writer` port."""
         if self.turn_hold is not None:
             await self.turn_hold.wait()
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """As the `Writer` port."""
         if self.hold is not None:
             await self.hold.wait()
         self.binds.append((pod.key, node_name))
@@ -149,32 +139,27 @@ class ScriptedWriter:
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
     ) -> None:
-        """As the `Writer` port."""
         if condition is not None:
             self.conditions.append((pod.key, condition))
         if nominated_node_name is not None:
             self.nominations.append((pod.key, nominated_node_name))
 
     async def delete_pod(self, pod: Pod) -> None:
-        """As the `Writer` port."""
         self.deletions.append(pod.key)
         if self.on_delete is not None:
             self.on_delete(pod)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
-        """As the `Writer` port."""
         if self.on_read is not None:
             self.on_read()
         return self.server.get(f"{namespace}/{name}")
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
-        """As the `Writer` port."""
         if self.on_read is not None:
             self.on_read()
         return self.resource_claims.get(f"{namespace}/{name}")
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
-        """As the `Writer` port."""
         if self.on_read is not None:
             self.on_read()
         return self.resource_claims.at(f"{namespace}/{name}", version)
@@ -182,24 +167,20 @@ class ScriptedWriter:
     # -- claims for devices ----------------------------------------------------------------------------------------------
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """As the `Writer` port."""
         finalizers = (*claim.metadata.finalizers, FINALIZER)
         return await self._write("protect", claim, metadata={"finalizers": tuple(dict.fromkeys(finalizers))})
 
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
     ) -> ResourceClaim | Broken:
-        """As the `Writer` port."""
         return await self._write("allocate", claim, status={"allocation": allocation, "reserved_for": (user,)})
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
-        """As the `Writer` port."""
-        others = tuple(other for other in claim.status.reserved_for if other.uid != user.uid)
-        return await self._write("reserve", claim, status={"reserved_for": (*others, user)})
+        rest = tuple(other for other in claim.status.reserved_for if other.uid != user.uid)
+        return await self._write("reserve", claim, status={"reserved_for": (*rest, user)})
 
     async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
-        """As the `Writer` port."""
-        await self._asked("unreserve", claim)
+        await self._record("unreserve", claim)
         known = self._known(claim)
         users = tuple(user for user in known.status.reserved_for if user.uid != pod_uid)
         if users == known.status.reserved_for:
@@ -207,13 +188,11 @@ class ScriptedWriter:
         return self._written("unreserve", known, status={"reserved_for": users})
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """As the `Writer` port."""
         gone: dict[str, Any] = {"allocation": None, "reserved_for": (), "devices": ()}
         return await self._write("deallocate", claim, status=gone)
 
     async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
-        """As the `Writer` port."""
-        await self._asked("create", claim)
+        await self._record("create", claim)
         version = self.next_version(Metadata())
         metadata = ClaimMetadata(
             name=name,
@@ -228,8 +207,7 @@ class ScriptedWriter:
         return self._written("create", ResourceClaim(metadata, claim.spec))
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
-        """As the `Writer` port."""
-        await self._asked("delete", claim)
+        await self._record("delete", claim)
         known = self.resource_claims.get(claim.key)
         if known is not None and known.metadata.uid == claim.uid:
             del self.resource_claims[claim.key]
@@ -237,7 +215,6 @@ class ScriptedWriter:
             self.on_claim_written("delete", claim)
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """As the `Writer` port."""
         self.extended_statuses.append((pod.key, status))
 
     def next_version(self, metadata: Metadata) -> str:
@@ -250,7 +227,6 @@ class ScriptedWriter:
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
     ) -> PersistentVolume | Broken:
-        """As the `Writer` port."""
         self.prebinds.append((volume.key, claim.key, marks))
         if self.on_prebind is not None:
             self.on_prebind(volume, claim)
@@ -261,27 +237,22 @@ class ScriptedWriter:
         return written
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
-        """As the `Writer` port."""
         return self._selected(claim, node_name)
 
     async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
-        """As the `Writer` port."""
         return self._selected(claim, None)
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
-        """As the `Writer` port."""
         if self.on_read is not None:
             self.on_read()
         return self.volumes.get(name)
 
     async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
-        """As the `Writer` port."""
         if self.on_read is not None:
             self.on_read()
         return self.claims.get(f"{namespace}/{name}")
 
     async def claim_written_by(self, namespace: str, name: str) -> str | None:
-        """As the `Writer` port."""
         if self.on_read is not None:
             self.on_read()
         return self.owners.get(f"{namespace}/{name}")
@@ -289,7 +260,6 @@ class ScriptedWriter:
     async def last_event(
         self, claim: PersistentVolumeClaim, *, provisioner: str, besides: Collection[str]
     ) -> str | None:
-        """As the `Writer` port."""
         self.asked_events.append((claim.key, provisioner, frozenset(besides)))
         if self.event_hold is not None:
             await self.event_hold.wait()
@@ -315,7 +285,7 @@ class ScriptedWriter:
         merged = {key: value for key, value in {**metadata.annotations, **annotations}.items() if value is not None}
         return replace(metadata, resource_version=self.next_version(metadata), annotations=merged)
 
-    async def _asked(self, what: str, claim: ResourceClaim) -> None:
+    async def _record(self, what: str, claim: ResourceClaim) -> None:
         self.claim_writes.append((what, claim.key))
         if self.claim_hold is not None:
             await self.claim_hold.wait()
@@ -330,13 +300,13 @@ class ScriptedWriter:
         metadata: dict[str, Any] | None = None,
         status: dict[str, Any] | None = None,
     ) -> ResourceClaim:
-        await self._asked(what, claim)
+        await self._record(what, claim)
         known = self._known(claim)
         if known.metadata.resource_version != claim.metadata.resource_version:
             raise Conflict(f"{claim.key} has been modified")
         had, gets = known.status.allocation, (status or {}).get("allocation")
         if (had is None and what == "reserve") or (had is not None and gets not in (None, had)):
-            raise Invalid(f"{claim.key} has no devices, or others")
+            raise Invalid(f"{claim.key} has no devices, or different ones")
         return self._written(what, claim, metadata=metadata, status=status)
 
     def _known(self, claim: ResourceClaim) -> ResourceClaim:

@@ -1,8 +1,7 @@
-"""Manifests of volumes and their neighbours in one line: `a_pv("a", "5Gi", "local").on("n1").obj()`.
+"""Manifests of volumes, claims, classes and drivers in one line: `a_pv("a", "5Gi", "local").on("n1").obj()`.
 
 Immutable like those of `builders`. Everything is as small as decoding and an API server allow: one access mode
-(ReadWriteOnce), 1Gi, no class. Names of objects, sizes and classes come in this order; the rest is a call each.
-"""
+(ReadWriteOnce), 1Gi, no class. Names of objects, sizes and classes come in this order; a call adds each further field."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ class PersistentVolumeBuilder(Builder[PersistentVolume]):
     """Available, on every node, at a path of the host."""
 
     def on(self, *node_names: str) -> Self:
-        """Only there, by the hostname label: one more term."""
+        """One more term: only this hostname."""
         return self.where(HOSTNAME, *node_names)
 
     def where(self, key: str, *values: str) -> Self:
-        """Only on nodes with one of these values: one more term, and terms are alternatives."""
+        """One more term: only nodes with one of these values. Terms are alternatives."""
         return self.term((key, "In", *values))
 
     def term(self, *expressions: tuple[str, ...]) -> Self:
@@ -52,15 +51,13 @@ class PersistentVolumeBuilder(Builder[PersistentVolume]):
         return self._append(_TERMS, {"matchExpressions": [_expression(*each) for each in expressions]})
 
     def modes(self, *access_modes: str) -> Self:
-        """In place of ReadWriteOnce."""
         return self.set({"spec": {"accessModes": list(access_modes)}})
 
     def volume_mode(self, mode: str | None) -> Self:
-        """`Block`, `Filesystem`, or None to say nothing."""
+        """None: not set."""
         return self.set({"spec": {"volumeMode": mode}})
 
     def attributes_class(self, name: str) -> Self:
-        """`spec.volumeAttributesClassName`."""
         return self.set({"spec": {"volumeAttributesClassName": name}})
 
     def legacy_class(self, name: str) -> Self:
@@ -74,15 +71,14 @@ class PersistentVolumeBuilder(Builder[PersistentVolume]):
         return with_reference.annotation(BOUND_BY_CONTROLLER, "yes") if by_controller else with_reference
 
     def phase(self, phase: str) -> Self:
-        """`status.phase`; an API server takes it only through the status."""
+        """An API server takes it only through the status."""
         return self.set({"status": {"phase": phase}})
 
     def reclaim(self, policy: str) -> Self:
-        """`Retain`, `Delete` or `Recycle`."""
         return self.set({"spec": {"persistentVolumeReclaimPolicy": policy}})
 
     def deleting(self) -> Self:
-        """On its way out; for typed objects that never saw a server."""
+        """For typed objects that are on no server."""
         return self.set(_DELETING)
 
     def csi(self, driver: str, handle: str = "") -> Self:
@@ -90,44 +86,36 @@ class PersistentVolumeBuilder(Builder[PersistentVolume]):
         return self.source(csi={"driver": driver, "volumeHandle": handle or self._manifest["metadata"]["name"]})
 
     def source(self, **source: Manifest) -> Self:
-        """From anything else, as it is written in a manifest: `.source(nfs={"server": "s", "path": "/"})`."""
+        """Any other source, as in a manifest: `.source(nfs={"server": "s", "path": "/"})`."""
         none: dict[str, Manifest | None] = dict.fromkeys(_SOURCES)
         return self.set({"spec": none | source})
 
 
 class ClaimBuilder(Builder[PersistentVolumeClaim]):
-    """Pending and unbound."""
-
     def modes(self, *access_modes: str) -> Self:
-        """In place of ReadWriteOnce."""
         return self.set({"spec": {"accessModes": list(access_modes)}})
 
     def request(self, amount: str | None) -> Self:
-        """Another size, or None for a claim that says nothing (a server refuses that)."""
+        """Another size, or None for none (a server refuses that)."""
         return self.set({"spec": {"resources": {"requests": {"storage": amount}}}})
 
     def volume_mode(self, mode: str | None) -> Self:
-        """`Block`, `Filesystem`, or None to say nothing."""
+        """None: not set."""
         return self.set({"spec": {"volumeMode": mode}})
 
     def attributes_class(self, name: str) -> Self:
-        """`spec.volumeAttributesClassName`."""
         return self.set({"spec": {"volumeAttributesClassName": name}})
 
     def legacy_class(self, name: str) -> Self:
-        """The annotation that beats `spec.storageClassName`."""
         return self.annotation(CLASS_ANNOTATION, name)
 
     def matching(self, labels: dict[str, str]) -> Self:
-        """Only volumes with these labels."""
         return self.set({"spec": {"selector": {"matchLabels": labels}}})
 
     def matching_expression(self, key: str, operator: str, *values: str) -> Self:
-        """Only volumes for which this holds, too."""
         return self._append("spec.selector.matchExpressions", _expression(key, operator, *values))
 
     def selected(self, node_name: str) -> Self:
-        """A scheduler has chosen this node for it."""
         return self.annotation(SELECTED_NODE, node_name)
 
     def wants(self, volume_name: str) -> Self:
@@ -139,28 +127,24 @@ class ClaimBuilder(Builder[PersistentVolumeClaim]):
         return self.wants(volume_name).annotation(BIND_COMPLETED, "yes").phase("Bound")
 
     def phase(self, phase: str) -> Self:
-        """`status.phase`; an API server takes it only through the status."""
         return self.set({"status": {"phase": phase}})
 
     def deleting(self) -> Self:
-        """On its way out; for typed objects that never saw a server."""
         return self.set(_DELETING)
 
     def owned_by(self, pod: str, uid: str, *, controller: bool = True) -> Self:
-        """Made for an ephemeral volume of this pod."""
         owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid, "controller": controller}
         return self._append("metadata.ownerReferences", owner)
 
 
 class StorageClassBuilder(Builder[StorageClass]):
-    """Waits for the first consumer; volumes are made by hand."""
+    """Waits for the first consumer; volumes are not provisioned."""
 
     def immediate(self) -> Self:
-        """Binds without waiting for a pod."""
         return self.binding_mode("Immediate")
 
     def binding_mode(self, mode: str | None) -> Self:
-        """Any mode; None says nothing, which a server fills in."""
+        """None: not set, and a server fills it in."""
         return self.set({"volumeBindingMode": mode})
 
     def allowed(self, key: str, *values: str) -> Self:
@@ -172,13 +156,10 @@ class StorageClassBuilder(Builder[StorageClass]):
         return self.annotation(DEFAULT_CLASS, "true")
 
     def reclaim(self, policy: str) -> Self:
-        """What becomes of a volume whose claim is gone."""
         return self.set({"reclaimPolicy": policy})
 
 
 class CSINodeBuilder(Builder[CSINode]):
-    """No driver yet."""
-
     def driver(self, name: str, count: int | None = None, *, topology_keys: tuple[str, ...] = ()) -> Self:
         """One more driver; without a count it attaches any number."""
         added: Manifest = {"name": name, "nodeID": self._manifest["metadata"]["name"]}
@@ -189,15 +170,12 @@ class CSINodeBuilder(Builder[CSINode]):
         return self._append("spec.drivers", added)
 
     def migrated(self, *plugins: str) -> Self:
-        """In-tree plugins that CSI drivers stand in for."""
+        """In-tree plugins that CSI drivers replace."""
         return self.annotation(MIGRATED_PLUGINS, ",".join(plugins))
 
 
 class CSIDriverBuilder(Builder[CSIDriver]):
-    """Says nothing of capacity."""
-
     def tracks_capacity(self, does: bool = True) -> Self:
-        """`spec.storageCapacity`."""
         return self.set({"spec": {"storageCapacity": does}})
 
     def must_be_registered(self) -> Self:
@@ -206,7 +184,7 @@ class CSIDriverBuilder(Builder[CSIDriver]):
 
 
 class CapacityBuilder(Builder[CSIStorageCapacity]):
-    """For no node until told."""
+    """For no node by default."""
 
     def everywhere(self) -> Self:
         """For all nodes: an empty selector."""
@@ -217,12 +195,11 @@ class CapacityBuilder(Builder[CSIStorageCapacity]):
         return self.set({"nodeTopology": {"matchLabels": {key: value}}})
 
     def maximum(self, amount: str) -> Self:
-        """`maximumVolumeSize`: the largest volume, whatever the room."""
+        """`maximumVolumeSize`: the largest volume, whatever the capacity."""
         return self.set({"maximumVolumeSize": amount})
 
 
 def a_pv(name: str, capacity: str = "1Gi", storage_class: str = "") -> PersistentVolumeBuilder:
-    """A volume that anybody may claim."""
     spec: Manifest = {
         "capacity": {"storage": capacity},
         "accessModes": _ONCE,
@@ -250,25 +227,22 @@ def a_class(name: str, provisioner: str = NO_PROVISIONER) -> StorageClassBuilder
 
 
 def a_csi_node(node_name: str) -> CSINodeBuilder:
-    """What drivers say of this node."""
     manifest = _manifest("storage.k8s.io/v1", "CSINode", {"name": node_name})
     return CSINodeBuilder(manifest | {"spec": {"drivers": []}}, CSINode)
 
 
 def a_csi_driver(name: str) -> CSIDriverBuilder:
-    """A driver of the cluster."""
     return CSIDriverBuilder(_manifest("storage.k8s.io/v1", "CSIDriver", {"name": name}) | {"spec": {}}, CSIDriver)
 
 
 def a_capacity(name: str, storage_class: str, capacity: str | None = None, *, ns: str = "default") -> CapacityBuilder:
-    """How much room a class has on the nodes that `where` or `everywhere` names."""
+    """The capacity of a class on the nodes of `where` or `everywhere`."""
     manifest = _manifest("storage.k8s.io/v1", "CSIStorageCapacity", {"name": name, "namespace": ns})
     told = {} if capacity is None else {"capacity": capacity}
     return CapacityBuilder(manifest | {"storageClassName": storage_class} | told, CSIStorageCapacity)
 
 
 def an_attachment(volume_name: str, node_name: str, driver: str) -> Builder[VolumeAttachment]:
-    """A volume that is attached to a node."""
     manifest = _manifest("storage.k8s.io/v1", "VolumeAttachment", {"name": f"{volume_name}-{node_name}"})
     spec = {"attacher": driver, "nodeName": node_name, "source": {"persistentVolumeName": volume_name}}
     return Builder(manifest | {"spec": spec, "status": {"attached": True}}, VolumeAttachment)

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def large_folders(files: Iterable[Path]) -> list[str]:
-    """Return `folder: count` of each folder that has more than `FOLDER_MAX` modules beside its `__init__`."""
+    """Return `folder: count` of each folder that has more than `FOLDER_MAX` modules apart from its `__init__`."""
     counts: dict[Path, int] = defaultdict(int)
     for file in files:
         counts[file.parent] += file.name != "__init__.py"

@@ -1,13 +1,13 @@
 """Where the control plane's binaries come from.
 
-In this order: the directory `KUBEBUILDER_ASSETS` if it holds what is asked for; a per-user cache keyed by everything
+In this order: the directory `KUBEBUILDER_ASSETS` if it holds the binaries; a per-user cache keyed by everything
 that decides the result (both modules' go.mod, go.sum and tools.go, and the flags below); `go build` into that cache,
-which takes some ten minutes once. Parallel runs build once: the others wait for the lock.
+which takes some ten minutes once. Parallel runs build once: a lock makes the rest wait.
 
 The environment variable `KUBERNETES` chooses the minor version: 1.36 (the default) or 1.37.
 
 `python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
-`program()` builds what is ours and made of the same packages, in their module and beside them in the cache.
+`program()` builds programs of this repository from the same packages, in their module and next to them in the cache.
 `built()` is for modules of other directories, such as Kubernetes' own end-to-end tests (`tests/upstream/build.py`).
 """
 
@@ -141,7 +141,7 @@ def _go(without: str) -> str:
 
 
 def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None:
-    """Build beside the place and rename, so that it is either absent or complete. `without`: what to say where there is no Go."""
+    """Build in a temporary directory and rename, so that the place is either absent or complete. `without`: the text without Go."""
     go = _go(without)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
         results = Path(scratch, "bin")
@@ -166,7 +166,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Build now if need be. 1 if there is nothing to build with and `E2E=required` asks for it, else 0."""
+    """Build now if needed. 1 if there are no means to build and `E2E=required`, else 0."""
     if not is_built():
         print(f"control plane {VERSION}: building once, some ten minutes ...", file=sys.stderr, flush=True)  # noqa: T201
     try:

@@ -10,7 +10,7 @@ from tests.e2e.controlplane.build import Unavailable, binaries
 
 
 def binaries_or_skip(*names: str) -> Path:
-    """`binaries()`; without Go the asking test is skipped with one line, or fails if `E2E=required`."""
+    """`binaries()`; without Go the test is skipped with one line, or fails if `E2E=required`."""
     return built_or_skip(lambda: binaries(*names))
 
 

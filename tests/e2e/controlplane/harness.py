@@ -1,10 +1,9 @@
 """A real control plane: etcd and kube-apiserver as plain processes on loopback, controllers and scheduler on demand.
 
-Each `ControlPlane` has its own data, ports and keys and shares nothing with others. There are no kubelets: nodes are
-objects that the test writes, nothing runs a pod, nothing refuses one either.
+Each `ControlPlane` has separate data, ports and keys. There are no kubelets: nodes are objects that the test writes, and
+no pod is run or refused.
 
-Nothing here is bound to an event loop: a plane started in one may be used from another.
-"""
+Nothing here is bound to an event loop: a plane started in one may be used from another."""
 
 import asyncio
 import base64
@@ -82,7 +81,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """A kubeconfig of system:masters, without client-side limits of its own."""
+        """A kubeconfig of system:masters, without client-side limits."""
         return self.directory / "kubeconfig"
 
     @property
@@ -208,7 +207,7 @@ class ControlPlane:
         return self._servers[name]
 
     async def _at_free_ports(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
-        """Start it, again with other ports if somebody took them between the choice and the start."""
+        """Start it, again with other ports if another process took them between the choice and the start."""
         for left in reversed(range(_PORT_ATTEMPTS)):
             try:
                 return await start()

@@ -1,8 +1,7 @@
-"""Server processes that cannot outlive us.
+"""Server processes that cannot outlive this one.
 
-All processes of a `Group` share one process group, led by a watchdog that reads a pipe from us. When the pipe closes,
-because we stopped the group or because we were killed, the watchdog kills everybody in it.
-"""
+All processes of a `Group` share one process group, led by a watchdog that reads a pipe. When the pipe closes, because the
+group is stopped or this process is killed, the watchdog kills the whole group."""
 
 import os
 import socket
@@ -95,7 +94,7 @@ class Group:
         return server
 
     def stop(self) -> None:
-        """Kill everybody and collect them. Idempotent."""
+        """Kill and collect all processes. Idempotent."""
         if self._watchdog.stdin is not None:
             self._watchdog.stdin.close()
         self._watchdog.wait()
@@ -105,11 +104,11 @@ class Group:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on at this moment; somebody may be faster, so be ready to try another."""
+    """A loopback port that is free at this moment; another process may take it first, so be ready to try another."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 def was_refused_its_port(server: Server) -> bool:
-    """Whether it ended because somebody else was faster."""
+    """Whether it ended because another process had taken its port."""
     return not server.is_running() and "address already in use" in server.tail(200)
