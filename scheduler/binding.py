@@ -25,8 +25,8 @@ from scheduler.core.clock import Clock
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE
 from scheduler.core.cooperative import finish
 from scheduler.core.decision_record import DecisionRecord
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, shortened
-from scheduler.core.retry import BusyRetry
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, Unavailable, shortened
+from scheduler.core.retry import BusyRetry, Retry
 from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Extender, ExtenderError
 from scheduler.framework.interface import BindPlugin, CycleState, PreBindPlugin, is_brief
@@ -156,6 +156,8 @@ _READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
 """Pauses between reads of a pod whose Binding lost its answer; the last one repeats."""
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
+_RETRIED: Final = frozenset({0, 500, 503})
+"""Statuses after which kube-scheduler repeats a Binding from 1.37 on; 0 is a failed connection."""
 _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight after cancelling."""
 
@@ -170,7 +172,7 @@ class Binder:
     Upstream: pkg/scheduler/schedule_one.go bindingCycle, runBindingCycle, handleBindingCycleError
     """
 
-    def __init__(  # noqa: PLR0913 (collaborators)
+    def __init__(  # noqa: PLR0913 (each by its name)
         self,
         shared: Shared,
         failures: FailureHandler,
@@ -180,8 +182,12 @@ class Binder:
         permits: WaitingPodsMap | None = None,
         writes_in_flight: int = WRITES_IN_FLIGHT,
         binder_for: Callable[[PodInfo], Extender | None] = _no_extender,
+        retries: bool = False,
     ) -> None:
-        """Create the binder. `binder_for` returns the extender that binds a pod."""
+        """Create the binder. `binder_for` returns the extender that binds a pod.
+
+        `retries`: a Binding that the server could not carry out is repeated.
+        """
         self._binder_for = binder_for
         self._cluster = shared.cluster
         self._queue = shared.queue
@@ -194,6 +200,7 @@ class Binder:
         self._errors = shared.errors
         self._refusals = refusals
         self._pod_watch = pod_watch
+        self._retries = retries
         self._is_held_back = False
         self._unknown = UnknownOutcomes(shared.clock)
         self._room = asyncio.Semaphore(writes_in_flight)
@@ -484,10 +491,14 @@ class Binder:
     async def _resolved(self, binding: Binding, plugin: BindPlugin) -> Rejection | Skip | None:
         """Bind.
 
-        A busy server is waited for, a refusal is read, and a lost answer is read and repeated on the same node.
+        A busy server is waited for, a refusal is read, and a lost answer is read and repeated on the same node. With `retries`
+        a failed server is tried again as well: if it had carried out the Binding, it answers with a Conflict.
+
+        Upstream: pkg/scheduler/util/utils.go BindPod
         """
         lost = 0
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
+        failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self._retries else 1)
         while True:
             await self._writer.turn()
             await self._pods_followed()
@@ -506,6 +517,13 @@ class Binder:
                 if binding.is_cancelled:
                     raise asyncio.CancelledError from error
                 await busy.wait(error)
+            except Unavailable as error:
+                binding.is_sending = False
+                if error.status not in _RETRIED:
+                    raise
+                if self._retries and binding.is_cancelled:
+                    raise asyncio.CancelledError from error
+                await failing.pause(error)
             finally:
                 binding.is_sending = False
 

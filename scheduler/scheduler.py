@@ -30,6 +30,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import UnforeseenErrors, shortened
+from scheduler.core.feature_gates import BINDING_RETRIES, RESIZE_TOTALS
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
 from scheduler.failure import FailureHandler, PodStatusUpdater
@@ -119,9 +120,16 @@ class Decisions:
             pod_watch=pod_watch or PodWatch(),
             permits=permits,
             binder_for=self.consultations.binder_for,
+            retries=BINDING_RETRIES in options.config.feature_gates,
         )
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
-        self.intake = PodAndNodeHandlers(self.shared, self.failures, bindings=self.binder, permits=self.binder.permits)
+        self.intake = PodAndNodeHandlers(
+            self.shared,
+            self.failures,
+            bindings=self.binder,
+            permits=self.binder.permits,
+            resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
+        )
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
         self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))

@@ -45,8 +45,14 @@ class ContainerRestartRule(Frozen, frozen=True):
     action: str = ""
 
 
+class VolumeMount(Frozen, frozen=True):
+    """A volume mount of a container."""
+
+    bind_mount_options: tuple[str, ...] = ()
+
+
 class Container(Frozen, frozen=True):
-    """A container or init container; `restart_policy == "Always"` makes an init container a sidecar."""
+    """A container of any kind; `restart_policy == "Always"` makes an init container a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -54,6 +60,7 @@ class Container(Frozen, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
 
 
 class Toleration(Frozen, frozen=True):
@@ -215,6 +222,7 @@ class PodSpec(Frozen, frozen=True):
     preemption_policy: str | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     overhead: ResourceMap = {}
     node_selector: dict[str, str] = {}

@@ -5,10 +5,10 @@ The sums are cached by the pod's resource fields, so the second pod of a Deploym
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from scheduler.api.quantity import UNREADABLE, int64
 from scheduler.api.storage_v1 import ClaimUse, claim_uses
 from scheduler.core.caching import Interner
 
+T = TypeVar("T")
 Requests: TypeAlias = dict[str, int]
 """Resource name → amount: cpu in milli-CPU, everything else in whole units (bytes, devices)."""
 
@@ -92,10 +93,10 @@ None is below 0.
 """
 
 
-def pod_info(pod: Pod) -> PodInfo:
-    """Return the derived values of a pod. A known shape costs about 3 µs."""
+def pod_info(pod: Pod, *, resize_by_totals: bool = False) -> PodInfo:
+    """Return the derived values of a pod. A known shape costs about 3 µs. For `resize_by_totals` see `requests_of`."""
     spec = pod.spec
-    requests, milli_cpu, memory_bytes = _requests(pod)
+    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=resize_by_totals)
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
     spread = _encode(spec.topology_spread_constraints) if spec.topology_spread_constraints else b""
     claims = claim_uses(pod) if spec.volumes else ()
@@ -141,27 +142,31 @@ def _is_disk(volume: Volume) -> bool:
     return _disk_sources(volume) != _NO_DISK
 
 
-def requests_of(pod: Pod) -> Requests:
+def requests_of(pod: Pod, *, resize_by_totals: bool = False) -> Requests:
     """Return the pod's effective requests, with in-place resize and pod-level resources (§A.1).
+
+    During a resize the greatest of requested, allocated and actual amounts counts: of each container, as in 1.36, or of the
+    totals of the pod, as from 1.37 on.
 
     Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodRequests
     """
-    return _requests(pod)[0]
+    return _requests(pod, by_totals=resize_by_totals)[0]
 
 
 def containers_alone(info: PodInfo) -> PodInfo:
-    """Return the pod without its pod-level requests: those of its containers count instead."""
+    """Return the pod without its pod-level requests: those of its containers count. The pod runs nowhere, so no resize."""
     spec = msgspec.structs.replace(info.pod.spec, resources=ResourceRequirements())
-    requests, milli_cpu, memory_bytes = _requests(msgspec.structs.replace(info.pod, spec=spec))
+    pod = msgspec.structs.replace(info.pod, spec=spec)
+    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=False)
     return replace(info, requests=requests, non_zero_milli_cpu=milli_cpu, non_zero_memory_bytes=memory_bytes)
 
 
-def _requests(pod: Pod) -> tuple[Requests, int, int]:
+def _requests(pod: Pod, *, by_totals: bool) -> tuple[Requests, int, int]:
     spec, status = pod.spec, pod.status
     resized = [
         (s.name, s.allocated_resources, s.resources)
         for s in (*status.container_statuses, *status.init_container_statuses)
-        if s.resources is not None
+        if s.resources is not None or s.allocated_resources is not None
     ]
     memo = _encode(
         (
@@ -173,21 +178,22 @@ def _requests(pod: Pod) -> tuple[Requests, int, int]:
             status.resources,
             status.allocated_resources,
             _resize_is_infeasible(pod),
+            by_totals,
         )
     )
     known = _sums.get(memo)
     if known is None:
-        known = _sums.share(memo, _compute(pod))
+        known = _sums.share(memo, _compute(pod, _effective_by_totals if by_totals else _effective))
     return known
 
 
-def _compute(pod: Pod) -> tuple[Requests, int, int]:
-    requests = _effective(pod, {})
+def _compute(pod: Pod, effective: Callable[[Pod, Requests], Requests]) -> tuple[Requests, int, int]:
+    requests = effective(pod, {})
     # A container without a request counts the default. With pod-level requests it does so only if no part of the pod
     # names that resource (§A.2).
     is_whole = bool(_pod_level(pod.spec.resources.requests))
     defaults = {name: amount for name, amount in _DEFAULTS.items() if not (is_whole and name in requests)}
-    non_zero = _rounded(_effective(pod, defaults))
+    non_zero = _rounded(effective(pod, defaults))
     return _rounded(requests), non_zero.get(CPU, 0), non_zero.get(MEMORY, 0)
 
 
@@ -211,7 +217,7 @@ def _bounded(amounts: Requests) -> Requests:
     return {name: max(0, min(amount, _AMOUNT_MAX)) for name, amount in amounts.items()}
 
 
-def _pod_level(requests: ResourceMap) -> ResourceMap:
+def _pod_level(requests: Mapping[str, T]) -> dict[str, T]:
     return {n: q for n, q in requests.items() if n in {CPU, MEMORY} or n.startswith("hugepages-")}
 
 
@@ -231,9 +237,45 @@ def _effective(pod: Pod, defaults: Requests) -> Requests:
         if status.resources is not None:
             held = _held(held, status.resources.requests, status.allocated_resources, infeasible=infeasible)
         total |= {name: held.get(name, 0) for name in level}
-    for name, amount in _exact(spec.overhead).items():
-        total[name] = total.get(name, 0) + amount
+    _add(total, _exact(spec.overhead))
     return total
+
+
+def _effective_by_totals(pod: Pod, defaults: Requests) -> Requests:
+    """Return the greatest of three totals of the pod. The API server leaves empty maps out, so they count as absent."""
+    spec, status = pod.spec, pod.status
+    statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses)}
+    infeasible = _resize_is_infeasible(pod)
+    actual = status.resources.requests if status.resources is not None else {}
+
+    def total_of(amounts: Callable[[Container, ContainerStatus], ResourceMap]) -> Requests:
+        def of(container: Container) -> Requests:
+            return defaults | _exact(amounts(container, statuses.get(container.name, _NO_STATUS)))
+
+        return _aggregate(spec.containers, spec.init_containers, of)
+
+    def allocated_to(container: Container, seen: ContainerStatus) -> ResourceMap:
+        return seen.allocated_resources or ({} if infeasible else container.resources.requests)
+
+    def actual_of(container: Container, seen: ContainerStatus) -> ResourceMap:
+        return (seen.resources.requests if seen.resources is not None else {}) or allocated_to(container, seen)
+
+    if status.allocated_resources and actual:
+        total = _greater(_exact(status.allocated_resources), _exact(actual))
+    else:
+        total = _greater(total_of(allocated_to), total_of(actual_of))
+    if not infeasible:
+        total = _greater(total_of(lambda container, _: container.resources.requests), total)
+    if _pod_level(spec.resources.requests):
+        level = _exact(spec.resources.requests)
+        if status.resources is not None:
+            level = _held(level, actual, status.allocated_resources, infeasible=infeasible)
+        total |= _pod_level(level)
+    _add(total, _exact(spec.overhead))
+    return total
+
+
+_NO_STATUS: Final = ContainerStatus()
 
 
 def _of_container(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Requests:

@@ -76,10 +76,27 @@ NAMESPACES_BY_LABELS: Final = "NamespaceSelectorsByLabelsOnly"
 """A namespaceSelector of the incoming pod with `NotIn` or `DoesNotExist` selects by labels; it selected all."""
 NODE_NAME_FIRST: Final = "NodeNameBeforeNodeUnschedulable"
 """NodeName comes before NodeUnschedulable in the default plugins."""
+RESIZE_TOTALS: Final = "InPlaceResizeByTotals"
+"""During an in-place resize the greatest of three totals of the pod counts; it was the sum of each container's greatest."""
+BINDING_RETRIES: Final = "BindingsAreRetried"
+"""A Binding that the API server could not carry out is sent again, up to three times within a third of a second."""
+BIND_MOUNT_OPTIONS: Final = "BindMountOptionsAreDeclared"
+"""NodeDeclaredFeatures knows VolumeBindMountOptions: a node must declare it for pods with `bindMountOptions`."""
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
-    "1.37": frozenset({SHORT_POST_FILTER, PREEMPTOR_TEXT, IMAGE_VOLUMES, NAMESPACES_BY_LABELS, NODE_NAME_FIRST}),
+    "1.37": frozenset(
+        {
+            SHORT_POST_FILTER,
+            PREEMPTOR_TEXT,
+            IMAGE_VOLUMES,
+            NAMESPACES_BY_LABELS,
+            NODE_NAME_FIRST,
+            RESIZE_TOTALS,
+            BINDING_RETRIES,
+            BIND_MOUNT_OPTIONS,
+        }
+    ),
 }
 """Version → the changes since 1.36 that no gate of upstream switches. Users cannot set them one by one."""
 

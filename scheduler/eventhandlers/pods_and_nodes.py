@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -65,8 +66,16 @@ class PodAndNodeHandlers:
     """
 
     def __init__(
-        self, shared: Shared, failures: FailureHandler, *, bindings: Bindings, permits: WaitingPodsMap
+        self,
+        shared: Shared,
+        failures: FailureHandler,
+        *,
+        bindings: Bindings,
+        permits: WaitingPodsMap,
+        resize_by_totals: bool,
     ) -> None:
+        """Create the handlers. For `resize_by_totals` see `podinfo.requests_of`."""
+        self._info = partial(pod_info, resize_by_totals=resize_by_totals)
         self._permits = permits
         self._cluster = shared.cluster
         self._queue = shared.queue
@@ -189,7 +198,7 @@ class PodAndNodeHandlers:
     def _bound(self, old: Pod | None, new: Pod) -> None:
         if isinstance(new, PartlyReadPod) and (old is None or _unread(old) != new.unread):
             _log.error("pod could not be read in full", pod=new.key, node=new.spec.node_name, error=new.why)
-        info = pod_info(new)
+        info = self._info(new)
         before = self._cluster.get(info.uid)
         was_ours = self._pending.pop(info.key)
         if was_ours is not None:
@@ -228,7 +237,7 @@ class PodAndNodeHandlers:
             self._move(event, before, info)
 
     def _ours(self, new: Pod) -> None:
-        info = pod_info(new)
+        info = self._info(new)
         before = self._pending.get(info.key)
         self._pending.set(info)
         self._failures.seen(new)
@@ -256,9 +265,9 @@ class PodAndNodeHandlers:
     def _foreign(self, old: Pod | None, new: Pod) -> None:
         node_name = new.status.nominated_node_name
         if node_name:
-            ended = self._queue.nominator.add_foreign(pod_info(new), node_name)
+            ended = self._queue.nominator.add_foreign(self._info(new), node_name)
             if ended is None and old is not None and _is_relabelled_nomination(old, new):
-                ended = pod_info(old)
+                ended = self._info(old)
         else:
             ended = self._queue.nominator.remove_foreign(new.metadata.uid)
         self._nomination_ended(ended)

@@ -1,30 +1,26 @@
 """NodeDeclaredFeatures: a node must declare the kubelet features that a pod needs (docs/spec/core.md §5.11).
 
-The list of features is kube-scheduler v1.36's. The plugin has an effect on clusters whose API server keeps
-`status.declaredFeatures` and admits such pods, that is from 1.36 with default gates. There
-RestartAllContainersOnContainerExits is on. UserNamespacesHostNetworkSupport is alpha, and without that gate the
-server rejects the pods that need it. On older clusters no such pod exists and the plugin is skipped.
+The plugin has an effect on clusters whose API server keeps `status.declaredFeatures` and admits such pods, that is from 1.36
+with default gates. There RestartAllContainersOnContainerExits is on. UserNamespacesHostNetworkSupport and
+VolumeBindMountOptions are alpha, and without these gates the server rejects the pods that need them, or removes the
+fields. On older clusters no such pod exists and the plugin is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from scheduler.api.core_v1 import Node, PodSpec
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import BIND_MOUNT_OPTIONS
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.memo import all_alike
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
-
-Version: TypeAlias = tuple[int, int, int]
-
-VERSION: Final[Version] = (1, 36, 3)
-"""The version of kube-scheduler whose rules apply."""
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
 _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
@@ -32,11 +28,10 @@ _ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A kubelet feature. `until`: the last version that checks it; later every kubelet of a supported age has it."""
+    """A kubelet feature, and which pods need it."""
 
     name: str
     is_needed: Callable[[PodSpec], bool]
-    until: Version | None = None
 
 
 def _restarts_all_containers(spec: PodSpec) -> bool:
@@ -51,11 +46,20 @@ def _maps_users_on_host_network(spec: PodSpec) -> bool:
     return spec.host_network and spec.host_users is False
 
 
-FEATURES: Final = (
+def _has_bind_mount_options(spec: PodSpec) -> bool:
+    return any(
+        mount.bind_mount_options
+        for container in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)
+        for mount in container.volume_mounts
+    )
+
+
+_FEATURES: Final = (
     Feature("RestartAllContainersOnContainerExits", _restarts_all_containers),
     Feature("UserNamespacesHostNetworkSupport", _maps_users_on_host_network),
 )
-"""Kubelets declare more features, which matter only for changes of running pods."""
+"""Kubelets declare more features, which matter only for changes of running pods. No feature has a last version."""
+_MOUNT_OPTIONS: Final = Feature("VolumeBindMountOptions", _has_bind_mount_options)
 
 
 class NodeDeclaredFeatures:
@@ -68,9 +72,9 @@ class NodeDeclaredFeatures:
     depends_on_pods: Final = False
     _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's required features",))
 
-    def __init__(self, args: object, handle: Handle, *, features: Iterable[Feature] = FEATURES) -> None:
+    def __init__(self, args: object, handle: Handle) -> None:
         self._index = handle.cluster.nodes.features
-        self._features = tuple(f for f in features if f.until is None or f.until >= VERSION)
+        self._features = (*_FEATURES, _MOUNT_OPTIONS) if BIND_MOUNT_OPTIONS in handle.feature_gates else _FEATURES
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip pods that need no feature."""

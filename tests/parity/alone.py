@@ -21,7 +21,7 @@ OF_UPSTREAM: Final[Mapping[str, Any]] = MappingProxyType({SPELLED[name]: value f
 
 
 async def asked(
-    scenarios: Iterable[Scenario], places: Collection[Place], switches: Iterable[str] = ()
+    version: str, scenarios: Iterable[Scenario], places: Collection[Place], switches: Iterable[str] = ()
 ) -> dict[Place, Verdict]:
     """Ask about the pods at these places, with kube-scheduler's values of these `switches`."""
     groups: dict[tuple[str, ...], list[Scenario]] = {}
@@ -30,11 +30,12 @@ async def asked(
             groups.setdefault(one.feature_gates, []).append(one)
     found: dict[Place, Verdict] = {}
     values = {name: OF_UPSTREAM[name] for name in switches}
-    await asyncio.gather(*(_asked(some, places, gates, values, found) for gates, some in groups.items()))
+    await asyncio.gather(*(_asked(version, some, places, gates, values, found) for gates, some in groups.items()))
     return found
 
 
 async def _asked(
+    version: str,
     scenarios: Iterable[Scenario],
     places: Collection[Place],
     gates: tuple[str, ...],
@@ -45,7 +46,13 @@ async def _asked(
         api = InProcess(server)
         await make_lasting(api)
         running = ours.running(
-            api, pause_s=PAUSE_S, master=server.url, gates=gates, modes=(Mode.DEFAULT,), switches=switches
+            api,
+            version=version,
+            pause_s=PAUSE_S,
+            master=server.url,
+            gates=gates,
+            modes=(Mode.DEFAULT,),
+            switches=switches,
         )
         async with running as we:
             for one in scenarios:

@@ -1,7 +1,8 @@
 """Whether a verdict of a profile with `parity: false` agrees with the recorded one: `differences`, and two narrow rules.
 
-1. A preemption that was found says so at the end of the message, with its node and the number of its victims
-   (docs/spec/core.md §3.9). A victim is a pod that is evicted, or one on that node that is leaving already.
+1. With the gates of 1.36 a preemption that was found says so at the end of the message, with its node and the number of its
+   victims (docs/spec/core.md §3.9). A victim is a pod that is evicted, or one on that node that is leaving already. In 1.37
+   kube-scheduler says it as well, and `verdict.heard` has made it a part of the way.
 2. With devices the nodes that are scored may be more than those that kube-scheduler found feasible, because only the
    best are verified (docs/adr/0003). Our node must then be one of kube-scheduler's best; the scores are not compared.
 """
@@ -25,7 +26,8 @@ def differences_by_default(scenario: Scenario, theirs: Verdict, ours: Verdict) -
         return found if ours.node in theirs.best() else [*found, f"{ours.node} is not among {sorted(theirs.best())}"]
     said = _FOUND.search(ours.message)
     if said is None:
-        silent = [f"nothing is said of the preemption: {ours.ways}"] if any(way.evicted for way in ours.ways) else []
+        is_silent = any(way.evicted and not way.victims for way in ours.ways)
+        silent = [f"nothing is said of the preemption: {ours.ways}"] if is_silent else []
         return differences(theirs, ours) + silent
     if not _is_true(scenario, said, ours):
         return [f"ours: {ours.message}", f"ways: {ours.ways}"]

@@ -1,6 +1,6 @@
 """`python -m tests.parity.confirm`: the recorded verdicts against kube-scheduler's own code in one process.
 
-The oracle (`oracle/`) answers each scenario that has no devices, without a control plane. A recording that was edited by
+The environment variable KUBERNETES chooses the version. The oracle (`oracle/`) answers each scenario that has no devices, without a control plane. A recording that was edited by
 hand, or that was made of another cluster, is contradicted. The command prints each contradiction and then exits with 1.
 
 What an attempt alone does not show is not confirmed: the writes to claims and PVs, the nominations that other pods lose, and
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.apiserver import LIKE_1_36, ApiServer
-from tests.e2e.controlplane.build import Unavailable
+from tests.e2e.controlplane.build import MINOR, Unavailable
 from tests.parity import recordings
 from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_pods, put_settings, wipe
 from tests.parity.oracle import process
@@ -107,7 +107,7 @@ def main() -> int:
     except Unavailable as why:
         print(why, file=sys.stderr)  # noqa: T201
         return 1
-    recorded, found = recordings.read(), Confirmation()
+    recorded, found = recordings.read(MINOR), Confirmation()
     scenarios = [scenario for scenario in recordable() if can_confirm(scenario) and scenario.key in recorded]
     began = time.monotonic()
     asyncio.run(confirm(program, scenarios, recorded, found))

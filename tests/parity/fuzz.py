@@ -18,14 +18,15 @@ from typing import Final
 
 from scheduler.metrics import logs
 from simulator.apiserver import LIKE_1_36, ApiServer
-from tests.e2e.controlplane.build import Unavailable
+from tests.e2e.controlplane.build import MINOR, Unavailable
 from tests.parity import crowd, devicefuzz, generate, mixedpods, ours
 from tests.parity.admission import admitted
 from tests.parity.api import InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.deviceoracle import process as device_process
 from tests.parity.generate import Dice
-from tests.parity.known import KNOWN
+from tests.parity.known import REASONS
 from tests.parity.mixed import mixed
+from tests.parity.modes import Asked, Mode
 from tests.parity.oracle import process
 from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
@@ -71,7 +72,7 @@ async def fuzz(program: Path, scenarios: Iterable[Scenario]) -> Counter[str]:
     async with ApiServer(served=LIKE_1_36) as server, process.running(program) as oracle:
         api = InProcess(server)
         await make_lasting(api)
-        async with ours.running(api, pause_s=_PAUSE_S, master=server.url) as we:
+        async with ours.running(api, version=MINOR, pause_s=_PAUSE_S, master=server.url) as we:
             for one in scenarios:
                 try:
                     told.update(await _compare(one, oracle, we))
@@ -112,7 +113,8 @@ def excuse(one: Scenario, name: str) -> str:
         constraint["whenUnsatisfiable"] == "DoNotSchedule" and _takes_all(constraint.get("labelSelector"))
         for constraint in spec.get("topologySpreadConstraints", ())
     )
-    return KNOWN.get(_EMPTY_SELECTOR, "") if is_beside_nominated and is_spread_with_all else ""
+    known = REASONS[Asked(MINOR, Mode.PARITY)].get(_EMPTY_SELECTOR)
+    return known.why if known and is_beside_nominated and is_spread_with_all else ""
 
 
 def _takes_all(selector: Json | None) -> bool:

@@ -1,6 +1,6 @@
-"""Asked pods on which we are known to differ from kube-scheduler v1.36.3: why, and which verdict of ours is expected.
+"""Asked pods on which we are known to differ from kube-scheduler: why, and which verdict of ours is expected.
 
-The reasons stand in `differences.yaml`, per mode. The verdicts stand in `pins/`, which `python -m tests.parity.pin`
+The reasons stand in `differences.yaml`, per version and mode. The verdicts stand in `pins/`, which `python -m tests.parity.pin`
 writes. A verdict that is not the pinned one is a surprise, and so is a difference that is gone.
 """
 
@@ -8,14 +8,14 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import yaml
 
+from scheduler.core.feature_gates import VERSIONS
 from tests.parity import pins
 from tests.parity.bydefault import changes, differences_by_default
-from tests.parity.modes import Mode
+from tests.parity.modes import ALL, Asked, Mode
 from tests.parity.pins import Pin
 from tests.parity.scenario import Scenario
 from tests.parity.verdict import Verdict, differences
@@ -36,29 +36,29 @@ class Reason:
     """Fields of KubestowArgs. With kube-scheduler's values of all of them the default mode does not differ."""
 
 
-def read(text: str) -> dict[Mode, dict[Place, Reason]]:
-    """Mode → place → reason. Raises ValueError for a place that comes twice in a mode."""
-    found: dict[Mode, dict[Place, Reason]] = {mode: {} for mode in Mode}
+def read(text: str) -> dict[Asked, dict[Place, Reason]]:
+    """Return the reasons of each version and mode; an entry without `versions` is of all. Raises ValueError for a place twice."""
+    found: dict[Asked, dict[Place, Reason]] = {asked: {} for asked in ALL}
     for entry in yaml.safe_load(text):
         reason = Reason(entry["why"], entry["where"], tuple(entry.get("switches", ())))
         places = [(key, name) for key, names in entry["places"].items() for name in names]
-        for mode in entry["modes"]:
+        for asked in (
+            Asked(version, Mode(mode)) for version in entry.get("versions", VERSIONS) for mode in entry["modes"]
+        ):
             for place in places:
-                if place in found[Mode(mode)]:
-                    raise ValueError(f"twice in mode {mode}: {place}")
-                found[Mode(mode)][place] = reason
+                if place in found[asked]:
+                    raise ValueError(f"twice in {asked}: {place}")
+                found[asked][place] = reason
     return found
 
 
-REASONS: Final[Mapping[Mode, Mapping[Place, Reason]]] = read(FILE.read_text())
-KNOWN: Final[Mapping[Place, str]] = MappingProxyType({at: one.why for at, one in REASONS[Mode.PARITY].items()})
-"""Of the mode `PARITY`: (scenario, asked pod) → why."""
+REASONS: Final[Mapping[Asked, Mapping[Place, Reason]]] = read(FILE.read_text())
 
 
 @functools.cache
-def pinned(mode: Mode) -> Mapping[Place, Pin]:
-    """The pins of a mode, as they are on the disk when this is called first."""
-    return pins.read(mode)
+def pinned(asked: Asked) -> Mapping[Place, Pin]:
+    """The pins of a version and mode, as they are on the disk when this is called first."""
+    return pins.read(asked)
 
 
 def differing(mode: Mode, scenario: Scenario, recorded: Verdict, ours: Verdict) -> list[str]:
@@ -68,18 +68,17 @@ def differing(mode: Mode, scenario: Scenario, recorded: Verdict, ours: Verdict) 
     return differences(recorded, ours)
 
 
-def expected(place: Place, recorded: Verdict) -> Verdict:
+def expected(version: str, place: Place, recorded: Verdict) -> Verdict:
     """Return what we have to say in the mode `PARITY`: the pinned verdict, or the recorded one."""
-    pin = pinned(Mode.PARITY).get(place)
+    pin = pinned(Asked(version, Mode.PARITY)).get(place)
     return recorded if pin is None else pin.ours
 
 
-def surprises(mode: Mode, scenario: Scenario, name: str, recorded: Verdict, ours: Verdict) -> list[str]:
+def surprises(asked: Asked, scenario: Scenario, name: str, recorded: Verdict, ours: Verdict) -> list[str]:
     """Return what is wrong at an asked pod; empty if we agree, or differ exactly as it is pinned."""
     place = (scenario.key, name)
-    return surprise(
-        REASONS[mode].get(place), pinned(mode).get(place), scenario, differing(mode, scenario, recorded, ours), ours
-    )
+    found = differing(asked.mode, scenario, recorded, ours)
+    return surprise(REASONS[asked].get(place), pinned(asked).get(place), scenario, found, ours)
 
 
 def surprise(reason: Reason | None, pin: Pin | None, scenario: Scenario, found: list[str], ours: Verdict) -> list[str]:

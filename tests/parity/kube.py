@@ -39,6 +39,9 @@ _SERVED: Final = (
 """What the API server lets in, whether or not the scheduler knows of it; overhead needs no class."""
 _HEADED: Final = re.compile(r'"BindPodVolumes" pod="([^"]*)" node="([^"]*)"')
 _PICKED: Final = re.compile(r'"Pod is a potential preemption victim on node" pod="([^"]*)" node="([^"]*)"')
+_PICKED_1_37: Final = re.compile(
+    r'"Pods are potential preemption victims on node" pods=\[\{"name":"([^"]*)","namespace":"([^"]*)"\}\] node="([^"]*)"'
+)
 _AIMED: Final = '"the target node for the preemption is determined" pod="{}" node="{}"'
 _SPARED: Final = '"Victim Pod is already being deleted, skipping the API call for it" preemptor="{}"'
 _DONE: Final = '"Async Preemption finished completely" preemptor="{}"'
@@ -216,7 +219,7 @@ class Kube(Side):
 
         async def is_spared() -> bool:
             await self.ask(preemptor, DEFAULT_PROFILE)
-            return [who for who, _ in _PICKED.findall(self._heard_since())] == [f"{_ASIDE}/older"]
+            return [who for who, _ in _picked(self._heard_since())] == [f"{_ASIDE}/older"]
 
         await self.until(is_spared, "the last budget")
         await wipe(self.api, ("Pod", "Node"))
@@ -262,7 +265,7 @@ class Kube(Side):
         dry_run, aimed, after = self._heard_since().partition(_AIMED.format(key, nominated))
         if not aimed:
             return  # nominated before, and it stays that
-        victims = [who for who, place in _PICKED.findall(dry_run) if place == nominated]
+        victims = [who for who, place in _picked(dry_run) if place == nominated]
         if after.count(_SPARED.format(key)) >= len(victims):
             return  # all of them are leaving already
 
@@ -270,6 +273,12 @@ class Kube(Side):
             return _DONE.format(key) in self._heard_since()
 
         await self.until(is_done, f"the evictions for {key}")
+
+
+def _picked(log: str) -> list[tuple[str, str]]:
+    """Return the victims of dry runs, as namespace/name, with their nodes."""
+    as_groups = [(f"{namespace}/{name}", place) for name, namespace, place in _PICKED_1_37.findall(log)]
+    return [*_PICKED.findall(log), *as_groups]
 
 
 def _key(pod: Json) -> str:

@@ -1,7 +1,9 @@
-"""The two values of `parity` in which every scenario is replayed."""
+"""The versions and the values of `parity` in which every scenario is replayed."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
+
+from scheduler.core.feature_gates import VERSIONS
 
 
 class Mode(StrEnum):
@@ -12,6 +14,18 @@ class Mode(StrEnum):
     DEFAULT = "default"
     """`parity: false`, which a profile has that does not name the switch."""
 
+
+class Asked(NamedTuple):
+    """How ours is asked: with the feature gates of this version of kube-scheduler, and in this mode."""
+
+    version: str
+    mode: Mode
+
+    def __str__(self) -> str:
+        return f"{self.version}, {self.mode}"
+
+
+ALL: Final = tuple(Asked(version, mode) for version in VERSIONS for mode in Mode)
 
 PREFIXES: Final = {Mode.PARITY: "kubestow", Mode.DEFAULT: "kubestow-by-default"}
 """The beginning of the scheduler names of a mode's profiles."""

@@ -12,9 +12,10 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.load import parse
-from scheduler.config.types import GATES_ON, RunOptions
+from scheduler.config.types import RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.core.decision_record import DecisionRecord
+from scheduler.core.feature_gates import defaults
 from scheduler.cycle import Unschedulable
 from scheduler.daemon.app import Daemon
 from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
@@ -35,7 +36,7 @@ from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
-from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way
+from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way, heard
 from tests.parity.words import Json
 
 _POINTS: Final = (
@@ -164,7 +165,7 @@ class Ours(Side):
             return Verdict(reason=SCHEDULER_ERROR, message=error.message)
         if isinstance(found, Unschedulable):
             ways, writes = (_way(runner, info, found),), given_back(notes, info)
-            return Verdict(reason=UNSCHEDULABLE, message=found.message, ways=ways, writes=writes)
+            return heard(Verdict(reason=UNSCHEDULABLE, message=found.message, ways=ways, writes=writes))
         node = decisions.cluster.nodes.name(found)
         return Verdict(node=node, scores=self._hooks.scores, writes=planned(used, state, info, node=node))
 
@@ -217,6 +218,7 @@ def configuration(
 async def running(
     api: Api,
     *,
+    version: str,
     pause_s: float,
     master: str = "",
     kubeconfig: str = "",
@@ -224,13 +226,14 @@ async def running(
     modes: Sequence[Mode] = tuple(Mode),
     switches: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Ours]:
-    """A daemon with every profile of the suite, and further feature gates, on the server that `api` speaks to.
+    """A daemon with every profile of the suite, and the version's and further feature gates, on the server of `api`.
 
     It has the profiles of all `modes`, and is asked in the first of them. For `switches` see `configuration`.
     """
     text = yaml.safe_dump(configuration(gates, modes, switches))
-    config = parse(text, source="parity", feature_gates=GATES_ON | frozenset(gates))
-    daemon = Daemon(RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5))
+    config = parse(text, source="parity", feature_gates=defaults(version) | frozenset(gates))
+    options = RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5)
+    daemon = Daemon(dataclasses.replace(options, emulated_version=version))
     try:
         await daemon.start()
         we = Ours(api, daemon, Hooks(daemon), pause_s=pause_s, mode=modes[0])

@@ -1,6 +1,6 @@
 """`python -m tests.parity.pin`: pin our verdicts where `differences.yaml` says why they differ from the recorded ones.
 
-Replays all scenarios in both modes, and writes `pins/`. `--only <text>` replays the scenarios whose key holds the text; the
+Replays all scenarios in both versions and both modes, and writes `pins/`. `--only <text>` replays the scenarios whose key holds the text; the
 pins of all others stay. Says which pins are new, changed or gone. Never writes a reason: a difference without one is not
 pinned, and neither is a reason without a difference; both are named, and then the command exits with 1.
 """
@@ -15,8 +15,9 @@ from scheduler.metrics import logs
 from tests.parity import pins, recordings
 from tests.parity.bydefault import changes
 from tests.parity.known import REASONS, Place, Reason
-from tests.parity.modes import Mode
+from tests.parity.modes import Asked, Mode
 from tests.parity.pins import Pin
+from tests.parity.recordings import RECORDED
 from tests.parity.replay import replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import scenarios
@@ -62,18 +63,16 @@ def steady(scenario: Scenario, old: Pin | None, new: Pin) -> Pin:
     return old
 
 
-def main() -> int:
-    logs.setup("text", verbosity=-1)
-    parser = argparse.ArgumentParser(prog="python -m tests.parity.pin")
-    parser.add_argument("--only", default="", metavar="TEXT")
-    only: str = parser.parse_args().only
-    recorded = recordings.read()
+def pin_all(version: str, only: str) -> bool:
+    """Write the pins of the version and say what changed. Return whether nothing has to be done about `differences.yaml`."""
+    recorded = recordings.read(version)
     suite = {one.key: one for one in scenarios()}
     places = {(key, name) for key, one in suite.items() for name in one.asked}
-    replayed = asyncio.run(replay([one for one in suite.values() if only in one.key], recorded))
+    replayed = asyncio.run(replay(version, [one for one in suite.values() if only in one.key], recorded))
     failed = False
     for mode in Mode:
-        old = pins.read(mode)
+        at = Asked(version, mode)
+        old = pins.read(at)
         asked = {
             (key, name): (
                 steady(suite[key], old.get((key, name)), Pin(recorded[key].verdicts[name], told.ours)),
@@ -81,17 +80,26 @@ def main() -> int:
             )
             for (key, name), told in replayed.told(mode).items()
         }
-        new, problems = pin(old, asked, REASONS[mode], places=places)
+        new, problems = pin(old, asked, REASONS[at], places=places)
         changed = [place for place in sorted(old.keys() | new.keys()) if old.get(place) != new.get(place)]
         for key, name in changed:
             state = "new" if (key, name) not in old else "gone" if (key, name) not in new else "changed"
-            print(f"{mode}: {key}: {name}: {state}")  # noqa: T201
+            print(f"{at}: {key}: {name}: {state}")  # noqa: T201
         for problem in problems:
-            print(f"{mode}: {problem}", file=sys.stderr)  # noqa: T201
-        pins.write(mode, new)
-        print(f"{mode}: {len(new)} pins, {len(changed)} of them changed; problems: {len(problems)}")  # noqa: T201
+            print(f"{at}: {problem}", file=sys.stderr)  # noqa: T201
+        pins.write(at, new)
+        print(f"{at}: {len(new)} pins, {len(changed)} of them changed; problems: {len(problems)}")  # noqa: T201
         failed = failed or bool(problems)
-    return 1 if failed else 0
+    return not failed
+
+
+def main() -> int:
+    logs.setup("text", verbosity=-1)
+    parser = argparse.ArgumentParser(prog="python -m tests.parity.pin")
+    parser.add_argument("--only", default="", metavar="TEXT")
+    only: str = parser.parse_args().only
+    agree = [pin_all(version, only) for version in RECORDED]
+    return 0 if all(agree) else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 A surprise is a difference from ours that `known` does not list, a verdict that differs from the recording of the same scenario, or
 a preemption with another number of outcomes than the scenario expects. The command prints each surprise and then exits with 1.
 
+The kube-scheduler is the one of the version in the environment variable KUBERNETES (see `tests.e2e.controlplane.build`).
 It writes the recordings of all scenarios without a surprise. A scenario with one keeps its recording; `--write-surprises` replaces it.
 `--only <text>` takes the scenarios whose key holds the text. It writes nothing unless `--write` or `--write-surprises` is given.
 Scenarios that were not asked keep their verdicts and their provenance. `--kube` asks kube-scheduler alone.
@@ -18,12 +19,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scheduler.metrics import logs
-from tests.e2e.controlplane.build import Unavailable, binaries
+from tests.e2e.controlplane.build import MINOR, Unavailable, binaries
 from tests.parity import ours, recordings
 from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
-from tests.parity.modes import Mode
+from tests.parity.modes import Asked, Mode
 from tests.parity.ours import Ours
 from tests.parity.recordings import Provenance, Recording
 from tests.parity.scenario import Scenario
@@ -31,6 +32,7 @@ from tests.parity.stage import Stage
 from tests.parity.suite import recordable
 from tests.parity.verdict import Verdict
 
+AT = Asked(MINOR, Mode.PARITY)
 _PAUSE_S = 0.01
 _TIMES = 5
 """So often a pod that preempts is asked about, with its victims back in their places."""
@@ -113,7 +115,7 @@ class _Ours(contextlib.AsyncExitStack):
         if self._running is None or self._running[0] != scenario.feature_gates:
             await self.aclose()
             gates = scenario.feature_gates
-            daemon = ours.running(self._api, pause_s=_PAUSE_S, kubeconfig=self._kubeconfig, gates=gates)
+            daemon = ours.running(self._api, version=MINOR, pause_s=_PAUSE_S, kubeconfig=self._kubeconfig, gates=gates)
             self._running = gates, await self.enter_async_context(daemon)
         return self._running[1]
 
@@ -135,7 +137,7 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Tri
     found = {}
     for name in scenario.asked:
         theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        surprising = None if we is None else surprises(Mode.PARITY, scenario, name, theirs, await stage.ask(we, name))
+        surprising = None if we is None else surprises(AT, scenario, name, theirs, await stage.ask(we, name))
         found[name] = Trial(theirs, doubts, surprising)
     return found
 
@@ -159,11 +161,11 @@ async def _ask_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Ve
 
 def merged(
     suite: Iterable[Scenario], done: Iterable[Answered], old: Mapping[str, Recording], *, with_surprises: bool
-) -> list[tuple[Scenario, Recording]]:
+) -> dict[str, Recording]:
     """Return what is to be written, in the order of the suite: new recordings where there are any, else the old ones."""
     new = {one.scenario.key: one.recording for one in done if with_surprises or not one.surprises}
-    found = ((scenario, new.get(scenario.key, old.get(scenario.key))) for scenario in suite)
-    return [(scenario, recording) for scenario, recording in found if recording is not None]
+    found = {scenario.key: new.get(scenario.key, old.get(scenario.key)) for scenario in suite}
+    return {key: recording for key, recording in found.items() if recording is not None}
 
 
 def main() -> int:
@@ -174,7 +176,7 @@ def main() -> int:
     parser.add_argument("--write-surprises", action="store_true")
     parser.add_argument("--kube", action="store_true")
     given = parser.parse_args()
-    chosen, old = [one for one in recordable() if given.only in one.key], recordings.read()
+    chosen, old = [one for one in recordable() if given.only in one.key], recordings.read(MINOR)
     began = time.monotonic()
     try:
         done = asyncio.run(record(chosen, old, alone=given.kube))
@@ -183,7 +185,7 @@ def main() -> int:
         return 1
     changed = []
     if given.write or given.write_surprises or not given.only:
-        changed = recordings.write(merged(recordable(), done, old, with_surprises=given.write_surprises))
+        changed = recordings.write(MINOR, merged(recordable(), done, old, with_surprises=given.write_surprises))
     surprising = [one for one in done if one.surprises]
     asked = sum(len(one.recording.verdicts) for one in done)
     took_s = time.monotonic() - began

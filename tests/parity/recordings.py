@@ -1,23 +1,31 @@
 """The recorded verdicts of kube-scheduler: one file per group, one line per asked pod, in the order of the suite.
 
-Each scenario carries its own provenance, since some scenarios are recorded again while others stay.
+Each scenario carries its own provenance, since some scenarios are recorded again while others stay. The recordings of the first
+version are whole. A later version has its own folder: a verdict that follows from the first version's by `in_words_of` is only
+named there, under `AS_BEFORE`.
 """
 
 import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.parity.scenario import Scenario
-from tests.parity.verdict import Verdict, verdict
+from scheduler.core.feature_gates import VERSIONS
+from tests.parity.verdict import Verdict, heard, verdict
 
 HERE: Final = Path(__file__).parent / "recordings"
-
+RECORDED: Final = VERSIONS[:1]
+"""The versions of kube-scheduler whose verdicts are recorded."""
+FIRST: Final = VERSIONS[0]
+AS_BEFORE: Final = f"as in {FIRST}"
+"""The field with the names of asked pods whose verdict follows from that of the first version."""
+_NOTHING_FREED: Final = re.compile(r" no new claims to deallocate(?:,|\Z)")
+_FULL_STOP: Final = re.compile(r"(?<= victims)\.\Z")
 
 _VERSION: Final = re.compile(r"Kubernetes (v\S+)\s*")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
@@ -70,32 +78,66 @@ def provenance_of(kube_scheduler: Path) -> Provenance:
     return Provenance(matched[1], sha256, datetime.now(UTC).date().isoformat())
 
 
-def read(place: Path = HERE) -> dict[str, Recording]:
-    """Scenario key → recording. Empty if there are none."""
+def in_words_of(version: str, said: Verdict) -> Verdict:
+    """Return what the version says where the first one says this, if only the known texts differ (docs/spec/changes-1.37.md §3)."""
+    if version == FIRST:
+        return said
+    changed = heard(replace(said, message=_FULL_STOP.sub("", _NOTHING_FREED.sub("", said.message))))
+    ways = (replace(way, victims=way.victims or len(way.evicted)) for way in changed.ways)
+    return replace(changed, ways=tuple(ways))
+
+
+def read(version: str = FIRST, place: Path = HERE) -> dict[str, Recording]:
+    """Scenario key → recording of the version. Empty if there are none."""
     found: dict[str, Recording] = {}
-    for file in sorted(place.glob("*.json")):
+    first = {} if version == FIRST else read(FIRST, place)
+    for file in sorted(_folder(version, place).glob("*.json")):
         for identifier, recorded in json.loads(file.read_text()).items():
-            verdicts = {name: verdict(fields) for name, fields in recorded["asked"].items()}
+            key = f"{file.stem}/{identifier}"
+            before = first[key].verdicts if key in first else {}
+            verdicts = {
+                name: in_words_of(version, before[name]) for name in recorded.get(AS_BEFORE, ()) if name in before
+            }
+            verdicts |= {name: verdict(fields) for name, fields in recorded["asked"].items()}
             provenance = Provenance(**recorded["provenance"]) if "provenance" in recorded else UNKNOWN
-            found[f"{file.stem}/{identifier}"] = Recording(recorded["digest"], provenance, verdicts)
+            found[key] = Recording(recorded["digest"], provenance, verdicts)
     return found
 
 
-def write(recorded: Iterable[tuple[Scenario, Recording]], place: Path = HERE) -> list[str]:
-    """Replace all recordings and return the names of the files that changed. Equal recordings give equal bytes."""
+def write(version: str, recorded: Mapping[str, Recording], place: Path = HERE) -> list[str]:
+    """Replace all recordings of the version and return the names of the files that changed.
+
+    Equal recordings give equal bytes. Recordings of later versions keep their verdicts when the first version's change.
+    """
+    if version != FIRST:
+        return _written(version, recorded, read(FIRST, place), place)
+    later = {other: read(other, place) for other in VERSIONS[1:]}
+    changed = _written(FIRST, recorded, {}, place)
+    return changed + [name for other, kept in later.items() for name in _written(other, kept, recorded, place)]
+
+
+def _written(version: str, recorded: Mapping[str, Recording], first: Mapping[str, Recording], place: Path) -> list[str]:
     groups: dict[str, list[str]] = {}
-    for scenario, recording in recorded:
-        groups.setdefault(scenario.group, []).append(_scenario_text(scenario.id, recording))
-    place.mkdir(exist_ok=True)
-    old = {file.name: file.read_text() for file in place.glob("*.json")}
+    for key, recording in recorded.items():
+        group, _, identifier = key.partition("/")
+        before = first[key].verdicts if key in first else {}
+        same = [n for n, told in recording.verdicts.items() if n in before and told == in_words_of(version, before[n])]
+        groups.setdefault(group, []).append(_scenario_text(identifier, recording, same))
+    folder = _folder(version, place)
+    folder.mkdir(parents=True, exist_ok=True)
+    old = {file.name: file.read_text() for file in folder.glob("*.json")}
     new = {f"{group}.json": "{\n" + ",\n".join(texts) + "\n}\n" for group, texts in groups.items()}
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     for name in changed:
         if name in new:
-            (place / name).write_text(new[name])
+            (folder / name).write_text(new[name])
         else:
-            (place / name).unlink()
-    return changed
+            (folder / name).unlink()
+    return [str((folder / name).relative_to(place)) for name in changed]
+
+
+def _folder(version: str, place: Path) -> Path:
+    return place if version == FIRST else place / version
 
 
 def steady(new: Verdict, old: Verdict | None) -> Verdict:
@@ -106,13 +148,16 @@ def steady(new: Verdict, old: Verdict | None) -> Verdict:
     return old
 
 
-def _scenario_text(identifier: str, recording: Recording) -> str:
+def _scenario_text(identifier: str, recording: Recording, as_before: Collection[str]) -> str:
     lines = [
         f"    {json.dumps(name)}: {json.dumps(told.to_json(), sort_keys=True)}"
         for name, told in recording.verdicts.items()
+        if name not in as_before
     ]
     head = (
         f' {json.dumps(identifier)}: {{\n  "digest": {json.dumps(recording.digest)},\n'
-        f'  "provenance": {json.dumps(asdict(recording.provenance))},\n  "asked": {{\n'
+        f'  "provenance": {json.dumps(asdict(recording.provenance))},\n'
     )
-    return head + ",\n".join(lines) + "\n  }\n }"
+    same = f"  {json.dumps(AS_BEFORE)}: {json.dumps(sorted(as_before))},\n" if as_before else ""
+    asked = '  "asked": {\n' + ",\n".join(lines) + "\n  }\n }" if lines else '  "asked": {}\n }'
+    return head + same + asked

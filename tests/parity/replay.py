@@ -10,7 +10,7 @@ from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
 from tests.parity.known import differing, expected, surprises
-from tests.parity.modes import Mode
+from tests.parity.modes import Asked, Mode
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
@@ -64,6 +64,8 @@ class Replay:
     `pods` is of the mode `PARITY`, `by_default` of the mode `DEFAULT`.
     """
 
+    version: str
+    """Whose feature gates and recordings it has."""
     tries_mutants: bool = True
     """Whether each asked pod was also judged without each plugin and by each mutant of preemption."""
     pods: dict[tuple[str, str], Replayed] = field(default_factory=dict)
@@ -86,10 +88,10 @@ class Replay:
 
 
 async def replay(
-    scenarios: Sequence[Scenario], recorded: Mapping[str, Recording], *, tries_mutants: bool = True
+    version: str, scenarios: Sequence[Scenario], recorded: Mapping[str, Recording], *, tries_mutants: bool = True
 ) -> Replay:
     """Asked pods that were not recorded are left out."""
-    result = Replay(tries_mutants)
+    result = Replay(version, tries_mutants)
     known = [scenario for scenario in scenarios if scenario.key in recorded]
     alike: dict[tuple[tuple[str, ...], bool], list[Scenario]] = {}
     for scenario in known:
@@ -124,17 +126,17 @@ def _passes_time(scenario: Scenario) -> bool:
 async def _replay_alike(
     scenarios: Sequence[Scenario], recorded: Mapping[str, Recording], gates: Iterable[str], result: Replay
 ) -> None:
-    async with _daemon(gates) as we:
+    async with _daemon(result.version, gates) as we:
         for scenario in scenarios:
             await _replay(scenario, recorded[scenario.key].verdicts, we, result)
 
 
 @asynccontextmanager
-async def _daemon(gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
+async def _daemon(version: str, gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
     async with ApiServer(served=SERVED) as server:
         api = InProcess(server)
         await make_lasting(api)
-        async with ours.running(api, pause_s=PAUSE_S, master=server.url, gates=gates) as we:
+        async with ours.running(api, version=version, pause_s=PAUSE_S, master=server.url, gates=gates) as we:
             yield we
 
 
@@ -142,14 +144,14 @@ async def _first_caught(
     scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], result: Replay
 ) -> tuple[str, str] | None:
     """The asked pod that another daemon judges otherwise; nobody writes or is asked."""
-    async with _daemon() as we:
+    async with _daemon(result.version) as we:
         for scenario in scenarios:
             await put_cluster(scenario, we)
             await Stage(scenario).set_for(we)
             for name, wanted in recorded[scenario.key].verdicts.items():
                 place = (scenario.key, name)
                 is_right = place in result.pods and result.pods[place].is_judged_right
-                right = expected(place, wanted).without_displaced()
+                right = expected(result.version, place, wanted).without_displaced()
                 if is_right and differences(right, _judged(scenario, name, we)):
                     return place
     return None
@@ -180,7 +182,7 @@ async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours,
     asked = [name for name in scenario.asked if name in recorded]
     missed = {
         name: (
-            _missed(scenario, name, expected((scenario.key, name), recorded[name]).without_displaced(), we)
+            _missed(scenario, name, _expected(result.version, scenario, name, recorded[name]), we)
             if result.tries_mutants
             else _NOT_TRIED
         )
@@ -188,20 +190,24 @@ async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours,
     }
     for name in asked:
         verdict = await stage.ask(we, name)
-        found, wrong = _compared(Mode.PARITY, scenario, name, recorded[name], verdict)
+        found, wrong = _compared(Asked(result.version, Mode.PARITY), scenario, name, recorded[name], verdict)
         result.pods[scenario.key, name] = Replayed(verdict, found, wrong, *missed[name])
     by_default = we.by_default()
     for name in asked:
         verdict = await stage.ask(by_default, name)
-        compared = _compared(Mode.DEFAULT, scenario, name, recorded[name], verdict)
+        compared = _compared(Asked(result.version, Mode.DEFAULT), scenario, name, recorded[name], verdict)
         result.by_default[scenario.key, name] = Told(verdict, *compared)
 
 
+def _expected(version: str, scenario: Scenario, name: str, recorded: Verdict) -> Verdict:
+    return expected(version, (scenario.key, name), recorded).without_displaced()
+
+
 def _compared(
-    mode: Mode, scenario: Scenario, name: str, recorded: Verdict, verdict: Verdict
+    asked: Asked, scenario: Scenario, name: str, recorded: Verdict, verdict: Verdict
 ) -> tuple[list[str], list[str]]:
     """How we differ from the recording, and what of that is a surprise."""
-    return differing(mode, scenario, recorded, verdict), surprises(mode, scenario, name, recorded, verdict)
+    return differing(asked.mode, scenario, recorded, verdict), surprises(asked, scenario, name, recorded, verdict)
 
 
 def _missed(scenario: Scenario, name: str, right: Verdict, we: Ours) -> tuple[frozenset[str], frozenset[str], bool]:

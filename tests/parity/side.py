@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from tests.parity.api import Api
 from tests.parity.deviceclaims import answer, claims_of_devices, device_changes, hand_over_devices
 from tests.parity.scenario import WAITS, Scenario, named
-from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way
+from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way, heard
 from tests.parity.volumes import Written, changes, hand_over, volumes
 from tests.parity.words import Json
 
@@ -91,7 +91,8 @@ class Side(ABC):
             (way,) = told.ways
             await self._settle(pod, way.nominated)
             if among is not None:
-                told = dataclasses.replace(told, ways=(await self._harm(way.nominated, among),))
+                harm = await self._harm(way.nominated, among)
+                told = dataclasses.replace(told, ways=(dataclasses.replace(harm, victims=way.victims),))
         if among is not None and (writes := await self._written(before, among, created)):
             told = dataclasses.replace(told, writes=writes)
         metadata = pod["metadata"]
@@ -191,7 +192,7 @@ class Side(ABC):
             if condition["type"] == "PodScheduled" and is_gate == bool(pod["spec"].get("schedulingGates")):
                 way = Way(seen["status"].get("nominatedNodeName", ""))
                 message = _NOW.sub(r"\1now", condition["message"])
-                return Verdict(reason=condition["reason"], message=message, ways=(way,))
+                return heard(Verdict(reason=condition["reason"], message=message, ways=(way,)))
         return None
 
     async def _harm(self, nominated: str, scenario: Scenario) -> Way:

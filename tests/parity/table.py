@@ -1,4 +1,4 @@
-"""`python -m tests.parity.table`: what the suite holds against each plugin."""
+"""`python -m tests.parity.table`: what the suite holds against each plugin, for both versions of kube-scheduler."""
 
 import asyncio
 import sys
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from scheduler.metrics import logs
 from tests.parity import recordings
 from tests.parity.known import REASONS
-from tests.parity.modes import Mode
+from tests.parity.modes import Asked, Mode
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
-from tests.parity.recordings import Recording
+from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import MUTANTS_OF_CACHES, Replay, catch, replay
 from tests.parity.suite import scenarios
 
@@ -49,7 +49,7 @@ def _modes(replayed: Replay) -> list[str]:
     rows: list[tuple[str, ...]] = [("mode", "asked", "agree", "known", "surprises")]
     reasons: list[str] = []
     for mode in Mode:
-        told, known = replayed.told(mode), REASONS[mode]
+        told, known = replayed.told(mode), REASONS[Asked(replayed.version, mode)]
         differing = {place for place, one in told.items() if one.found}
         surprising = sum(bool(one.wrong) for one in told.values())
         counts = (len(told), len(told) - len(differing), len(differing & known.keys()), surprising)
@@ -60,8 +60,8 @@ def _modes(replayed: Replay) -> list[str]:
     return [f"{row[0]:50}" + "".join(f"  {text:>9}" for text in row[1:]) for row in rows] + reasons
 
 
-async def _replay(recorded: Mapping[str, Recording]) -> Replay:
-    result = await replay(scenarios(), recorded)
+async def _replay(version: str, recorded: Mapping[str, Recording]) -> Replay:
+    result = await replay(version, scenarios(), recorded)
     for mutant in MUTANTS_OF_CACHES:
         await catch(mutant, scenarios(), recorded, result)
     return result
@@ -69,8 +69,9 @@ async def _replay(recorded: Mapping[str, Recording]) -> Replay:
 
 def main() -> int:
     logs.setup("text", verbosity=-1)
-    recorded = recordings.read()
-    print(*table(recorded, asyncio.run(_replay(recorded))), sep="\n")  # noqa: T201
+    for version in RECORDED:
+        recorded = recordings.read(version)
+        print(version, *table(recorded, asyncio.run(_replay(version, recorded))), "", sep="\n")  # noqa: T201
     return 0
 
 

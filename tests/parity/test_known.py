@@ -10,7 +10,7 @@ from scheduler.config.args import SPELLED, UPSTREAM
 from tests.parity import pins
 from tests.parity.bydefault import changes, differences_by_default
 from tests.parity.known import REASONS, Reason, pinned, read, surprise, surprises
-from tests.parity.modes import Mode
+from tests.parity.modes import ALL, Asked, Mode
 from tests.parity.pin import pin, steady
 from tests.parity.pins import Pin
 from tests.parity.scenario import Scenario, scenario
@@ -19,8 +19,8 @@ from tests.parity.verdict import Verdict, Way
 
 ROOT = Path(__file__).parents[2]
 SUITE = {one.key: one for one in scenarios()}
-PINS = [(mode, place) for mode in Mode for place in pinned(mode)]
-IDS = [f"{mode}: {key}: {name}" for mode, (key, name) in PINS]
+PINS = [(asked, place) for asked in ALL for place in pinned(asked)]
+IDS = [f"{asked}: {key}: {name}" for asked, (key, name) in PINS]
 REFUSED = Verdict(reason="Unschedulable", message="0/2 nodes are available: 2 Insufficient cpu.")
 MADE = replace(REFUSED, ways=(Way("a", ("low",)),))
 FOUND = " preemption: found a potential placement for pod on node a, preempting 1 victims."
@@ -66,27 +66,27 @@ def spoiled(verdict: Verdict) -> list[Verdict]:
     ]
 
 
-@pytest.mark.parametrize(("mode", "place"), PINS, ids=IDS)
-def test_another_verdict_at_a_known_place_is_a_surprise(mode: Mode, place: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("asked", "place"), PINS, ids=IDS)
+def test_another_verdict_at_a_known_place_is_a_surprise(asked: Asked, place: tuple[str, str]) -> None:
     """The pinned verdict is none, and each further mistake is one."""
-    one, (key, name) = pinned(mode)[place], place
+    one, (key, name) = pinned(asked)[place], place
 
-    assert surprises(mode, SUITE[key], name, one.recorded, one.ours) == []
-    assert [bad for bad in spoiled(one.ours) if not surprises(mode, SUITE[key], name, one.recorded, bad)] == []
+    assert surprises(asked, SUITE[key], name, one.recorded, one.ours) == []
+    assert [bad for bad in spoiled(one.ours) if not surprises(asked, SUITE[key], name, one.recorded, bad)] == []
 
 
-@pytest.mark.parametrize(("mode", "place"), PINS, ids=IDS)
-def test_agreeing_at_a_known_place_is_a_surprise(mode: Mode, place: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("asked", "place"), PINS, ids=IDS)
+def test_agreeing_at_a_known_place_is_a_surprise(asked: Asked, place: tuple[str, str]) -> None:
     """A difference that is gone has to leave differences.yaml."""
-    one, (key, name) = pinned(mode)[place], place
+    one, (key, name) = pinned(asked)[place], place
     (way, *_) = one.recorded.ways
     message = one.recorded.message
-    if mode is Mode.DEFAULT and way.evicted:
+    if asked.mode is Mode.DEFAULT and way.evicted and not way.victims:
         message += said(len(way.evicted), way.nominated).removeprefix(REFUSED.message)
     agreeing = replace(one.recorded, message=message, ways=(way,))
 
-    why = REASONS[mode][place].why
-    assert surprises(mode, SUITE[key], name, one.recorded, agreeing) == [
+    why = REASONS[asked][place].why
+    assert surprises(asked, SUITE[key], name, one.recorded, agreeing) == [
         f"no longer a difference, take it out of differences.yaml: {why}"
     ]
 
@@ -119,11 +119,24 @@ def test_it_is_no_surprise(reason: Reason | None, one: Pin | None, found: list[s
     assert surprise(reason, one, PLAIN, found, MADE) == []
 
 
+@pytest.mark.parametrize(
+    ("versions", "read_in"),
+    [
+        pytest.param("", ["1.36", "1.37"], id="an entry without versions is of all"),
+        pytest.param(", versions: ['1.37']", ["1.37"], id="an entry with a version is of that version"),
+    ],
+)
+def test_versions_of_a_reason(versions: str, read_in: list[str]) -> None:
+    found = read(f"- {{why: w, where: x, modes: [parity], places: {{s: [p]}}{versions}}}")
+
+    assert [asked.version for asked, reasons in found.items() if reasons] == read_in
+
+
 def test_a_place_with_two_reasons_is_refused() -> None:
     """Which of them would be the truth?"""
     entry = "- {why: w, where: x, modes: [parity], places: {s: [p]}}\n"
 
-    with pytest.raises(ValueError, match="twice in mode parity"):
+    with pytest.raises(ValueError, match=r"twice in 1\.36, parity"):
         read(entry + entry)
 
 
@@ -172,10 +185,22 @@ def test_chance_between_equal_nodes_leaves_a_pin_as_it_is() -> None:
 
 def test_pins_are_read_as_they_were_written(tmp_path: Path) -> None:
     both = {AT: OLD, ("s", "q"): NEW, ("t", "p"): Pin(Verdict("a", {"Fit": {"a": 1, "b": 2}}), REFUSED)}
-    pins.write(Mode.DEFAULT, both, tmp_path)
+    pins.write(Asked("1.36", Mode.DEFAULT), both, tmp_path)
 
-    assert pins.read(Mode.DEFAULT, tmp_path) == both
-    assert pins.read(Mode.PARITY, tmp_path) == {}
+    assert pins.read(Asked("1.36", Mode.DEFAULT), tmp_path) == both
+    assert pins.read(Asked("1.36", Mode.PARITY), tmp_path) == {}
+
+
+def test_a_pin_that_follows_from_that_of_1_36_is_only_named(tmp_path: Path) -> None:
+    """The other pins of 1.37 are whole, and a pin of 1.36 alone is not one of 1.37."""
+    first = {AT: OLD, ("s", "q"): NEW, ("s", "only in 1.36"): OLD}
+    followed = Pin(REFUSED, replace(MADE, ways=(replace(MADE.ways[0], victims=1),)))
+    later = {AT: followed, ("s", "q"): Pin(Verdict("a"), REFUSED)}
+    pins.write(Asked("1.36", Mode.PARITY), first, tmp_path)
+    pins.write(Asked("1.37", Mode.PARITY), later, tmp_path)
+
+    assert pins.read(Asked("1.37", Mode.PARITY), tmp_path) == later
+    assert (tmp_path / "1.37" / "parity.json").read_text().count('"as in 1.36"') == 1
 
 
 # -- the rules of the default mode ---------------------------------------------------------------------------------------
@@ -261,7 +286,7 @@ def test_a_pin_holds_node_and_writes(one: Scenario, ours: Verdict, is_same: bool
 
 # -- reasons -------------------------------------------------------------------------------------------------------------
 
-REASONED = list(dict.fromkeys(reason for mode in Mode for reason in REASONS[mode].values()))
+REASONED = list(dict.fromkeys(reason for asked in ALL for reason in REASONS[asked].values()))
 
 
 @pytest.mark.parametrize("reason", REASONED, ids=lambda reason: reason.why)

@@ -3,7 +3,7 @@
 What judges the scenarios by mutants tests the recordings, not the scheduler, and takes minutes: `make nightly`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 import pytest
@@ -13,7 +13,7 @@ from scheduler.plugins import BUILT_IN
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.reasons import UNASKED
-from tests.parity.recordings import Recording
+from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
@@ -34,59 +34,69 @@ def test_what_a_mutant_replaces_exists(plant: Callable[[str], AbstractContextMan
         pass
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("plugin", [name for name in JUDGING if name not in UNASKED])
-def test_a_plugin_that_is_switched_off_is_missed(replayed: Replay, plugin: str) -> None:
+def test_a_plugin_that_is_switched_off_is_missed(replayed: Mapping[str, Replay], version: str, plugin: str) -> None:
     """At least one recorded verdict cannot be reached without it."""
-    assert replayed.needing(plugin)
+    assert replayed[version].needing(plugin)
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_caught(replayed: Replay, mutant: str) -> None:
+def test_a_mutant_is_caught(replayed: Mapping[str, Replay], version: str, mutant: str) -> None:
     """Preemption that goes wrong in this way evicts others than kube-scheduler did, or says something else."""
-    assert replayed.catching(mutant)
+    assert replayed[version].catching(mutant)
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", VOLUME_MUTANTS)
-def test_a_mutant_of_volumes_is_caught(caught: Callable[[str], object], mutant: str) -> None:
+def test_a_mutant_of_volumes_is_caught(caught: Callable[[str, str], object], version: str, mutant: str) -> None:
     """Some claim would get a PV that kube-scheduler did not give it, or a node would be refused, or not be refused."""
-    assert caught(mutant)
+    assert caught(version, mutant)
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", DEVICE_MUTANTS)
-def test_a_mutant_of_devices_is_caught(caught: Callable[[str], object], mutant: str) -> None:
+def test_a_mutant_of_devices_is_caught(caught: Callable[[str, str], object], version: str, mutant: str) -> None:
     """Some claim would get a device that kube-scheduler did not give it, or be refused, or not be refused."""
-    assert caught(mutant)
+    assert caught(version, mutant)
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("scenario", OWN, ids=[scenario.key for scenario in OWN])
-def test_a_scenario_in_the_file_of_a_plugin_is_about_it(replayed: Replay, scenario: Scenario) -> None:
+def test_a_scenario_in_the_file_of_a_plugin_is_about_it(
+    replayed: Mapping[str, Replay], version: str, scenario: Scenario
+) -> None:
     """One of its asked pods needs that plugin, so the table may count it."""
-    missed = [name for name in scenario.asked if scenario.group in replayed.pods[scenario.key, name].needs]
+    missed = [name for name in scenario.asked if scenario.group in replayed[version].pods[scenario.key, name].needs]
 
     assert missed
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
-def test_who_is_not_asked_is_not_missed(replayed: Replay) -> None:
+def test_who_is_not_asked_is_not_missed(replayed: Mapping[str, Replay], version: str) -> None:
     """The excuses of `UNASKED` still hold."""
-    assert {name: len(replayed.needing(name)) for name in UNASKED} == dict.fromkeys(UNASKED, 0)
+    assert {name: len(replayed[version].needing(name)) for name in UNASKED} == dict.fromkeys(UNASKED, 0)
 
 
-def test_every_judging_plugin_was_switched_off(replayed: Replay) -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_every_judging_plugin_was_switched_off(replayed: Mapping[str, Replay], version: str) -> None:
     """The replay tries all that the profiles have, and knows of no others."""
-    assert set(JUDGING) <= replayed.plugins
+    assert set(JUDGING) <= replayed[version].plugins
 
 
-def test_enough_preemptions(recorded: dict[str, Recording]) -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_enough_preemptions(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
     """100 scenarios in which somebody has to leave for another pod, 50 of them random."""
     evicting = [
         key
-        for key, recording in recorded.items()
+        for key, recording in recorded[version].items()
         if any(way.evicted for verdict in recording.verdicts.values() for way in verdict.ways)
     ]
     drawn = {scenario.key for scenario in crowds()}

@@ -1,28 +1,34 @@
 """Every text with which a plugin refuses was seen from the real kube-scheduler, and no text is one we do not know."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.parity.reasons import REASONS, known, refusers, texts, verdicts
-from tests.parity.recordings import Recording
+from tests.parity.recordings import RECORDED, Recording
 from tests.parity.verdict import GATED, Verdict
 
 KNOWN = [(plugin, text) for plugin, said in REASONS.items() for text in said]
 
 
 @pytest.mark.parametrize(("plugin", "text"), KNOWN, ids=[text for _, text in KNOWN])
-def test_it_was_recorded(recorded: dict[str, Recording], plugin: str, text: str) -> None:
-    """At least once, as a whole reason."""
-    assert any(text in texts(verdict.message) for verdict in verdicts(recorded))
+def test_it_was_recorded(recorded: Mapping[str, dict[str, Recording]], plugin: str, text: str) -> None:
+    """At least once, as a whole reason, from one of the versions."""
+    assert any(text in texts(verdict.message) for version in RECORDED for verdict in verdicts(recorded[version]))
 
 
-def test_gates_were_recorded(recorded: dict[str, Recording]) -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_gates_were_recorded(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
     """SchedulingGates has no text of its own: the API server's condition stands."""
-    assert any(verdict.reason == GATED for verdict in verdicts(recorded))
+    assert any(verdict.reason == GATED for verdict in verdicts(recorded[version]))
 
 
-def test_no_reason_is_unknown(recorded: dict[str, Recording]) -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_no_reason_is_unknown(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
     """A text that kube-scheduler says and REASONS lacks would go unnoticed in the table."""
-    said = {text for verdict in verdicts(recorded) if verdict.reason != GATED for text in texts(verdict.message)}
+    said = {
+        text for verdict in verdicts(recorded[version]) if verdict.reason != GATED for text in texts(verdict.message)
+    }
 
     assert [text for text in said if text and not known(text)] == []
 

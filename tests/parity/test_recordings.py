@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.controlplane.build import VERSION
+from tests.e2e.controlplane.build import RELEASES
 from tests.parity.record import Answered, Trial, answered, merged
-from tests.parity.recordings import UNKNOWN, Provenance, Recording, provenance_of, read
+from tests.parity.recordings import RECORDED, UNKNOWN, Provenance, Recording, in_words_of, provenance_of, read, write
 from tests.parity.scenario import Scenario, scenario
-from tests.parity.verdict import Verdict
+from tests.parity.verdict import Verdict, Way
 
 THEN = Provenance("v1.36.3", "a" * 64, "2026-01-31")
 NOW = Provenance("v1.36.3", "b" * 64, "2026-02-01")
@@ -21,12 +21,16 @@ EVEN = {"Fit": {"a": 5, "b": 5}}
 # -- provenance --------------------------------------------------------------------------------------------------------
 
 
-def test_every_recording_is_of_the_version_that_we_compare_with(recorded: Mapping[str, Recording]) -> None:
+@pytest.mark.parametrize("version", RECORDED)
+def test_every_recording_is_of_the_version_that_we_compare_with(
+    recorded: Mapping[str, Mapping[str, Recording]], version: str
+) -> None:
     """With the hash of a binary and a day: the recordings of another version are made again."""
-    flawed = {key: flaws for key, one in recorded.items() if (flaws := one.provenance.flaws(VERSION))}
+    release = RELEASES[version]
+    flawed = {key: flaws for key, one in recorded[version].items() if (flaws := one.provenance.flaws(release))}
 
     assert flawed == {}
-    assert recorded
+    assert recorded[version]
 
 
 @pytest.mark.parametrize(
@@ -52,10 +56,10 @@ def test_a_recording_without_provenance_is_flawed(tmp_path: Path) -> None:
     """It can be read, and so asked again."""
     (tmp_path / "made.json").write_text('{"one": {"digest": "d", "asked": {"p": {"node": "n"}}}}')
 
-    found = read(tmp_path)
+    found = read(place=tmp_path)
 
     assert found == {"made/one": Recording("d", UNKNOWN, {"p": ON_N})}
-    assert len(UNKNOWN.flaws(VERSION)) == 3
+    assert len(UNKNOWN.flaws("v1.36.3")) == 3
 
 
 def binary(tmp_path: Path, says: str) -> Path:
@@ -159,4 +163,68 @@ def test_what_surprises_is_written_only_with_the_flag(with_surprises: bool, prov
 
     found = merged(suite, done, old, with_surprises=with_surprises)
 
-    assert [(each.id, recording.provenance) for each, recording in found] == list(provenances.items())
+    assert [(key, one.provenance) for key, one in found.items()] == [
+        (f"made/{id_}", at) for id_, at in provenances.items()
+    ]
+
+
+# -- two versions ------------------------------------------------------------------------------------------------------
+
+HEAD = "0/1 nodes are available: 1 Insufficient cpu."
+DRY_RUN = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+
+
+def refused(message: str, *ways: Way) -> Verdict:
+    return Verdict(reason="Unschedulable", message=message, ways=ways or (Way(),))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        pytest.param(Verdict("n", EVEN), Verdict("n", EVEN), id="a placed pod"),
+        pytest.param(
+            refused(f"{HEAD} no new claims to deallocate, {DRY_RUN}"), refused(f"{HEAD} {DRY_RUN}"), id="two PostFilters"
+        ),
+        pytest.param(refused(f"{HEAD} no new claims to deallocate"), refused(HEAD), id="DynamicResources alone"),
+        pytest.param(
+            refused(HEAD, Way("a", ("x", "y"))), refused(HEAD, Way("a", ("x", "y"), victims=2)), id="a preemptor"
+        ),
+        pytest.param(
+            refused(f"{HEAD} preemption: found a potential placement for pod on node a, preempting 3 victims.", Way("a", ("x",))),
+            refused(HEAD, Way("a", ("x",), victims=3)),
+            id="a preemptor of ours, whose third and second victim are leaving already",
+        ),
+    ],
+)  # fmt: skip
+def test_known_texts_differ_between_the_versions(before: Verdict, now: Verdict) -> None:
+    assert in_words_of("1.36", before) == before
+    assert in_words_of("1.37", before) == now
+
+
+def test_recordings_of_1_37_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """A verdict that follows from that of 1.36 is only named."""
+    gone = refused(f"{HEAD} no new claims to deallocate, {DRY_RUN}")
+    first = {"g/one": Recording("d", THEN, {"p": gone, "q": ON_N}), "g/two": Recording("e", THEN, {"p": ON_N})}
+    later = {
+        "g/one": Recording("d", NOW, {"p": in_words_of("1.37", gone), "q": gone}),
+        "g/two": Recording("e", NOW, {"p": ON_N}),
+    }
+
+    assert write("1.36", first, tmp_path) == ["g.json"]
+    assert write("1.37", later, tmp_path) == ["1.37/g.json"]
+    assert write("1.37", later, tmp_path) == []
+
+    assert (read("1.36", tmp_path), read("1.37", tmp_path)) == (first, later)
+    assert (tmp_path / "1.37" / "g.json").read_text().count('"as in 1.36": ["p"]') == 2
+
+
+def test_a_new_recording_of_1_36_changes_none_of_1_37(tmp_path: Path) -> None:
+    """A verdict that does not follow any more becomes whole."""
+    later = {"g/one": Recording("d", NOW, {"p": ON_N})}
+    write("1.36", {"g/one": Recording("d", THEN, {"p": ON_N})}, tmp_path)
+    write("1.37", later, tmp_path)
+
+    changed = write("1.36", {"g/one": Recording("d", NOW, {"p": Verdict("m")})}, tmp_path)
+
+    assert changed == ["g.json", "1.37/g.json"]
+    assert read("1.37", tmp_path) == later

@@ -1,8 +1,9 @@
 """The second generator of scenarios with volumes: what it makes, what it must not make, and that nothing is left to chance."""
 
 from collections import Counter
+from collections.abc import Mapping
 
-from tests.parity.recordings import Recording
+from tests.parity.recordings import FIRST, Recording
 from tests.parity.suite import varied_volume_ones
 from tests.parity.varied_places import SCORED_GATES, SHAPED
 from tests.parity.words import Json
@@ -25,17 +26,17 @@ def test_no_claim_for_one_pod_is_used_by_two() -> None:
         assert not [key for key, count in users.items() if count > 1], one.key
 
 
-def test_nothing_written_is_chance(recorded: dict[str, Recording]) -> None:
+def test_nothing_written_is_chance(recorded: Mapping[str, dict[str, Recording]]) -> None:
     """Of two nodes that are as good, any may be chosen, and something else would be written."""
-    told = [(key, name, one) for key in _keys() for name, one in recorded[key].verdicts.items() if one.writes]
+    told = [(key, name, one) for key in _keys() for name, one in recorded[FIRST][key].verdicts.items() if one.writes]
 
     assert len(told) > 30
     assert [(key, name) for key, name, one in told if len(one.best()) > 1] == []
 
 
-def test_most_is_neither_bound_nor_hopeless(recorded: dict[str, Recording]) -> None:
+def test_most_is_neither_bound_nor_hopeless(recorded: Mapping[str, dict[str, Recording]]) -> None:
     """A pod that is refused before any node is looked at tells little."""
-    told = [one for key in _keys() for one in recorded[key].verdicts.values()]
+    told = [one for key in _keys() for one in recorded[FIRST][key].verdicts.values()]
     placed = sum(bool(one.node) for one in told)
     looked_at = sum("node(s)" in one.message for one in told)
 

@@ -9,7 +9,7 @@ from tests.parity import recordings
 from tests.parity.generate import generate
 from tests.parity.recordings import Provenance, Recording, steady
 from tests.parity.scenario import scenario
-from tests.parity.verdict import Verdict, Way, differences, verdict
+from tests.parity.verdict import Verdict, Way, differences, heard, verdict
 
 REFUSED = "0/2 nodes are available: 2 Insufficient cpu."
 TAIL = (
@@ -107,11 +107,11 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
         },
     )
 
-    recordings.write([(one, wanted)], tmp_path)
+    recordings.write("1.36", {one.key: wanted}, tmp_path)
     first = (tmp_path / "random.json").read_bytes()
-    recordings.write([(one, wanted)], tmp_path)
+    recordings.write("1.36", {one.key: wanted}, tmp_path)
 
-    assert recordings.read(tmp_path) == {one.key: wanted}
+    assert recordings.read(place=tmp_path) == {one.key: wanted}
     assert (tmp_path / "random.json").read_bytes() == first
 
 
@@ -129,6 +129,29 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_chance_alone_does_not_change_a_recording(new: Verdict, old: Verdict | None, *, kept: bool) -> None:
     """Of nodes that are equally good the one that was recorded before stays."""
     assert steady(new, old) == (old if kept else new)
+
+
+SAID = f"{REFUSED} preemption: found a potential placement for pod on node a, preempting 2 victims"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        pytest.param(refused(SAID, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, victims=2),)), id="its node"),
+        pytest.param(refused(SAID, ways=(Way("b"),)), refused(SAID, ways=(Way("b"),)), id="another node stays a text"),
+        pytest.param(refused(f"{SAID}."), refused(f"{SAID}."), id="with a full stop it is not upstream's sentence"),
+        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(MADE,)), id="no sentence"),
+    ],
+)
+def test_a_sentence_about_a_preemption_becomes_a_part_of_its_way(said: Verdict, kept: Verdict) -> None:
+    """Upstream takes one of several nodes by chance, so the sentence is as random as the way."""
+    assert heard(said) == kept
+
+
+def test_another_number_of_victims_is_a_difference() -> None:
+    one, other = (refused(REFUSED, ways=(replace(MADE, victims=count),)) for count in (2, 3))
+
+    assert differences(one, other)
 
 
 def test_json_and_back() -> None:

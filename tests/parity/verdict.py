@@ -1,5 +1,6 @@
 """What became of a pod, and whether two schedulers agree about it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
@@ -9,6 +10,10 @@ from tests.parity.words import Json
 GATED: Final = "SchedulingGated"
 HELD: Final = "held back"
 """The reason where no condition has one: a plugin keeps the pod out of the queue, and tells nobody but the log."""
+
+_PREEMPTING: Final = re.compile(
+    r" preemption: found a potential placement for pod on node (?P<node>\S+), preempting (?P<victims>\d+) victims\Z"
+)
 
 Scores = Mapping[str, Mapping[str, int]]
 """Plugin → node → weighted score."""
@@ -23,6 +28,8 @@ class Way:
     """Names of the pods that were deleted for it."""
     displaced: tuple[str, ...] = ()
     """Names of the pods whose nomination was taken from them."""
+    victims: int = 0
+    """The number that the condition gives next to the node, from 1.37 on. It counts pods that are leaving, too."""
 
 
 NOTHING: Final = Way()
@@ -74,6 +81,18 @@ class Verdict:
         return {key: value for key, value in fields.items() if value}
 
 
+def heard(said: Verdict) -> Verdict:
+    """Move the sentence about the preemption from the message into the only way, if it names the way's node.
+
+    Chance may choose the node, so the sentence is a part of the way and not of the reasons.
+    """
+    found = _PREEMPTING.search(said.message)
+    if found is None or len(said.ways) != 1 or said.ways[0].nominated != found["node"]:
+        return said
+    way = replace(said.ways[0], victims=int(found["victims"]))
+    return replace(said, message=said.message[: found.start()], ways=(way,))
+
+
 def verdict(recorded: Json) -> Verdict:
     """Undoes `to_json`."""
     ways = recorded.get("ways", [{}])
@@ -82,7 +101,8 @@ def verdict(recorded: Json) -> Verdict:
 
 
 def _way(recorded: Json) -> Way:
-    return Way(recorded.get("nominated", ""), tuple(recorded.get("evicted", ())), tuple(recorded.get("displaced", ())))
+    evicted, displaced = tuple(recorded.get("evicted", ())), tuple(recorded.get("displaced", ()))
+    return Way(recorded.get("nominated", ""), evicted, displaced, recorded.get("victims", 0))
 
 
 def differences(theirs: Verdict, ours: Verdict) -> list[str]:

@@ -81,6 +81,7 @@ def cluster(*things: Node | PodInfo) -> Cluster:
     return out
 
 
-def handle(on: Cluster, *, writer: object = None) -> Handle:
+def handle(on: Cluster, *, writer: object = None, feature_gates: frozenset[str] = frozenset()) -> Handle:
     """For a plugin that writes at most with `writer` and records nothing."""
-    return Handle(on, cast("Writer", writer or Unplugged()), Unplugged(), SystemClock(), "kubestow")
+    ports = cast("Writer", writer or Unplugged()), Unplugged(), SystemClock()
+    return Handle(on, *ports, "kubestow", feature_gates=feature_gates)

@@ -18,7 +18,7 @@ from tests.parity.api import DEVICES, KINDS, Api
 from tests.parity.scenario import Scenario, named
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
-from tests.parity.verdict import Verdict, verdict
+from tests.parity.verdict import Verdict, heard, verdict
 from tests.parity.words import Json
 
 _PREFIX: Final = "oracle"
@@ -57,7 +57,7 @@ class Oracle:
         await self._given.drain()
         line = await asyncio.wait_for(self._told.readline(), _PATIENCE_S)
         assert line, "the oracle has ended, and says why on standard error"
-        return {asked: verdict(said) for asked, said in json.loads(line).items()}
+        return {asked: heard(verdict(said)) for asked, said in json.loads(line).items()}
 
 
 @asynccontextmanager

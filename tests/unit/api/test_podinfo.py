@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.podinfo import HostPort, Requests, allocatable, placed, requests_of
+from scheduler.api.podinfo import HostPort, Requests, allocatable, placed, pod_info, requests_of
 from scheduler.api.quantity import parse
 from tests.unit.objects import container, info, pod, ports
 
@@ -198,6 +198,128 @@ def test_pod_level_resize(status: dict[str, Any], cpu: int) -> None:
     seen = pod(containers=[container(cpu="1")], resources={"requests": {"cpu": "2"}}, status=status)
 
     assert {"cpu": cpu} == requests_of(seen)
+
+
+# -- resize by totals, as from 1.37 on ---------------------------------------------------------------------------------
+
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+DEFERRED = INFEASIBLE | {"reason": "Deferred"}
+
+
+def status_of(name: str, *, allocated: str = "", actual: str = "") -> dict[str, Any]:
+    """A container's status; without `actual` it has no `resources`."""
+    status: dict[str, Any] = {"name": name}
+    if allocated:
+        status["allocatedResources"] = {"cpu": allocated}
+    return status | ({"resources": {"requests": {"cpu": actual}}} if actual else {})
+
+
+def of_containers(*statuses: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"containerStatuses": list(statuses), **more}
+
+
+AB = {"containers": [container("a", cpu="1"), container("b", cpu="4")]}
+SWAPPED = of_containers(status_of("a", allocated="4", actual="4"), status_of("b", allocated="1", actual="1"))
+MEMORY_OF_POD = {"requests": {"memory": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "before", "now"),
+    [
+        pytest.param(AB, SWAPPED, 8000, 5000, id="one container shrinks while another one grows"),
+        pytest.param(
+            AB,
+            of_containers(status_of("a", allocated="1", actual="4"), status_of("b", allocated="4", actual="1")),
+            8000,
+            5000,
+            id="both resizes are allocated, and none is in effect",
+        ),
+        pytest.param(AB, SWAPPED | {"conditions": [DEFERRED]}, 8000, 5000, id="a deferred resize counts"),
+        pytest.param(AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="an infeasible resize does not count"),
+        pytest.param(
+            {"containers": [container("a", cpu="3")]},
+            of_containers(status_of("a", allocated="2"), conditions=[INFEASIBLE]),
+            3000,
+            2000,
+            id="allocated resources count without actual ones",
+        ),
+        pytest.param(
+            {"containers": [container("a", cpu="3")]},
+            of_containers(status_of("a", allocated="4")),
+            3000,
+            4000,
+            id="allocated resources above the request count without actual ones",
+        ),
+        pytest.param(
+            {"containers": [container("a", cpu="3")]},
+            {"conditions": [INFEASIBLE]},
+            3000,
+            None,
+            id="an infeasible resize of a container without status counts nothing",
+        ),
+        pytest.param(
+            {"containers": [container("m", cpu="1")], "initContainers": [container("i", cpu="2")]},
+            {"initContainerStatuses": [status_of("i", allocated="3", actual="3")]},
+            2000,
+            3000,
+            id="the status of an init container counts",
+        ),
+        pytest.param(
+            {"containers": [container("m", cpu="1")], "initContainers": [container("s", cpu="2") | SIDECAR]},
+            {"initContainerStatuses": [status_of("s", allocated="3", actual="3")]},
+            4000,
+            4000,
+            id="the status of a sidecar counts as before",
+        ),
+        pytest.param(
+            AB,
+            SWAPPED | {"allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "6"}}},
+            8000,
+            6000,
+            id="the pod's own status replaces the totals of the containers",
+        ),
+        pytest.param(
+            AB,
+            SWAPPED | {"allocatedResources": {"cpu": "7"}},
+            8000,
+            5000,
+            id="without actual resources of the pod its allocated ones do not count",
+        ),
+        pytest.param(
+            AB | {"resources": MEMORY_OF_POD},
+            {"resources": {"requests": {"cpu": "6"}}},
+            5000,
+            6000,
+            id="pod-level requests include resources that only the status names",
+        ),
+        pytest.param(
+            AB | {"resources": {"requests": {"cpu": "9"}}},
+            {"resources": {"requests": {"cpu": "6"}}, "conditions": [INFEASIBLE]},
+            6000,
+            6000,
+            id="an infeasible pod-level request does not count",
+        ),
+        pytest.param(
+            AB | {"resources": MEMORY_OF_POD}, {"conditions": [INFEASIBLE]}, 5000, None, id="pod-level memory alone"
+        ),
+        pytest.param(AB | {"overhead": {"cpu": "1"}}, SWAPPED, 9000, 6000, id="the overhead is added at the end"),
+    ],
+)
+def test_resize_by_totals(spec: dict[str, Any], status: dict[str, Any], before: int, now: int | None) -> None:
+    """The greatest of the totals that are requested, allocated and actual; 1.36 adds the greatest of each container."""
+    seen = pod(status=status, **spec)
+
+    assert requests_of(seen).get("cpu") == before
+    assert requests_of(seen, resize_by_totals=True).get("cpu") == now
+
+
+def test_defaults_of_scores_are_a_part_of_each_total() -> None:
+    """A container without a request counts 100m in each of them, and the pod's own status gets no defaults."""
+    spec: dict[str, Any] = {"containers": [container("a", cpu="1"), container("b")]}
+    own = {"allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "1"}}}
+
+    assert pod_info(pod(**spec), resize_by_totals=True).non_zero_milli_cpu == 1100
+    assert pod_info(pod(status=own, **spec), resize_by_totals=True).non_zero_milli_cpu == 2000
 
 
 def test_equal_milli_is_not_equal_amount() -> None:

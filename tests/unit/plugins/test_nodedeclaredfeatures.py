@@ -9,9 +9,10 @@ import pytest
 from scheduler.api.core_v1 import Node
 from scheduler.api.decode import from_manifest
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import defaults
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, Code
-from scheduler.plugins.nodedeclaredfeatures import VERSION, Feature, NodeDeclaredFeatures
+from scheduler.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted, refused
 
@@ -80,21 +81,28 @@ def test_declarations_are_followed() -> None:
     assert (before, refused(plugin, seen, pod)) == ({"n2": NO}, {"n1": NO})
 
 
+def mounting(*options: str) -> dict[str, Any]:
+    """A container whose volume mount has these options."""
+    return {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v", "bindMountOptions": options}]}
+
+
 @pytest.mark.parametrize(
-    ("until", "is_needed"),
+    ("spec", "version", "admitted"),
     [
-        pytest.param(None, True, id="for ever"),
-        pytest.param(VERSION, True, id="the last version included"),
-        pytest.param((1, 36, 2), False, id="a version ago"),
-        pytest.param((2, 0, 0), True, id="a version to come"),
+        pytest.param({"containers": [mounting("nosuid")]}, "1.36", True, id="1.36 does not know the feature"),
+        pytest.param({"containers": [mounting()]}, "1.37", True, id="a mount without options"),
+        pytest.param({"containers": [{"name": "c"}, mounting("nosuid")]}, "1.37", False, id="a container"),
+        pytest.param({"initContainers": [mounting("nosuid")]}, "1.37", False, id="an init container"),
+        pytest.param({"ephemeralContainers": [mounting("nosuid")]}, "1.37", False, id="an ephemeral container"),
+        pytest.param({"containers": [restarting("RestartAllContainers")]}, "1.37", False, id="the features of 1.36"),
     ],
 )
-def test_features_end(until: Any, is_needed: bool) -> None:
-    """Once every kubelet has it, a feature is no longer asked for."""
-    seen = cluster(declaring("n1"))
-    plugin = NodeDeclaredFeatures(None, handle(seen), features=[Feature("F", lambda _spec: True, until)])
+def test_bind_mount_options_are_a_feature_from_1_37_on(spec: dict[str, Any], version: str, *, admitted: bool) -> None:
+    """A node that declares VolumeBindMountOptions passes, and a node that declares nothing passes without need."""
+    seen = cluster(declaring("plain"), declaring("able", "VolumeBindMountOptions", RESTART_ALL))
+    plugin = NodeDeclaredFeatures(None, handle(seen, feature_gates=defaults(version)))
 
-    assert (plugin.pre_filter(CycleState(), info(), seen.nodes.present) is None) == is_needed
+    assert refused(plugin, seen, info(**spec)) == ({} if admitted else {"plain": NO})
 
 
 PLAIN, NEEDY = info("p"), info("p", containers=[restarting("RestartAllContainers")])
