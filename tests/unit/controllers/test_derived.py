@@ -1,4 +1,4 @@
-"""Nominations derived from claims: when there is one, when it ends, whose room it holds, and for how long (docs/adr/0012)."""
+"""Nominations derived from claims: when they begin and end, and how long they reserve capacity (docs/adr/0012)."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_nothing_is_derived_where_the_switch_is_off(args: KubestowArgs) -> None:
 
 
 def test_a_claim_that_a_scheduler_made_for_extended_resources_ties_its_pod() -> None:
-    """The pod does not name it; it is told by its owner."""
+    """The pod does not name the claim. The claim's owner reference names the pod."""
     scene = Scene()
     scene.sched.pod("p", containers=[{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}])
     assert scene.nominated() == ""
@@ -273,7 +273,7 @@ def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
     assert [each for each in (*left, places.first, places.followed) if each] == []
 
 
-# -- who is tried first ------------------------------------------------------------------------------------------------
+# -- the order of the queue ---------------------------------------------------------------------------------------------
 
 APART: Final[dict[str, Any]] = {
     "labels": {"app": "a"},
@@ -302,7 +302,6 @@ def with_volume(scene: Scene, node_name: str) -> None:
     ],
 )
 async def test_a_tied_pod_is_tried(parity: bool, rival: dict[str, Any], is_first: bool, bound: str) -> None:
-    """Both are of one app with a pod per node, and there is one node for the tied pod."""
     scene = Scene(KubestowArgs(parity=parity), nodes=("n1",))
     with_volume(scene, "n1")
     shows = [lambda: scene.pod("rival", **rival, **APART), lambda: scene.pod("tied", "c", **APART)]
@@ -312,11 +311,11 @@ async def test_a_tied_pod_is_tried(parity: bool, rival: dict[str, Any], is_first
     assert scene.binds() == {bound: "n1"}
 
 
-# -- whose room it holds, and for how long -----------------------------------------------------------------------------
+# -- reserved capacity ---------------------------------------------------------------------------------------------------
 
 
 async def waiting(*, is_leaving: bool) -> Scene:
-    """Pod `tied` asks n1 for 3 of 4 CPUs, of which a pod that may be terminating has 2, and has been refused."""
+    """Pod `tied` has been refused: it requests 3 of the 4 CPUs of n1, and `holder` has 2."""
     scene = Scene(nodes=("n1",))
     scene.sched.pod("holder", cpu="2", on="n1", deleting=is_leaving)
     with_volume(scene, "n1")
@@ -326,7 +325,7 @@ async def waiting(*, is_leaving: bool) -> Scene:
     return scene
 
 
-async def test_a_refused_pod_holds_its_room_until_a_terminating_pod_has_left() -> None:
+async def test_a_refused_pod_keeps_its_capacity_until_a_terminating_pod_has_left() -> None:
     scene = await waiting(is_leaving=True)
     scene.pod("other", cpu="2")
     await scene.sched.settle()
@@ -336,7 +335,7 @@ async def test_a_refused_pod_holds_its_room_until_a_terminating_pod_has_left() -
     assert scene.binds() == {"tied": "n1"}
 
 
-async def test_a_pod_of_higher_priority_does_not_respect_the_room() -> None:
+async def test_a_pod_of_higher_priority_does_not_respect_the_capacity() -> None:
     scene = await waiting(is_leaving=True)
     scene.pod("high", cpu="2", priority=1)
     await scene.sched.settle()
@@ -344,14 +343,14 @@ async def test_a_pod_of_higher_priority_does_not_respect_the_room() -> None:
     assert scene.nominated("tied") == ""
 
 
-async def test_a_refused_pod_that_cannot_fit_holds_no_room() -> None:
+async def test_a_refused_pod_that_cannot_fit_keeps_no_capacity() -> None:
     scene = await waiting(is_leaving=False)
     scene.pod("other", cpu="2")
     await scene.sched.settle()
     assert (scene.binds(), scene.nominated("tied")) == ({"other": "n1"}, "")
 
 
-async def test_a_refused_pod_holds_room_again_when_a_pod_begins_to_terminate() -> None:
+async def test_a_refused_pod_keeps_capacity_again_when_a_pod_begins_to_terminate() -> None:
     scene = await waiting(is_leaving=False)
     scene.sched.pod("holder", cpu="2", on="n1", deleting=True)
     scene.pod("other", cpu="2")
@@ -359,8 +358,8 @@ async def test_a_refused_pod_holds_room_again_when_a_pod_begins_to_terminate() -
     assert (scene.binds(), scene.nominated("tied")) == ({}, "n1")
 
 
-async def test_room_that_is_held_no_more_wakes_who_waited_for_it() -> None:
-    """The selected node is taken back, and with it the room that another pod was refused."""
+async def test_the_end_of_a_derived_nomination_wakes_pods() -> None:
+    """Another pod was refused because of the nomination."""
     scene = Scene(nodes=("n1",))
     scene.sched.pod("holder", cpu="2", on="n1", deleting=True)
     with_volume(scene, "n1")
@@ -373,7 +372,7 @@ async def test_room_that_is_held_no_more_wakes_who_waited_for_it() -> None:
     assert scene.binds() == {"other": "n1"}
 
 
-async def test_a_gated_pod_holds_no_room_until_its_gate_is_open() -> None:
+async def test_a_gated_pod_keeps_no_capacity_until_its_gate_is_open() -> None:
     scene = Scene(nodes=("n1",))
     with_volume(scene, "n1")
     scene.pod("tied", "c", cpu="3", gates=("wait",))
@@ -382,8 +381,8 @@ async def test_a_gated_pod_holds_no_room_until_its_gate_is_open() -> None:
     assert scene.nominated("tied") == "n1"
 
 
-async def test_two_pods_that_are_tied_to_one_place_do_not_keep_it_from_each_other() -> None:
-    """One of them is bound in its first or second attempt, the other is refused and holds nothing."""
+async def test_two_pods_tied_to_one_node_do_not_block_each_other() -> None:
+    """One of them is bound in its first or second attempt. The other is refused and keeps no capacity."""
     scene = Scene(nodes=("n1",))
     with_volume(scene, "n1")
     for name in ("a", "b"):
@@ -395,8 +394,8 @@ async def test_two_pods_that_are_tied_to_one_place_do_not_keep_it_from_each_othe
     assert (scene.sched.places(), scene.nominated(left)) == ({left: "unschedulable"}, "")
 
 
-async def test_devices_are_kept_for_a_pod_that_waits_for_others_to_be_given_back() -> None:
-    """It has d0 and needs two more: d2 is free, d1 is a terminating pod's. A pod that any device would do for gets none."""
+async def test_free_devices_are_kept_for_a_pod_that_waits_for_further_devices() -> None:
+    """The pod has d0 and needs two more. d2 is free, and a terminating pod has d1."""
     yard = Yard(3)
     yard.holds("v", "d1", users=("v",))
     yard.uses("v", "v", on="n1", deleting=True, **OTHERS)
@@ -414,11 +413,11 @@ async def test_devices_are_kept_for_a_pod_that_waits_for_others_to_be_given_back
     assert yard.writer.nominations == []
 
 
-# -- beside another scheduler that nominates ---------------------------------------------------------------------------
+# -- nominations of another scheduler -----------------------------------------------------------------------------------
 
 
 async def test_a_foreign_nomination_and_a_derived_one_on_one_node_are_both_respected() -> None:
-    """Of four CPUs the foreign pod is to have one and the tied pod two, of which a terminating pod has one yet."""
+    """Of four CPUs the foreign pod is to have one, the tied pod two, and a terminating pod still has two."""
     scene = Scene(nodes=("n1",))
     scene.sched.pod("holder", cpu="2", on="n1", deleting=True)
     scene.sched.pod("foreign", cpu="1", scheduler="other", nominated="n1")
@@ -433,8 +432,8 @@ async def test_a_foreign_nomination_and_a_derived_one_on_one_node_are_both_respe
     assert [p.key for p in scene.sched.parts.queue.nominator.for_node("n1")] == ["default/foreign"]
 
 
-async def test_a_tied_pod_yields_to_a_foreign_nomination_and_takes_the_room_when_that_ends() -> None:
-    """Only one of the two fits: the tied pod holds nothing against others while the foreign one is nominated."""
+async def test_a_tied_pod_yields_to_a_foreign_nomination_until_it_ends() -> None:
+    """Only one of the two pods fits."""
     scene = Scene(nodes=("n1",))
     scene.sched.pod("foreign", cpu="3", scheduler="other", nominated="n1")
     with_volume(scene, "n1")
@@ -448,18 +447,18 @@ async def test_a_tied_pod_yields_to_a_foreign_nomination_and_takes_the_room_when
     assert scene.binds() == {"tied": "n1"}
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_queue_shows_who_is_nominated_by_what() -> None:
+async def test_the_queue_shows_the_node_and_the_source_of_a_nomination() -> None:
     scene = await waiting(is_leaving=True)
-    scene.pod("told", nominated="n1", gates=("wait",))
+    scene.pod("status", nominated="n1", gates=("wait",))
     scene.pod("none", cpu="4")
     await scene.sched.settle()
     shown = {
         e.key.removeprefix("default/"): (e.nominated_to, e.nominated_by) for e in scene.sched.parts.queue.entries()
     }
-    assert shown == {"tied": ("n1", "derived"), "told": ("n1", "status"), "none": ("", "")}
+    assert shown == {"tied": ("n1", "derived"), "status": ("n1", "status"), "none": ("", "")}
 
 
 async def test_no_status_is_written_for_a_derived_nomination() -> None:

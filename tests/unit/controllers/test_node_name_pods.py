@@ -41,7 +41,7 @@ WRITTEN: Final = (CLAIM, "n1")
 
 
 class HeldWriter(ScriptedWriter):
-    """A selection waits for the event before it lands."""
+    """A writer whose selections wait for an event before they land."""
 
     def __init__(self, hold: asyncio.Event) -> None:
         super().__init__()
@@ -87,19 +87,19 @@ class Scene:
         self.handlers["StorageClass"](Delta(None, built.typed()))
 
     def has(self, claim: PersistentVolumeClaim) -> None:
-        """The server and the watch show it."""
+        """The server and the watch have the claim."""
         self.writer.claims[claim.key] = claim
         self.shows(claim)
 
     def shows(self, claim: PersistentVolumeClaim) -> None:
-        """The watch shows it."""
+        """The watch has the claim."""
         self.handlers["PersistentVolumeClaim"](Delta(self.cluster.volumes.claims.get_api(claim.key), claim))
 
     def runs(self, built: PodBuilder) -> None:
         self.cluster.add_pod(pod_info(built.typed()))
 
     async def passes(self, seconds: float) -> None:
-        """Second by second, with time for what was begun."""
+        """Move the clock second by second, and let tasks run."""
         for _ in range(int(seconds)):
             self.clock.move(1.0)
             self.under_test.tick()
@@ -108,7 +108,7 @@ class Scene:
 
 
 def fails(*errors: ApiError) -> Callable[[PersistentVolumeClaim, str | None], None]:
-    """The next writes fail so, then all succeed."""
+    """Let the next writes fail with these errors."""
     left = list(errors)
 
     def on_select(_claim: PersistentVolumeClaim, _node_name: str | None) -> None:
@@ -303,7 +303,7 @@ async def test_a_claim_that_shows_its_node_is_not_written_again() -> None:
 
 
 async def test_a_selection_that_the_provisioner_removes_is_repeated_with_growing_pauses() -> None:
-    """It removes the annotation when it finds no room there."""
+    """The provisioner removes the annotation when the node has no capacity."""
     scene = ready()
     scene.writer.on_select = lambda claim, _: scene.shows(claim)
     await scene.passes(1 + FIRST_PAUSE_S + 2 * FIRST_PAUSE_S)
@@ -314,7 +314,7 @@ async def test_a_selection_that_the_provisioner_removes_is_repeated_with_growing
 
 @pytest.mark.parametrize(
     "error",
-    [Conflict("someone wrote first", status=409), Ambiguous("the answer was lost")],
+    [Conflict("modified", status=409), Ambiguous("the answer was lost")],
     ids=["a conflict", "a lost answer"],
 )
 async def test_after_a_failure_that_a_read_explains_the_newest_claim_is_written(error: ApiError) -> None:
@@ -326,7 +326,7 @@ async def test_after_a_failure_that_a_read_explains_the_newest_claim_is_written(
 
 async def test_conflicts_in_a_row_end_the_attempt_and_a_later_one_succeeds() -> None:
     scene = ready()
-    scene.writer.on_select = fails(*[Conflict("someone wrote first", status=409)] * TRIES)
+    scene.writer.on_select = fails(*[Conflict("modified", status=409)] * TRIES)
     await scene.passes(1)
     assert scene.writer.selections == [WRITTEN] * TRIES
     await scene.passes(FIRST_PAUSE_S)
@@ -372,10 +372,10 @@ async def test_a_pod_that_leaves_while_the_claim_is_read_is_not_served() -> None
 @pytest.mark.parametrize(
     ("error", "warnings"),
     [
-        pytest.param(Unavailable("busy", status=503), 3, id="a busy server: said each time"),
-        pytest.param(Forbidden("may not", status=403), 1, id="a missing permission: said once"),
-        pytest.param(NotFound("gone", status=404), 0, id="a claim that is gone: not said"),
-        pytest.param(Fenced("another leads"), 0, id="another replica leads: not said"),
+        pytest.param(Unavailable("busy", status=503), 3, id="a busy server: logged each time"),
+        pytest.param(Forbidden("may not", status=403), 1, id="a missing permission: logged once"),
+        pytest.param(NotFound("gone", status=404), 0, id="a claim that is gone: not logged"),
+        pytest.param(Fenced("another leads"), 0, id="another replica leads: not logged"),
     ],
 )
 async def test_a_failed_write_is_repeated_with_growing_pauses(error: ApiError, warnings: int) -> None:

@@ -1,8 +1,6 @@
-"""Pods that a kubelet refuses after our binding: counted once, and their node held back (docs/spec/core.md §2.6)."""
+"""Pods that a kubelet rejects after our binding: each counts once, and the node comes last (docs/spec/core.md §2.6)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +12,6 @@ from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
-from scheduler.config.args import KubestowArgs
-from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.controllers import kubelet_rejections as refusals
 from scheduler.metrics.metrics import Metrics
 from tests.examples import examples
@@ -25,18 +21,18 @@ COUNT = "kubestow_admission_rejections_total"
 
 
 class Kubelets:
-    """A scheduler, and what the watch of failed pods shows it."""
+    """A scheduler and the watch of failed pods."""
 
-    def __init__(self, sched: SchedulerHarness | None = None) -> None:
-        self.sched = sched or SchedulerHarness()
+    def __init__(self) -> None:
+        self.sched = SchedulerHarness()
         self.refusals = self.sched.parts.refusals
 
     def shows(self, name: str, reason: str, *, node: str = "n1", **identity: str) -> None:
-        """The pod has failed there for that reason."""
+        """Show a pod that failed on the node for this reason."""
         self.refusals.failed([Delta(None, failed(name, reason, node=node, **identity))])
 
     def counted(self) -> dict[str, float]:
-        """Reason → how many."""
+        """Return the number of rejections by reason."""
         lines = self.sched.parts.shared.metrics.render().decode().splitlines()
         rows = [line.split() for line in lines if line.startswith(COUNT + "{")]
         return {labels.split('reason="')[1].split('"')[0]: float(value) for labels, value in rows}
@@ -53,11 +49,9 @@ def bound(name: str, node: str = "n1") -> PodInfo:
     return pod_info(typed(manifest(name, on=node)))
 
 
-async def with_one_bound(**parity: Any) -> Kubelets:
-    """Ours is on n1, which everything prefers to n2."""
-    kubelets = Kubelets(
-        SchedulerHarness(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME, args=parity),))) if parity else None
-    )
+async def with_one_bound() -> Kubelets:
+    """A pod of ours is bound to n1, which scores better than n2."""
+    kubelets = Kubelets()
     kubelets.sched.node("n1", cpu="64")
     kubelets.sched.node("n2", cpu="1")
     kubelets.sched.pod("p", cpu="100m")
@@ -78,13 +72,12 @@ async def with_one_bound(**parity: Any) -> Kubelets:
         pytest.param("NodeAffinity", {"NodeAffinity": 1}, id="a label that changed"),
         pytest.param("UnexpectedAdmissionError", {"UnexpectedAdmissionError": 1}, id="a device plugin"),
         pytest.param("TopologyAffinityError", {"TopologyAffinityError": 1}, id="NUMA"),
-        pytest.param("", {}, id="its containers failed"),
-        pytest.param("DeadlineExceeded", {}, id="its time was up"),
-        pytest.param("Evicted", {}, id="it ran and was evicted"),
+        pytest.param("", {}, id="its containers failed: not counted"),
+        pytest.param("DeadlineExceeded", {}, id="its deadline passed: not counted"),
+        pytest.param("Evicted", {}, id="it was evicted: not counted"),
     ],
 )
-async def test_a_refusal_is_counted_by_its_reason(reason: str, counted: dict[str, float]) -> None:
-    """And a pod that failed of something else is none."""
+async def test_a_rejection_is_counted_by_its_reason(reason: str, counted: dict[str, float]) -> None:
     kubelets = await with_one_bound()
     kubelets.sched.clock.move(2)
 
@@ -94,8 +87,7 @@ async def test_a_refusal_is_counted_by_its_reason(reason: str, counted: dict[str
     assert bool(kubelets.refusals.held_back()) is bool(counted)
 
 
-async def test_a_refusal_is_counted_once_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later changes of the failed pod are no news; pod, node, reason and delay are in the one line."""
+async def test_a_rejection_is_counted_and_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = CapturingLogger()
     monkeypatch.setattr(refusals, "_log", logger)
     kubelets = await with_one_bound()
@@ -107,19 +99,18 @@ async def test_a_refusal_is_counted_once_and_said_once(monkeypatch: pytest.Monke
     (call,) = logger.calls
     assert call.args == ("pod refused by its kubelet",)
     assert call.kwargs == {"pod": "default/p", "node": "n1", "reason": "OutOfcpu", "after_s": 2.0}
-    assert kubelets.sched.recorder.events[1:] == [], "nothing is emitted but the line"
+    assert kubelets.sched.recorder.events[1:] == [], "no event is written"
 
 
 @pytest.mark.parametrize(
     "shown",
     [
-        pytest.param({"name": "other"}, id="a pod that we never bound"),
+        pytest.param({"name": "other"}, id="a pod that another scheduler bound"),
         pytest.param({"uid": "earlier"}, id="an earlier pod of that name"),
-        pytest.param({"node": "n2"}, id="a pod that somebody else bound after all"),
+        pytest.param({"node": "n2"}, id="a pod that was bound to another node"),
     ],
 )
-async def test_what_is_not_our_binding_counts_for_nothing(shown: dict[str, str]) -> None:
-    """Neither the metric nor the node suffers for it."""
+async def test_rejections_of_other_pods_do_not_count(shown: dict[str, str]) -> None:
     kubelets = await with_one_bound()
 
     kubelets.shows(**({"name": "p"} | shown), reason="OutOfcpu")
@@ -128,8 +119,8 @@ async def test_what_is_not_our_binding_counts_for_nothing(shown: dict[str, str])
     assert not kubelets.refusals.held_back()
 
 
-async def test_a_long_list_of_old_failures_counts_for_nothing() -> None:
-    """As the first picture brings it at start; unreadable and vanished ones among them."""
+async def test_failures_before_the_start_do_not_count() -> None:
+    """The first list has them, and unreadable and deleted pods."""
     kubelets = Kubelets()
     old = [Delta(None, failed(f"p{i}", "OutOfcpu")) for i in range(1000)]
     odd = Broken("FailedPod", Metadata(name="odd", namespace="default", uid="odd"), "why")
@@ -139,8 +130,8 @@ async def test_a_long_list_of_old_failures_counts_for_nothing() -> None:
     assert kubelets.counted() == {}
 
 
-async def test_a_pod_that_fails_long_after_its_binding_was_admitted() -> None:
-    """A kubelet that restarts admits again: that is no race of schedulers."""
+async def test_a_pod_that_fails_long_after_its_binding_does_not_count() -> None:
+    """A kubelet that restarts admits pods again, and that is no race of schedulers."""
     kubelets = await with_one_bound()
     kubelets.sched.clock.move(refusals.REMEMBERED_S + 1)
 
@@ -149,26 +140,7 @@ async def test_a_pod_that_fails_long_after_its_binding_was_admitted() -> None:
     assert kubelets.counted() == {}
 
 
-@pytest.mark.parametrize(
-    ("parity", "expected"),
-    [
-        pytest.param({}, "n2", id="93 its successor goes elsewhere"),
-        pytest.param({"Kubestow": KubestowArgs(parity=True)}, "n1", id="parity: as kube-scheduler"),
-    ],
-)
-async def test_the_node_comes_last_for_a_while(parity: dict[str, Any], expected: str) -> None:
-    """Another node that takes the pod is preferred, whatever the scores."""
-    kubelets = await with_one_bound(**parity)
-    kubelets.shows("p", "OutOfcpu")
-
-    kubelets.sched.pod("successor", cpu="100m")
-    await kubelets.sched.settle()
-
-    assert kubelets.sched.writer.binds[1:] == [("default/successor", expected)]
-
-
-async def test_the_node_is_taken_when_no_other_takes_the_pod() -> None:
-    """Held back is not refused: no pod waits for it."""
+async def test_a_node_that_comes_last_is_taken_if_no_other_fits() -> None:
     kubelets = await with_one_bound()
     kubelets.shows("p", "OutOfcpu")
 
@@ -178,8 +150,7 @@ async def test_the_node_is_taken_when_no_other_takes_the_pod() -> None:
     assert kubelets.sched.writer.binds[1:] == [("default/large", "n1")]
 
 
-async def test_the_node_is_as_good_as_any_after_half_a_minute() -> None:
-    """From the last refusal on."""
+async def test_the_node_is_equal_again_half_a_minute_after_its_last_rejection() -> None:
     kubelets = await with_one_bound()
     kubelets.refusals.sent(bound("q"))
     kubelets.shows("p", "OutOfcpu")
@@ -195,8 +166,8 @@ async def test_the_node_is_as_good_as_any_after_half_a_minute() -> None:
     assert kubelets.sched.writer.binds[1:] == [("default/successor", "n1")]
 
 
-async def test_a_node_that_is_gone_is_not_held_back() -> None:
-    """Its slot may be another node's by now; if it comes back in time, it is."""
+async def test_a_deleted_node_does_not_come_last() -> None:
+    """Its slot may belong to another node. A node that returns in time comes last again."""
     kubelets = await with_one_bound()
     kubelets.shows("p", "OutOfcpu")
     before = kubelets.refusals.held_back()
@@ -211,8 +182,8 @@ async def test_a_node_that_is_gone_is_not_held_back() -> None:
 
 @settings(max_examples=examples(50))
 @given(st.lists(st.one_of(st.integers(0, 40).map(str), st.floats(0.1, 50)), max_size=120))
-def test_what_is_remembered_is_bounded(history: list[str | float]) -> None:
-    """Bindings of the last minute at most, each once, the oldest leave first; time passes between them."""
+def test_memory_of_bindings_is_bounded(history: list[str | float]) -> None:
+    """Bindings of the last minute are kept once each. The oldest are dropped first."""
     clock = StepClock()
     memory = refusals.KubeletRejections(Cluster(), clock=clock, metrics=Metrics(process=False), most=16)
     at: dict[str, float] = {}
@@ -227,8 +198,7 @@ def test_what_is_remembered_is_bounded(history: list[str | float]) -> None:
         assert list(memory._sent) == young[-16:]
 
 
-def test_a_failed_pod_is_little() -> None:
-    """Of a whole pod only who, where and why is kept; null is nothing."""
+def test_a_failed_pod_keeps_four_fields() -> None:
     whole = manifest("p", on="n1", cpu="1", phase="Failed", labels={"a": "b"})
     whole["status"]["reason"] = None
     whole["metadata"]["managedFields"] = [{"manager": "x"}]

@@ -1,4 +1,4 @@
-"""Selected nodes that are gone are taken back by whom they are from, and tied pods are told by what (§12.1 B-6, B-6b)."""
+"""Selected nodes that are gone are cleared by their owner, and events name what ties a pod to a node (§12.1 B-6, B-6b)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLAIM = "default/c"
 
 
 class Scene:
-    """Nodes n1 and n2, a claim that waits on a node, and the room under test."""
+    """Nodes n1 and n2, and the controller."""
 
     def __init__(self, *, names: tuple[str, ...] = ("kubestow",)) -> None:
         self.clock, self.writer, self.recorder = StepClock(), ScriptedWriter(), ListRecorder()
@@ -51,19 +51,19 @@ class Scene:
             self.cluster.set_node(from_manifest(Node, node(name).label("kubernetes.io/hostname", name).obj()))
 
     def has(self, claim: PersistentVolumeClaim, *, owner: str | None = "kubestow") -> None:
-        """The server and the watch show it."""
+        """The server and the watch have the claim."""
         self.storage.handlers()["PersistentVolumeClaim"](Delta(None, claim))
         self.writer.claims[claim.key] = claim
         if owner is not None:
             self.writer.owners[claim.key] = owner
 
     def breaks(self, node_name: str) -> None:
-        """What intake leaves of a node that cannot be read."""
+        """Make the node unreadable."""
         broken = Broken(kind="Node", metadata=Metadata(name=node_name), why="no number")
         self.cluster.volumes.broken["Node", node_name] = broken
 
     async def passes(self, seconds: float) -> None:
-        """Second by second, with time for what was begun."""
+        """Move the clock second by second, and let tasks run."""
         for _ in range(int(seconds)):
             self.clock.move(1.0)
             self.stale.tick()
@@ -78,7 +78,7 @@ def selected(node_name: str, name: str = "c") -> PersistentVolumeClaim:
     return a_claim(name, "1Gi", "fast").selected(node_name).uid(f"uid-{name}").resource_version("7").typed()
 
 
-async def test_a_selected_node_of_ours_that_is_gone_is_cleared_after_a_moment_and_told() -> None:
+async def test_a_selected_node_of_ours_that_is_gone_is_cleared_with_an_event() -> None:
     scene = Scene()
     scene.has(selected("n9"))
     await scene.passes(GONE_S)
@@ -99,7 +99,7 @@ async def test_b6b_a_node_that_comes_back_in_time_keeps_its_claim() -> None:
 
 @pytest.mark.parametrize("seconds", [0, GONE_S], ids=["from the start", "at the last moment"])
 async def test_b6b_a_node_that_cannot_be_read_keeps_its_claim(seconds: float) -> None:
-    """It is there, and a volume may be on its way to it: nothing is taken back before it has gone."""
+    """The node exists, and a volume may be provisioned there."""
     scene = Scene()
     scene.has(selected("n9"))
     await scene.passes(seconds)
@@ -112,8 +112,8 @@ async def test_b6b_a_node_that_cannot_be_read_keeps_its_claim(seconds: float) ->
     assert scene.writer.selections == [(CLAIM, None)]
 
 
-@pytest.mark.parametrize("owner", ["kube-scheduler", None], ids=["kube-scheduler wrote it", "nobody knows who"])
-async def test_b6b_what_somebody_else_selected_is_left_alone_and_named(owner: str | None) -> None:
+@pytest.mark.parametrize("owner", ["kube-scheduler", None], ids=["kube-scheduler wrote it", "the writer is unknown"])
+async def test_b6b_a_selection_by_another_scheduler_stays_and_is_reported(owner: str | None) -> None:
     scene = Scene()
     scene.has(selected("n9"), owner=owner)
     await scene.passes(GONE_S + 2)
@@ -121,7 +121,7 @@ async def test_b6b_what_somebody_else_selected_is_left_alone_and_named(owner: st
     assert scene.reasons() == ["StaleSelectedNode"]
 
 
-async def test_b6b_a_claim_of_somebody_else_is_not_asked_about_every_second() -> None:
+async def test_b6b_a_selection_by_another_scheduler_is_not_reported_every_second() -> None:
     scene = Scene()
     scene.has(selected("n9"), owner="kube-scheduler")
     await scene.passes(GONE_S + AGAIN_S - 2)
@@ -167,8 +167,7 @@ async def test_b6b_after_a_conflict_it_is_read_and_tried_again_at_once(conflicts
     assert scene.reasons() == ["SelectedNodeCleared"]
 
 
-async def test_b6b_what_the_conflict_was_about_is_looked_at() -> None:
-    """Another node by somebody else: it is theirs now."""
+async def test_b6b_after_a_conflict_the_node_of_another_writer_stays() -> None:
     scene = Scene()
     scene.has(selected("n9"))
 
@@ -190,7 +189,7 @@ async def test_b6b_what_the_conflict_was_about_is_looked_at() -> None:
         pytest.param([Unavailable("down")], id="no server"),
     ],
 )
-async def test_b6b_after(errors: list[Exception]) -> None:
+async def test_b6b_the_node_is_cleared_later_after(errors: list[Exception]) -> None:
     scene = Scene()
     scene.has(selected("n9"))
     failures = list(errors)
@@ -204,13 +203,6 @@ async def test_b6b_after(errors: list[Exception]) -> None:
     assert scene.reasons() == []
     await scene.passes(AGAIN_S)
     assert scene.reasons() == ["SelectedNodeCleared"]
-
-
-async def test_b6b_parity_takes_nothing_back() -> None:
-    scene = Scene(names=())
-    scene.has(selected("n9"))
-    await scene.passes(GONE_S + 5)
-    assert (scene.writer.selections, scene.reasons()) == ([], [])
 
 
 async def test_a_drain_lets_a_clearing_end() -> None:
@@ -242,55 +234,55 @@ def tied(scene: Scene, claim: str, node_name: str) -> None:
 FULL = Rejection("NodeResourcesFit", Code.UNSCHEDULABLE, ("Insufficient cpu",))
 
 
-def told(scene: Scene, info: PodInfo) -> list[str]:
+def notes(scene: Scene, info: PodInfo) -> list[str]:
     slot = scene.cluster.nodes.slot("n1")
     assert slot is not None
     scene.stale.unfit(info, Diagnosis(2, {FULL: 1 << slot}))
-    notes = [noted.note for noted in scene.recorder.events]
+    texts = [noted.note for noted in scene.recorder.events]
     scene.recorder.events.clear()
-    return notes
+    return texts
 
 
-def test_b6_volumes_on_different_nodes_are_told_at_once_on_the_pod_and_each_claim() -> None:
+def test_b6_volumes_on_different_nodes_are_reported_at_once_on_the_pod_and_each_claim() -> None:
     scene = Scene()
     tied(scene, "a", "n1")
     tied(scene, "b", "n2")
     note = 'volumes of the pod cannot be used together on any node: claim "a" on n1, claim "b" on n2'
-    assert told(scene, waiting("a", "b")) == [note] * 3
+    assert notes(scene, waiting("a", "b")) == [note] * 3
 
 
-def test_b6_a_pod_that_its_volume_ties_to_a_full_node_is_told_after_a_minute() -> None:
+def test_b6_a_pod_that_its_volume_ties_to_a_full_node_is_reported_after_a_minute() -> None:
     scene = Scene()
     tied(scene, "a", "n1")
     info = waiting("a")
     scene.pending.set(info)
-    assert told(scene, info) == []
+    assert notes(scene, info) == []
     scene.clock.move(TIED_S)
-    assert told(scene, info) == ['volumes tie the pod to n1: Insufficient cpu (claim "a" on n1)'] * 2
+    assert notes(scene, info) == ['volumes tie the pod to n1: Insufficient cpu (claim "a" on n1)'] * 2
 
 
-def test_b6_a_pod_that_goes_where_it_likes_is_told_nothing() -> None:
+def test_b6_a_pod_that_no_volume_ties_is_not_reported() -> None:
     scene = Scene()
     scene.has(a_claim("a", "1Gi", "fast").typed())
     info = waiting("a")
     scene.pending.set(info)
-    told(scene, info)
+    notes(scene, info)
     scene.clock.move(TIED_S)
-    assert told(scene, info) == []
+    assert notes(scene, info) == []
 
 
 BETA, GA = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
 
 
 @pytest.mark.parametrize(
-    ("zone", "notes"),
+    ("zone", "expected"),
     [
         pytest.param("a", [], id="every node is in its zone"),
         pytest.param("b", ["volumes of the pod cannot be used together on any node"], id="no node is"),
     ],
 )
-def test_b6_a_volume_of_an_in_tree_plugin_is_where_its_csi_driver_says(zone: str, notes: list[str]) -> None:
-    """Its node affinity is in beta labels, which nodes do not have any more; VolumeBinding translates them."""
+def test_b6_a_volume_of_an_in_tree_plugin_is_where_its_csi_driver_says(zone: str, expected: list[str]) -> None:
+    """Its node affinity has beta labels, which nodes do not have. VolumeBinding translates them."""
     scene = Scene()
     for name in ("n1", "n2"):
         labelled = node(name).label(GA, "a").label("topology.ebs.csi.aws.com/zone", "a")
@@ -304,7 +296,7 @@ def test_b6_a_volume_of_an_in_tree_plugin_is_where_its_csi_driver_says(zone: str
     info = waiting("a")
     scene.pending.set(info)
 
-    assert [note.partition(":")[0] for note in told(scene, info)[:1]] == notes
+    assert [note.partition(":")[0] for note in notes(scene, info)[:1]] == expected
 
 
 async def test_a_pod_that_waits_no_more_is_forgotten() -> None:
@@ -312,29 +304,29 @@ async def test_a_pod_that_waits_no_more_is_forgotten() -> None:
     tied(scene, "a", "n1")
     info = waiting("a")
     scene.pending.set(info)
-    told(scene, info)
+    notes(scene, info)
     scene.pending.pop(info.key)
     await scene.passes(1)
     scene.pending.set(info)
     scene.clock.move(TIED_S - 2)
-    assert told(scene, info) == [], "its minute begins anew"
+    assert notes(scene, info) == [], "the minute begins again"
 
 
-def test_parity_tells_nothing_more_than_upstream() -> None:
+def test_parity_reports_nothing_more_than_upstream() -> None:
     scene = Scene(names=())
     tied(scene, "a", "n1")
     tied(scene, "b", "n2")
-    assert told(scene, waiting("a", "b")) == []
+    assert notes(scene, waiting("a", "b")) == []
 
 
-def test_a_device_that_ties_the_pod_is_told_with_its_claim() -> None:
+def test_a_device_that_ties_the_pod_is_reported_with_its_claim() -> None:
     scene = Scene()
     tied(scene, "a", "n1")
     allocated = a_device_claim("d").request("gpu", "gpu").allocated(a_result("gpu", "gpu.example/n2/g"), on="n2")
     scene.cluster.devices.claims.set(allocated.uid("uid-d").resource_version("1").typed())
     info = pod_info(pod("p").uid("p").scheduler("kubestow").pvc("a").claim("gpu", "d").typed())
     note = 'volumes of the pod cannot be used together on any node: claim "a" on n1, resource claim "d" on n2'
-    assert told(scene, info) == [note] * 2, "on the pod and on the claim of the volume"
+    assert notes(scene, info) == [note] * 2, "on the pod and on the claim of the volume"
 
 
 # -- selected nodes that refuse the pod -----------------------------------------------------------------------------------
@@ -344,7 +336,7 @@ async def refused(scene: Scene, *claims: str, seconds: float = TIED_S) -> None:
     """The pod with these claims is refused, and that many seconds pass."""
     info = waiting(*claims)
     scene.pending.set(info)
-    told(scene, info)
+    notes(scene, info)
     await scene.passes(seconds)
 
 
@@ -360,7 +352,6 @@ async def test_a_selected_node_of_ours_that_refuses_the_pod_is_cleared_after_a_m
 
 
 async def test_all_selected_nodes_of_the_pod_are_cleared() -> None:
-    """Of one node, or of two that exclude each other."""
     scene = Scene()
     scene.has(selected("n1"))
     scene.has(selected("n2", "e"))
@@ -398,7 +389,7 @@ async def test_a_selected_node_that_refuses_the_pod_is_kept_while(change: Callab
     assert (scene.writer.selections, scene.reasons()) == ([], [])
 
 
-async def test_a_selected_node_of_another_scheduler_that_refuses_the_pod_is_kept_and_told_once_a_minute() -> None:
+async def test_a_selected_node_of_another_scheduler_that_refuses_the_pod_is_reported_once_a_minute() -> None:
     scene = Scene()
     scene.has(selected("n1"), owner="kube-scheduler")
     await refused(scene, "c", seconds=2 * TIED_S - 1)
@@ -413,8 +404,9 @@ async def test_a_pod_that_came_to_its_node_while_the_claim_was_read_keeps_the_se
     assert (scene.writer.selections, scene.reasons()) == ([], [])
 
 
-async def test_parity_takes_back_no_selected_node_that_refuses_the_pod() -> None:
+@pytest.mark.parametrize("node_name", ["n1", "n9"], ids=["a node that refuses the pod", "b6b a node that is gone"])
+async def test_with_parity_no_selected_node_is_cleared(node_name: str) -> None:
     scene = Scene(names=())
-    scene.has(selected("n1"))
+    scene.has(selected(node_name))
     await refused(scene, "c", seconds=2 * TIED_S)
     assert (scene.writer.selections, scene.reasons()) == ([], [])

@@ -1,4 +1,4 @@
-"""A part that fails starts over; only a part that cannot run ends the process."""
+"""A part that fails starts over. Only a part that fails again and again ends the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lost(Exception):
     """Ends the process at once."""
 
 
-class World:
+class Supervised:
     """A supervisor on virtual time, with a part that fails at its first runs."""
 
     def __init__(self, *failures: Exception, lives_s: float = 0.0) -> None:
@@ -33,7 +33,7 @@ class World:
         self._lives_s = lives_s
 
     async def part(self) -> None:
-        """Fail as planned, later run for good."""
+        """Fail as planned, then run without end."""
         self.began.append(self.clock.now())
         await self.clock.sleep(self._lives_s)
         if self._failures:
@@ -45,93 +45,92 @@ class World:
 
 
 async def test_a_part_that_fails_starts_over_after_growing_pauses():
-    world = World(*[ValueError("wrong")] * 5)
-    world.supervisor.spawn("part", world.part)
-    await world.clock.advance(60.0)
-    pauses = [after - before for before, after in zip(world.began, world.began[1:], strict=False)]
+    run = Supervised(*[ValueError("wrong")] * 5)
+    run.supervisor.spawn("part", run.part)
+    await run.clock.advance(60.0)
+    pauses = [after - before for before, after in zip(run.began, run.began[1:], strict=False)]
 
-    assert (None, 6, {"part": 5}) == (world.ended(), len(world.began), counted(world.errors))
+    assert (None, 6, {"part": 5}) == (run.ended(), len(run.began), counted(run.errors))
     assert all(0.05 * 2**n <= pause <= 0.1 * 2**n + 1e-9 for n, pause in enumerate(pauses))
-    await world.supervisor.stop()
+    await run.supervisor.stop()
 
 
 async def test_the_part_is_shown_as_down_only_while_it_pauses():
-    world = World(ValueError("wrong"))
-    world.supervisor.spawn("part", world.part)
-    await world.clock.settle()
-    down = world.errors.down()
-    await world.clock.advance(0.2)
+    run = Supervised(ValueError("wrong"))
+    run.supervisor.spawn("part", run.part)
+    await run.clock.settle()
+    down = run.errors.down()
+    await run.clock.advance(0.2)
 
-    assert (True, "") == (down.startswith("part: ValueError, starts over in 0."), world.errors.down())
-    await world.supervisor.stop()
+    assert (True, "") == (down.startswith("part: ValueError, starts over in 0."), run.errors.down())
+    await run.supervisor.stop()
 
 
 async def test_ten_failures_in_a_row_within_a_minute_end_the_process():
-    world = World(*[ValueError("wrong")] * 100)
-    world.supervisor.spawn("part", world.part)
-    await world.clock.advance(WITHIN_S)
+    run = Supervised(*[ValueError("wrong")] * 100)
+    run.supervisor.spawn("part", run.part)
+    await run.clock.advance(WITHIN_S)
 
-    assert FAILURES == len(world.began)
+    assert FAILURES == len(run.began)
     with pytest.raises(ValueError, match="wrong"):
-        await world.supervisor.wait()
-    await world.supervisor.stop()
+        await run.supervisor.wait()
+    await run.supervisor.stop()
 
 
 async def test_failures_that_are_far_apart_never_end_the_process():
-    """Ten failures of which each came seven seconds after the last take longer than a minute."""
-    world = World(*[ValueError("wrong")] * 100, lives_s=7.0)
-    world.supervisor.spawn("part", world.part)
-    await world.clock.advance(3600.0)
+    run = Supervised(*[ValueError("wrong")] * 100, lives_s=7.0)
+    run.supervisor.spawn("part", run.part)
+    await run.clock.advance(3600.0)
 
-    assert (None, 101) == (world.ended(), len(world.began))
-    await world.supervisor.stop()
+    assert (None, 101) == (run.ended(), len(run.began))
+    await run.supervisor.stop()
 
 
-async def test_the_pauses_begin_anew_after_a_quiet_minute():
-    world = World(*[ValueError("wrong")] * 20, lives_s=WITHIN_S + 1)
-    world.supervisor.spawn("part", world.part)
-    await world.clock.advance(3600.0)
-    lives = [after - before for before, after in zip(world.began, world.began[1:], strict=False)]
+async def test_the_pauses_begin_again_after_a_quiet_minute():
+    run = Supervised(*[ValueError("wrong")] * 20, lives_s=WITHIN_S + 1)
+    run.supervisor.spawn("part", run.part)
+    await run.clock.advance(3600.0)
+    lives = [after - before for before, after in zip(run.began, run.began[1:], strict=False)]
 
     assert max(lives) <= WITHIN_S + 1.1
-    await world.supervisor.stop()
+    await run.supervisor.stop()
 
 
 async def test_a_fatal_error_ends_the_process_at_once():
-    world = World(Lost("the lease is lost"))
-    world.supervisor.spawn("part", world.part)
-    await world.clock.settle()
+    run = Supervised(Lost("the lease is lost"))
+    run.supervisor.spawn("part", run.part)
+    await run.clock.settle()
 
     with pytest.raises(Lost):
-        await world.supervisor.wait()
-    assert {} == counted(world.errors)
-    await world.supervisor.stop()
+        await run.supervisor.wait()
+    assert {} == counted(run.errors)
+    await run.supervisor.stop()
 
 
 async def test_one_failing_part_does_not_stop_another():
-    world = World(*[ValueError("wrong")] * 3)
+    run = Supervised(*[ValueError("wrong")] * 3)
     other = asyncio.Event()
-    world.supervisor.spawn("part", world.part)
-    task = world.supervisor.spawn("other", lambda: _until(other))
-    await world.clock.advance(10.0)
+    run.supervisor.spawn("part", run.part)
+    task = run.supervisor.spawn("other", lambda: _until(other))
+    await run.clock.advance(10.0)
 
     assert not task.done()
     other.set()
     await task
-    assert world.ended() is None
-    await world.supervisor.stop()
+    assert run.ended() is None
+    await run.supervisor.stop()
 
 
 async def test_stopping_ends_all_parts_and_what_waits_for_them():
-    world = World(ValueError("wrong"))
-    world.supervisor.spawn("part", world.part)
-    waiting = asyncio.ensure_future(world.supervisor.wait())
-    await world.clock.settle()
-    await world.supervisor.stop()
+    run = Supervised(ValueError("wrong"))
+    run.supervisor.spawn("part", run.part)
+    waiting = asyncio.ensure_future(run.supervisor.wait())
+    await run.clock.settle()
+    await run.supervisor.stop()
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert "" == world.errors.down()
+    assert "" == run.errors.down()
 
 
 async def _until(event: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""A cluster with devices that is told of changes, and what was heard of them."""
+"""A cluster with devices, and the calls that changes cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD = CLAIM.allocated(a_result("r", str(D0)))
 
 
 class World(Hearing):
-    """A cluster, and what was heard of each change: who heard, of what, and what the cache showed at that moment."""
+    """A cluster with devices, its event handlers, and the calls that they make."""
 
     def __init__(self, gates: frozenset[str] = DEVICE_GATES_ON) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class World(Hearing):
         return self.intake.handlers()
 
     def tick(self) -> list[tuple[Any, ...]]:
-        """What was heard in that turn of the loop."""
+        """Return the calls that a turn of the loop causes."""
         self.heard.clear()
         self.intake.tick()
         return list(self.heard)
 
     def taints(self, name: str) -> dict[str, list[str]]:
-        """Device → the keys of its taints, of one slice as it counts."""
+        """Return the keys of the taints of each device of a slice, rules included."""
         each = self.devices.slice(name)
         return {} if each is None else {d.name: [t.key for t in d.taints] for d in each.spec.devices}
 

@@ -1,4 +1,4 @@
-"""Who hears of a delta, of what, and what the cache shows at that moment."""
+"""A recorder of the calls that event handlers make, with the state of the cache at each call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.core.cluster_events import ClusterEvent
 
 
 class Hearing:
-    """Stands where the queue and the waits are. `shown` answers what the cache shows."""
+    """Takes the place of the queue and of subscribers. `shown` returns the state of the cache."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -22,11 +22,11 @@ class Hearing:
     def move(self, event: ClusterEvent, old: object, new: object) -> None:
         self.heard.append((event.resource.value.rpartition("/")[2], event.action, old, new, self.shown()))
 
-    def told(self) -> None:
-        self.heard.append(("told", self.shown()))
+    def notified(self) -> None:
+        self.heard.append(("notified", self.shown()))
 
     def feed(self, kind: str, old: Any, new: Any) -> list[tuple[Any, ...]]:
-        """What was heard of it."""
+        """Return the calls that this delta causes."""
         self.heard.clear()
         self.handlers()[kind](Delta(old, new))
         return list(self.heard)

@@ -1,4 +1,4 @@
-"""Deltas of what devices are allocated by: the caches show a change before anybody hears of it (docs/spec/dra.md §1.2, §4.11, §7)."""
+"""Deltas of claims, slices and classes: the cache has a change before any event (docs/spec/dra.md §1.2, §4.11, §7)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ def _shown(world: World, kind: str, key: str) -> Any:
     ("ResourceSlice", a_slice("n1", "drv", a_device("d0"))),
     ("DeviceClass", a_device_class("gpu").extended_resource("example.com/gpu")),
 ])  # fmt: skip
-def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
-    """Each kind comes, changes, cannot be read for a while, and goes; nothing stays behind. Only claims are waited for."""
+def test_the_cache_changes_before_subscribers_and_the_queue_are_called(kind: str, built: Any) -> None:
     world = World()
     first, second = built.resource_version("1").typed(), built.resource_version("2").label("a", "b").typed()
     key = first.key
     world.shown = lambda: _shown(world, kind, key)
-    end = world.devices.subscribe([key, "default/another"], world.told)
+    end = world.devices.subscribe([key, "default/another"], world.notified)
     bad = broken(kind, first)
 
     def heard(action: Action, old: Any, new: Any) -> list[tuple[Any, ...]]:
-        waits = [("told", new)] if kind == "ResourceClaim" else []
+        waits = [("notified", new)] if kind == "ResourceClaim" else []
         return [*waits, (kind, action, old, new, new)]
 
     assert heard(ADD, None, first) == world.feed(kind, None, first)
@@ -62,7 +61,7 @@ def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"])
-def test_what_could_never_be_read_is_nobodys_news(kind: str) -> None:
+def test_an_object_that_was_never_readable_causes_no_event(kind: str) -> None:
     world, claim = World(DEVICE_GATES_ON | {TAINT_RULES}), CLAIM.typed()
     bad = broken(kind, claim)
 
@@ -75,8 +74,8 @@ def test_what_could_never_be_read_is_nobodys_news(kind: str) -> None:
 # -- claims that we write ourselves ------------------------------------------------------------------------------------
 
 
-def test_what_we_wrote_is_told_before_the_watch_shows_it() -> None:
-    """§1.2: events come from what decisions see. The watch's own of it is no news, nor is what it shows too late."""
+def test_a_claim_that_was_written_causes_an_event_before_the_watch_shows_it() -> None:
+    """§1.2: events come from the state that decisions see, so the watch event of the same write causes none."""
     world = World()
     seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, seen)
@@ -89,22 +88,21 @@ def test_what_we_wrote_is_told_before_the_watch_shows_it() -> None:
     assert world.devices.claims.get("default/c") is written
 
 
-def test_who_waits_hears_that_the_watch_shows_what_we_wrote() -> None:
-    """Pods are not woken by it: to them it is old."""
+def test_subscribers_are_notified_when_the_watch_shows_a_written_claim() -> None:
     world = World()
     seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, seen)
     world.devices.claims.assume(written)
     world.tick()
-    world.devices.subscribe(["default/c"], world.told)
+    world.devices.subscribe(["default/c"], world.notified)
     world.shown = lambda: world.devices.claims.get_api("default/c")
 
-    assert [("told", seen)] == world.feed("ResourceClaim", seen, later)
-    assert [("told", written)] == world.feed("ResourceClaim", later, written)
+    assert [("notified", seen)] == world.feed("ResourceClaim", seen, later)
+    assert [("notified", written)] == world.feed("ResourceClaim", later, written)
 
 
-def test_what_we_take_back_is_told_too() -> None:
-    """§1.2: a restored claim is a change like any other; with the delta that comes first, in order."""
+def test_a_restored_claim_causes_events() -> None:
+    """§1.2: a restored claim is a change. Its events precede those of the next delta."""
     world = World()
     seen, written = at(CLAIM, 1), at(HELD, 2)
     other = a_claim("other").uid("other").resource_version("3").typed()
@@ -119,7 +117,7 @@ def test_what_we_take_back_is_told_too() -> None:
     ] == world.feed("ResourceClaim", None, other)
 
 
-def test_what_is_written_because_of_news_is_told_in_the_same_turn() -> None:
+def test_a_claim_that_a_subscriber_writes_causes_its_event_in_the_same_turn() -> None:
     world = World()
     first, second, third = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, first)
@@ -137,7 +135,7 @@ def test_what_is_written_because_of_news_is_told_in_the_same_turn() -> None:
     ] == world.feed("ResourceClaim", first, second)
 
 
-def test_whoever_fails_costs_one_change() -> None:
+def test_a_subscriber_that_raises_affects_one_change() -> None:
     world = World()
     claims = [a_claim(name).uid(name) for name in "cd"]
     for claim in claims:
@@ -156,24 +154,24 @@ def test_whoever_fails_costs_one_change() -> None:
 
 
 def with_devices(bad: Broken, *devices: str) -> Broken:
-    """What could still be read of it."""
+    """Return the object with the allocation that can be read."""
     allocated = CLAIM.allocated(*(a_result("r", device) for device in devices)).typed()
     return msgspec.structs.replace(bad, allocation=allocated.status.allocation)
 
 
 def bad(version: int, *devices: str, why: str = "no number") -> Broken:
-    """The claim, which cannot be read, with these devices if any is named."""
+    """Return the unreadable claim. The allocation is readable if devices are named."""
     found = broken("ResourceClaim", at(CLAIM, version), why)
     return with_devices(found, *devices) if devices else found
 
 
 def ours(world: World) -> None:
-    """We have written that it has its device."""
+    """Our write of the allocation has succeeded."""
     world.devices.claims.assume(at(HELD, 2))
 
 
 def begins(world: World) -> None:
-    """A binding of ours is about to write that it has its device."""
+    """A binding of ours will write the allocation next."""
     world.devices.claims.signal("c", at(HELD, 1))
 
 
@@ -183,29 +181,29 @@ def ends(world: World) -> None:
 
 
 PLAIN, EMPTY = at(CLAIM, 1), with_devices(bad(3))
-NAMESAKE = broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
+SAME_NAME = broken("ResourceClaim", at(a_claim("c").uid("new"), 3))
 KEPT = [(PLAIN, False), (ours, True), (bad(2), True), (bad(2, why="worse"), True)]
 
 
 @pytest.mark.parametrize("history", [
-    pytest.param([*KEPT, (None, False)], id="it kept the device, and is gone"),
-    pytest.param([*KEPT, (at(CLAIM, 3), False), (None, False)], id="it kept the device, and has none now"),
-    pytest.param([*KEPT, (at(HELD, 3), True), (None, False)], id="it kept the device, and still has it"),
-    pytest.param([(at(HELD, 1), True), (NAMESAKE, False)], id="a namesake that cannot be read comes in its place"),
-    pytest.param([(at(HELD, 1), True), (bad(2), True), (NAMESAKE, False)],
-        id="it kept the device, and a namesake that cannot be read comes in its place"),
+    pytest.param([*KEPT, (None, False)], id="unreadable with the device, then deleted"),
+    pytest.param([*KEPT, (at(CLAIM, 3), False), (None, False)], id="unreadable with the device, then readable without it"),
+    pytest.param([*KEPT, (at(HELD, 3), True), (None, False)], id="unreadable with the device, then readable with it"),
+    pytest.param([(at(HELD, 1), True), (SAME_NAME, False)], id="an unreadable claim of the same name replaces it"),
+    pytest.param([(at(HELD, 1), True), (bad(2), True), (SAME_NAME, False)],
+        id="unreadable with the device, then an unreadable claim of the same name replaces it"),
     pytest.param([(PLAIN, False), (bad(2, str(D0)), True), (bad(3, why="worse"), True), (at(CLAIM, 4), False)],
-        id="the change that broke it gave it the device, and the next change shows nothing"),
-    pytest.param([(at(HELD, 1), True), (bad(2, str(D0)), True), (EMPTY, False)], id="its devices are seen to go"),
+        id="the unreadable change allocates the device, and the next change shows no devices"),
+    pytest.param([(at(HELD, 1), True), (bad(2, str(D0)), True), (EMPTY, False)], id="an unreadable change shows that it has no devices"),
     pytest.param([(PLAIN, False), (begins, True), (bad(1), True), (None, True), (ends, False)],
         id="a binding under way keeps the device"),
     pytest.param([(PLAIN, False), (begins, True), (EMPTY, True), (None, True), (ends, False)],
-        id="a binding under way keeps the device of a claim that is seen to have none"),
+        id="a binding under way keeps the device of a claim that shows no devices"),
     pytest.param([(PLAIN, False), (begins, True), (bad(2, str(D0)), True), (ends, True), (None, False)],
         id="the binding ends after the watch has shown its write"),
 ])  # fmt: skip
 def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: list[tuple[Any, bool]]) -> None:
-    """Each step is what the watch shows or what we do, and whether the device is in use then."""
+    """Each step is a watch event or a call, and whether the device is in use after it."""
     world, before = World(), None
     use = world.devices.use
     for step, is_used in history:
@@ -218,8 +216,7 @@ def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: 
 
 
 @pytest.mark.parametrize("uid", ["c", ""])
-def test_a_claim_that_was_never_read_has_what_can_be_seen_of_it(uid: str) -> None:
-    """After a start. Its devices are free once it can be read without them, or is gone; then pods are told."""
+def test_the_readable_allocation_of_an_unreadable_claim_counts_after_a_start(uid: str) -> None:
     world = World()
     use = world.devices.use
     nameless = msgspec.structs.replace(broken("ResourceClaim", at(CLAIM, 1)), metadata=Metadata(name="c", uid=uid))
@@ -237,8 +234,7 @@ def test_a_claim_that_was_never_read_has_what_can_be_seen_of_it(uid: str) -> Non
     assert [action for _, action, *_ in world.tick()] == [CHANGED]
 
 
-def test_what_nobody_asks_for_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pods with devices are somebody else's, and nodes come and go with devices that are never called the same."""
+def test_changes_without_pods_that_request_devices_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devicenodes, "_BACKLOG_MAX", 20)
     world = World()
     most = 0

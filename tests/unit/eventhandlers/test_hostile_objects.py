@@ -1,4 +1,4 @@
-"""Every field of every watched kind, with values that no client of good will sends, costs only the object itself."""
+"""An unexpected value in any field of any watched kind affects only the object itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _rows() -> Iterator[Any]:
 
 
 class Watched:
-    """A scheduler that is shown one object of a kind after the other, as a reflector does."""
+    """A scheduler that gets one object of a kind after the other, as from a reflector."""
 
     def __init__(self, spec: KindSpec) -> None:
         self.sched = SchedulerHarness()
@@ -39,7 +39,7 @@ class Watched:
         self._versions = 1
 
     async def show(self, raw: bytes) -> Any:
-        """The object as it was read, after it was taken in."""
+        """Return the decoded object, after the scheduler has applied it."""
         self._versions += 1
         read = self._decoder.decode(raw.replace(b'"resourceVersion":"1"', b'"resourceVersion":"%d"' % self._versions))
         deltas: list[Delta[Any]] = []
@@ -58,8 +58,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(("spec", "fixed"), [*_rows()])
-async def test_no_value_of_any_field_costs_more_than_its_object(spec: KindSpec, fixed: dict[str, str]) -> None:
-    """It is read or named with its field; nothing fails unexpectedly; a pod is placed as if it was not there."""
+async def test_no_value_of_any_field_affects_other_objects(spec: KindSpec, fixed: dict[str, str]) -> None:
     watched = Watched(spec)
     sched = watched.sched
     sched.node("n1")

@@ -1,4 +1,4 @@
-"""The inbox: changes in order, none lost, one broken one costs only itself."""
+"""The inbox applies changes in order. A change that raises affects only itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from scheduler.context import Inbox
 
 
-def test_changes_are_applied_in_order_and_a_broken_one_stops_nothing() -> None:
+def test_changes_are_applied_in_order_and_one_that_raises_does_not_stop_the_next() -> None:
     inbox, seen = Inbox(), []
 
     def broken() -> None:
@@ -29,8 +29,7 @@ def test_a_change_may_put_another() -> None:
     assert seen == ["later"]
 
 
-async def test_wait_returns_at_once_for_news_that_came_before() -> None:
-    """A wake-up between two waits is not lost, and ends one wait only."""
+async def test_wait_returns_at_once_for_an_earlier_wake() -> None:
     inbox = Inbox()
     inbox.wake()
     await asyncio.wait_for(inbox.wait(), 30)
@@ -43,8 +42,8 @@ async def test_wait_returns_at_once_for_news_that_came_before() -> None:
     await asyncio.wait_for(waiting, 30)
 
 
-def test_whoever_must_know_everything_catches_up_but_not_in_the_middle_of_an_attempt() -> None:
-    """An attempt that gives the event loop a turn sees no change before its end.
+def test_catch_up_applies_changes_except_during_an_attempt() -> None:
+    """An attempt that yields to the event loop sees no change before its end.
 
     Rule: docs/architecture.md, "Design principles".
     """
@@ -59,7 +58,7 @@ def test_whoever_must_know_everything_catches_up_but_not_in_the_middle_of_an_att
     assert (seen, len(inbox)) == (["news"], 0)
 
 
-async def test_whoever_cannot_do_without_the_news_waits_for_the_end_of_the_attempt() -> None:
+async def test_caught_up_waits_for_the_end_of_the_attempt() -> None:
     inbox, seen = Inbox(), []
     inbox.put(lambda: seen.append("news"))
     waiting = []

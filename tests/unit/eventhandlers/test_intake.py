@@ -1,4 +1,4 @@
-"""Deltas → cache, queue and wake-ups (docs/spec/core.md §4.2, §4.3, §9.1, §9.2)."""
+"""Deltas of pods and nodes: cache, queue and events (docs/spec/core.md §4.2, §4.3, §9.1, §9.2)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def counted(errors: UnforeseenErrors) -> dict[str, int]:
     return {part: count for part, count in errors.counts.items() if count}
 
 
-async def test_84_pods_of_other_schedulers_take_room() -> None:
-    """And when they go, ours are woken."""
+async def test_84_pods_of_other_schedulers_use_capacity() -> None:
     sched = SchedulerHarness()
     sched.node("n1", cpu="1")
     sched.pod("theirs", cpu="1", on="n1", scheduler="default-scheduler")
@@ -40,7 +39,6 @@ async def test_84_pods_of_other_schedulers_take_room() -> None:
 
 
 async def test_86_a_finished_pod_frees_its_place() -> None:
-    """Also when the server sends it in spite of the field selector."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="1")
     sched.pod("done", cpu="1", on="n1")
@@ -65,7 +63,6 @@ async def test_76_a_pod_may_come_before_its_node() -> None:
 
 
 async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
-    """It is not tried, and not queued again."""
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("p", deleting=True)
@@ -79,8 +76,8 @@ async def test_7_a_deleting_pod_is_skipped_with_an_event() -> None:
 def node(**more: object) -> Node:
     raw: dict[str, object] = {"metadata": {"name": "n"}, "spec": {}, "status": {}}
     for path, value in more.items():
-        room, _, field = path.partition("_")
-        raw[room] = {**raw[room], field: value}  # type: ignore[dict-item]
+        part, _, field = path.partition("_")
+        raw[part] = {**raw[part], field: value}  # type: ignore[dict-item]
     read = read_node(raw)
     assert isinstance(read, Node)
     return read
@@ -89,7 +86,7 @@ def node(**more: object) -> Node:
 @pytest.mark.parametrize(
     ("old", "new", "labels"),
     [
-        pytest.param(node(), node(), [], id="151 a heartbeat is free"),
+        pytest.param(node(), node(), [], id="151 a heartbeat emits nothing"),
         pytest.param(node(), node(spec_unschedulable=True), [], id="150 cordoning emits nothing"),
         pytest.param(node(spec_unschedulable=True), node(), ["NodeUpdateNodeTaint"], id="uncordoning does"),
         pytest.param(
@@ -119,8 +116,7 @@ def test_node_changes(old: Node, new: Node, labels: list[str]) -> None:
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
-    """A bad quantity names the object and the field in the log; the node returns when it is mended."""
+async def test_an_unreadable_node_is_ignored_until_it_is_repaired() -> None:
     sched = SchedulerHarness()
     sched.node("good", cpu="1")
     sched.node("bad", cpu="4 cores")
@@ -138,7 +134,7 @@ async def test_a_broken_node_is_left_out_and_the_others_go_on() -> None:
     assert sched.cluster.volumes.broken == {}
 
 
-async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> None:
+async def test_a_node_that_becomes_unreadable_keeps_its_pods() -> None:
     sched = SchedulerHarness()
     sched.node("n1", cpu="2")
     sched.pod("there", cpu="1", on="n1")
@@ -173,7 +169,7 @@ async def test_a_node_that_breaks_while_it_holds_pods_is_out_until_mended() -> N
     ],
 )
 async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) -> None:
-    """Any user can bind a pod; what cannot be read of it costs other users nothing."""
+    """Any user can bind a pod, and its unreadable fields must not affect other users."""
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("odd", on="n1", scheduler="theirs", **spec)
@@ -186,7 +182,7 @@ async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) ->
 
 
 async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> None:
-    """To pods that request it, with upstream's reason; the pod that takes it is not evicted, and its end wakes them."""
+    """Pods that request the resource are refused with upstream's reason. The pod is not evicted, and its end wakes them."""
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("odd", on="n1", priority=0, containers=asks(memory="bad!"))
@@ -203,8 +199,7 @@ async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> N
     assert sched.writer.binds[1:] == [("default/p", "n1")]
 
 
-async def test_what_cannot_be_read_of_a_bound_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the log, once per reason, and in the picture of the cache; with object and field, in a kilobyte."""
+async def test_unreadable_fields_of_a_bound_pod_are_logged_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = CapturingLogger()
     monkeypatch.setattr(intake, "_log", logger)
     sched = SchedulerHarness()
@@ -242,8 +237,9 @@ BAD_SELECTOR = {
         pytest.param({"priority": "high"}, "Expected `int", "priority", id="a wrong type"),
     ],
 )
-async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any], what: str, field: str) -> None:
-    """Condition and event name the field; mended, it is scheduled."""
+async def test_an_unreadable_pod_of_ours_gets_a_condition_and_an_event(
+    spec: dict[str, Any], what: str, field: str
+) -> None:
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("p", **spec)
@@ -265,8 +261,7 @@ async def test_an_unreadable_pod_of_ours_is_refused_visibly(spec: dict[str, Any]
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "roup", id="scheduling group"),
     ],
 )
-async def test_what_cannot_be_judged_yet_is_refused_visibly(spec: dict[str, object], word: str) -> None:
-    """Never bound; condition and event say why."""
+async def test_a_pod_with_an_unsupported_field_gets_a_condition(spec: dict[str, object], word: str) -> None:
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("p", **spec)
@@ -278,34 +273,8 @@ async def test_what_cannot_be_judged_yet_is_refused_visibly(spec: dict[str, obje
     assert sched.places() == {"p": "unschedulable"}
 
 
-async def test_an_exception_in_one_attempt_costs_that_pod_one_attempt() -> None:
-    """A bug in a plugin is logged with the pod and retried after the error back-off; the other pod is bound."""
-    sched = SchedulerHarness()
-    sched.node("n1")
-    guard = sched.parts.profiles["kubestow"].pre_filter[0]
-    asked = guard.pre_filter
-
-    def breaks_once(state: Any, pod: Any, nodes: Any) -> Any:
-        if pod.key == "default/p":
-            guard.pre_filter = asked  # type: ignore[method-assign]
-            raise ZeroDivisionError
-        return asked(state, pod, nodes)
-
-    guard.pre_filter = breaks_once  # type: ignore[method-assign]
-    sched.pod("p")
-    sched.pod("q")
-
-    await sched.settle()
-    assert sched.writer.binds == [("default/q", "n1")]
-    assert sched.places() == {"p": "error backoff"}
-    assert sched.writer.conditions[0][1].reason == "SchedulerError"
-    await sched.later(2.5)
-
-    assert sched.writer.binds[-1] == ("default/p", "n1")
-
-
-async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store delivers nothing twice: the rest of the batch must arrive."""
+async def test_a_change_that_cannot_be_applied_does_not_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store delivers a change only once."""
 
     def breaks_for_a(pod: Pod) -> PodInfo:
         if pod.metadata.name == "a":
@@ -324,7 +293,7 @@ async def test_a_change_that_cannot_be_taken_in_costs_only_itself(monkeypatch: p
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let the first changes of pod `a` fail, whatever they are."""
+    """Let the first changes of pod `a` fail."""
     left = [times]
 
     def fails(pod: Pod) -> PodInfo:
@@ -345,7 +314,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     ],
 )
 async def test_a_change_that_failed_is_applied_again(monkeypatch, times, after_s) -> None:
-    """The store delivers it only once, so a pod would never be seen."""
+    """The store delivers a change only once, so the pod would never be seen."""
     failing(monkeypatch, times)
     sched = SchedulerHarness()
     sched.node("n1")
@@ -360,9 +329,8 @@ async def test_a_change_that_failed_is_applied_again(monkeypatch, times, after_s
     assert {"event-handler": times} == counted(sched.parts.errors)
 
 
-@pytest.mark.parametrize("cpu", [2, 0], ids=["the next change brings it", "the end of the object takes it along"])
+@pytest.mark.parametrize("cpu", [2, 0], ids=["then the pod changes", "then the pod is deleted"])
 async def test_a_failed_change_of_a_bound_pod(monkeypatch, cpu) -> None:
-    """The newest object is compared with the object that was applied last. Nothing is applied later."""
     failing(monkeypatch, 1)
     sched = SchedulerHarness()
     sched.node("n1", cpu="4")
@@ -383,14 +351,15 @@ async def test_a_failed_change_of_a_bound_pod(monkeypatch, cpu) -> None:
     ("odd", "then", "opens"),
     [
         pytest.param(["odd"], lambda sched: sched.gone("odd"), True, id="opens when that pod goes"),
-        pytest.param(["odd"], lambda sched: sched.pod("odd", cpu="1", on="large"), True, id="opens when it is mended"),
+        pytest.param(
+            ["odd"], lambda sched: sched.pod("odd", cpu="1", on="large"), True, id="opens when that pod is readable"
+        ),
         pytest.param(["odd", "queer"], lambda sched: sched.gone("odd"), False, id="stays full if another pod fills it"),
     ],
 )
 async def test_a_node_that_an_unreadable_amount_fills(
     odd: list[str], then: Callable[[SchedulerHarness], object], opens: bool
 ) -> None:
-    """The small node's plugin is the one that is asked; nothing else would wake the pod before the flush."""
     sched = SchedulerHarness()
     sched.node("small", cpu="1")
     sched.node("large", cpu="4")
@@ -407,8 +376,7 @@ async def test_a_node_that_an_unreadable_amount_fills(
     assert sched.writer.binds == ([("default/p", "large")] if opens else [])
 
 
-async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> None:
-    """Bound where it was nominated to: the place is taken now."""
+async def test_a_foreign_pod_bound_to_its_nominated_node_wakes_no_pod() -> None:
     sched = SchedulerHarness()
     sched.node("n1", cpu="4")
     sched.pod("theirs", scheduler="other", cpu="4", priority=10, nominated="n1")
@@ -423,7 +391,7 @@ async def test_a_foreign_nomination_that_ends_in_its_place_wakes_nobody() -> Non
 
 
 async def test_a_bound_pod_that_has_no_node_any_more_is_scheduled_again() -> None:
-    """The server's storage was set back: same uid, no node. Whoever waited for its room is woken too."""
+    """The server's storage was restored. Pods that waited for the capacity are woken."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="4")
     sched.pod("p", cpu="3", on="n1")
@@ -457,7 +425,7 @@ async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_que
 
 
 async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Updates that do not touch the fault make no noise; another fault does."""
+    """An update that keeps the same error is not logged again."""
     logger = CapturingLogger()
     for module in (intake, seen):
         monkeypatch.setattr(module, "_log", logger)
@@ -475,7 +443,7 @@ async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pyt
     assert ["bad!" in said.message for _, said in sched.writer.conditions] == [True, False]
 
 
-async def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
+async def test_deleted_nodes_and_pods_leave_no_state() -> None:
     sched = SchedulerHarness()
     for i in range(20):
         sched.node(f"n{i}")

@@ -1,4 +1,4 @@
-"""Deltas of what volumes are decided by: the caches show a change before anybody hears of it (docs/spec/volumes.md §1.2, §7)."""
+"""Deltas of storage objects: the cache has a change before any event (docs/spec/volumes.md §1.2, §7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.eventhandlers.hearing import Hearing
 
 
 class World(Hearing):
-    """A cluster, and what was heard of each change: who heard, of what, and what the cache showed at that moment."""
+    """A cluster with volumes, its event handlers, and the calls that they make."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,17 +64,16 @@ def _shown(volumes: Any, kind: str, key: str) -> Any:
         ("VolumeAttachment", an_attachment("v", "n1", "P")),
     ],
 )
-def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
-    """Each kind comes, changes, cannot be read for a while, and goes; nothing stays behind."""
+def test_the_cache_changes_before_subscribers_and_the_queue_are_called(kind: str, built: Any) -> None:
     world = World()
     first, second = built.resource_version("1").typed(), built.resource_version("2").label("a", "b").typed()
     volumes, key = world.cluster.volumes, first.key
     world.shown = lambda: _shown(volumes, kind, key)
-    end = volumes.subscribe([(kind, key), (kind, "another")], world.told)
+    end = volumes.subscribe([(kind, key), (kind, "another")], world.notified)
     bad = broken(kind, first)
 
     def heard(action: Action, old: Any, new: Any) -> list[tuple[Any, ...]]:
-        return [("told", new), (kind, action, old, new, new)]
+        return [("notified", new), (kind, action, old, new, new)]
 
     assert heard(Action.ADD, None, first) == world.feed(kind, None, first)
     assert heard(Action.UPDATE_OTHER, first, second) == world.feed(kind, first, second)
@@ -92,7 +91,7 @@ def test_the_cache_first_then_waits_then_pods(kind: str, built: Any) -> None:
 
 
 def test_an_object_that_cannot_be_read_is_logged_once() -> None:
-    """While it is wrong in the same way; and when it goes nobody is told, since it was not there."""
+    """The same error is logged once. The end of an unreadable object causes no event."""
     world, claim = World(), a_claim("c").typed()
     first, same, other = (broken("PersistentVolumeClaim", claim, why) for why in ("a", "a", "b"))
     with structlog.testing.capture_logs() as logs:
@@ -103,8 +102,7 @@ def test_an_object_that_cannot_be_read_is_logged_once() -> None:
     assert {} == world.cluster.volumes.broken
 
 
-def test_who_waits_for_room_hears_of_it() -> None:
-    """A volume that was in flight is charged until its time is up: then pods that wait for the class are woken, once."""
+def test_the_end_of_a_capacity_reservation_wakes_pods_of_the_class() -> None:
     world = World()
     world.feed("CSIStorageCapacity", None, a_capacity("o", "D", "1Gi").everywhere().typed())
     claim = a_claim("c", "1Gi", "D").uid("c").selected("n1")
@@ -123,8 +121,8 @@ def test_who_waits_for_room_hears_of_it() -> None:
     assert [("CSIStorageCapacity", CAPACITY_FREED.action, None, "D", None)] == world.heard
 
 
-def test_where_the_server_has_no_capacity_objects_nobody_waits_for_room() -> None:
-    """D5 of §8: pods of every class are woken when that turns out."""
+def test_pods_are_woken_when_the_server_does_not_serve_capacity_objects() -> None:
+    """D5 of §8: pods of every class are woken."""
     world = World()
     for name in "DE":
         world.feed("StorageClass", None, a_class(name, "P").typed())
@@ -141,8 +139,7 @@ def test_where_the_server_has_no_capacity_objects_nobody_waits_for_room() -> Non
     assert world.cluster.volumes.capacities.is_served
 
 
-def test_a_class_says_where_its_volumes_may_be() -> None:
-    """The newest allowedTopologies count; a class that is gone leaves no rule behind."""
+def test_the_newest_allowed_topologies_of_a_class_count() -> None:
     world = World()
     volumes, first = world.cluster.volumes, a_class("D", "P").allowed("zone", "a")
     world.feed("StorageClass", None, first.typed())

@@ -1,4 +1,4 @@
-"""Namespaces, Services, owners and budgets arrive: what the cache has of them then, and what a broken one does."""
+"""Deltas of Namespaces, Services, owners and budgets, readable and unreadable."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def a_pod(kind: str = "", version: str = "apps/v1") -> Pod:
         pytest.param("StatefulSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("StatefulSet"), id="a SS"),
     ],
 )
-def test_what_selects_pods_comes_breaks_and_goes(kind: str, manifest: dict[str, Any], comes: Pod) -> None:
-    """A broken one counts as absent, is logged once with its field, and stops nothing."""
+def test_an_object_that_selects_pods_comes_becomes_unreadable_and_goes(
+    kind: str, manifest: dict[str, Any], comes: Pod
+) -> None:
     sched = SchedulerHarness()
     intake, workloads = sched.parts.intake, sched.cluster.workloads
     whole = read(kind, manifest)
@@ -96,7 +97,7 @@ def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
         pytest.param(
             a_budget(selector={"matchExpressions": [{"key": "app", "operator": "Like", "values": ["web"]}]}),
             "$.spec.selector",
-            id="an operator that is none",
+            id="an unknown operator",
         ),
         pytest.param(
             a_budget(selector={"matchLabels": {"app": 7}}), "$.spec.selector.matchLabels", id="a label that is a number"
@@ -107,8 +108,8 @@ def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
         pytest.param(a_budget(status={"disruptedPods": ["web-0"]}), "$.status.disruptedPods", id="a list for a map"),
     ],
 )
-def test_a_broken_budget_protects_whoever_it_may_mean(broken: dict[str, Any], field: str) -> None:
-    """Logged once, with object and field; whole again, it protects whom it means; gone, nobody."""
+def test_an_unreadable_budget_protects_all_pods_that_it_may_select(broken: dict[str, Any], field: str) -> None:
+    """The error is logged once, with object and field."""
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("web", on="n1", labels={"app": "web"})
@@ -140,8 +141,7 @@ def test_a_broken_budget_protects_whoever_it_may_mean(broken: dict[str, Any], fi
     ]
 
 
-async def test_a_broken_budget_stops_nothing() -> None:
-    """Its neighbours in the same batch are read, and preemption goes on."""
+async def test_an_unreadable_budget_does_not_stop_preemption() -> None:
     sched = SchedulerHarness()
     sched.node("n1", cpu="1")
     sched.pod("web", cpu="1", on="n1", labels={"app": "web"}, priority=0)
