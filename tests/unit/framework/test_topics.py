@@ -10,7 +10,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, anchors
 from scheduler.framework.interface import NODE_CAME, by_node_labels, by_pod_labels, label, named
 from tests.unit.objects import node
-from tests.unit.queueing.world import pod
+from tests.unit.queueing.harness import pod
 
 
 @pytest.mark.parametrize(

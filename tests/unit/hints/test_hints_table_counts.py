@@ -49,7 +49,7 @@ from tests.unit.hints.hint_rows_devices import uses
 from tests.unit.hints.hint_rows_limits import stored
 from tests.unit.hints.hint_rows_pods import FIT
 from tests.unit.objects import node
-from tests.unit.queueing.world import Gate, World
+from tests.unit.queueing.harness import Gate, QueueHarness
 
 FEW, MANY = 10, 200
 BY_DEFAULT: Final = spreads_by_default(DEFAULT_IN_ZONES)
@@ -228,7 +228,7 @@ def questions(case: Case, others: int) -> tuple[int, int]:
         for thing in stored(*case.given(i)):
             thing(sched)
     hints = sched.parts.profiles["kubestow"].hints
-    world = World(hints)
+    world = QueueHarness(hints)
     world.rejected(info("concerned", **case.concerned), case.plugin)
     for i in range(others):
         world.rejected(info(f"p{i}", **case.others(i)), case.plugin)
@@ -270,7 +270,7 @@ ONE_QUESTION: Final = [
 @pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
 @pytest.mark.parametrize("waiting", [FEW, MANY])
 def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
-    world = World(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
+    world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(waiting):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", labels=web(f"w{i}")), plugin)
     world.metrics.hints.clear()
@@ -282,7 +282,7 @@ def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, 
 
 def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
     hints = harness_of(DEFAULT).parts.profiles["kubestow"].hints
-    world = World(hints)
+    world = QueueHarness(hints)
     plugins = [plugin for plugin, registrations in hints.items() if any(map(wants_own, registrations))]
     for i in range(100):
         world.rejected(info(f"p{i}", labels=web(f"w{i}"), uid=f"p{i}"), *plugins)
@@ -310,19 +310,19 @@ def wants_own(registered: EventHint) -> bool:
 )
 def test_gated_pods_are_not_asked_for(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
     """A thousand pods behind a gate: a node that comes and a pod that goes are nothing to it, whoever refused them before."""
-    world = World(harness_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
+    world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
     for i in range(100):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", **uses(f"c{i}")), "NodeResourcesFit")
     held.held.update(f"p{i}" for i in range(100))
     world.queue.activate(list(world.store.values()))
     assert world.queue.counts()["gated"] == 100
     world.metrics.hints.clear()
-    held.asked = 0
+    held.calls = 0
 
     world.queue.move_all(event, old, new)
 
     assert [] == world.metrics.hints
-    assert held.asked == 0
+    assert held.calls == 0
 
 
 def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> 
         return allocatable(resources)
 
     monkeypatch.setattr("scheduler.plugins.noderesourcesfit.hints.allocatable", counted)
-    world = World(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
+    world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(90):
         world.rejected(info(f"p{i}", cpu=f"{4001 + i}m"), "NodeResourcesFit")
     world.metrics.hints.clear()

@@ -1,4 +1,4 @@
-"""A scheduler with one full node and a pod that may have its place, and a wire on which each write can be held or refused."""
+"""A scheduler with one full node and a preemptor, and a writer on which each write can be held or refused."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tests.unit.harness import SchedulerHarness, manifest, read_pod
 
 
 class Wire:
-    """Takes the place of the scheduler's status patches and deletions.
+    """Replaces the scheduler's status patches and deletions.
 
-    Writes are named `nominate p n1`, `clear q`, `say p`, `tell v0` and `delete v0`. `sent` has them as they leave, `landed`
-    as the server takes them. The watch shows nothing by itself, unless `shows` is on: then deletions begin at once.
+    Writes are named `nominate p n1`, `clear q`, `say p`, `mark v0` (its condition) and `delete v0`. `sent` has them
+    in the order of requests, `landed` in the order in which the server carries them out. With `shows` the watch shows
+    each deletion at once.
     """
 
     def __init__(self, sched: SchedulerHarness, *, shows: bool = False) -> None:
@@ -26,20 +27,20 @@ class Wire:
         self.shows = shows
         self.sent: list[str] = []
         self.landed: list[str] = []
-        self.told: dict[str, PodCondition] = {}
-        """Conditions that victims were given."""
+        self.conditions: dict[str, PodCondition] = {}
+        """The conditions of victims."""
         self.holds: dict[str, asyncio.Event] = {}
         self.refuses: dict[str, list[ApiError]] = {}
-        """These writes fail, once for each error."""
+        """Errors of writes that are not carried out."""
         self.loses: dict[str, list[ApiError]] = {}
-        """These land, and fail all the same."""
+        """Errors of writes that are carried out."""
         self.on_landed: Callable[[str], None] | None = None
         self.on_the_wire = self.most_on_the_wire = 0
         sched.writer.patch_pod_status = self._patch  # type: ignore[method-assign]
         sched.writer.delete_pod = self._delete  # type: ignore[method-assign]
 
     def hold(self, *writes: str) -> None:
-        """They are not answered before `answer` says so."""
+        """Hold these writes until `answer`."""
         for write in writes:
             self.holds[write] = asyncio.Event()
 
@@ -48,14 +49,14 @@ class Wire:
             self.holds.pop(write).set()
 
     def victims(self) -> list[str]:
-        """Whose deletion landed, in order."""
+        """Return the pods whose deletion was carried out, in order."""
         return [write.partition(" ")[2] for write in self.landed if write.startswith("delete")]
 
     async def _patch(self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None) -> None:
         name = pod.metadata.name
         if condition is not None and condition.type == DISRUPTION_TARGET:
-            await self._write(f"tell {name}")
-            self.told[name] = condition
+            await self._write(f"mark {name}")
+            self.conditions[name] = condition
         elif nominated_node_name:
             await self._write(f"nominate {name} {nominated_node_name}")
         else:
@@ -85,7 +86,7 @@ class Wire:
 
 
 def show(sched: SchedulerHarness, name: str, *, deleting: bool = False, conditions: Any = (), uid: str = "") -> None:
-    """The watch shows a victim again, changed."""
+    """Show a changed victim."""
     raw = manifest(name, **VICTIM, deleting=deleting, uid=uid or f"uid-{name}")
     raw["status"]["conditions"] = list(conditions)
     new = read_pod(raw)
@@ -94,7 +95,7 @@ def show(sched: SchedulerHarness, name: str, *, deleting: bool = False, conditio
 
 
 def show_refused(sched: SchedulerHarness, *, nominated: str) -> None:
-    """The watch shows the preemptor of one victim with the words of its first attempt."""
+    """Show the preemptor with the condition of its first attempt."""
     raw = manifest("p", cpu="1", priority=100, nominated=nominated)
     message = (
         "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node n1, "
@@ -111,7 +112,7 @@ VICTIM: dict[str, Any] = {"cpu": "1", "on": "n1", "scheduler": "theirs"}
 
 
 def arena(victims: int = 2, config: Configuration | None = None, **preemptor: Any) -> tuple[SchedulerHarness, Wire]:
-    """Node n1 is full of v0, v1 …, as important as each other; p needs it all and is more important. Nothing has run."""
+    """Return a scheduler where v0, v1 … of equal priority fill n1, and p needs the whole node. No pod has been tried."""
     sched = SchedulerHarness(config)
     wire = Wire(sched)
     sched.node("n1", cpu=str(victims))
@@ -122,17 +123,17 @@ def arena(victims: int = 2, config: Configuration | None = None, **preemptor: An
 
 
 def leaves(sched: SchedulerHarness, name: str) -> None:
-    """The watch shows that the victim's deletion has begun."""
+    """Show that the victim is terminating."""
     show(sched, name, deleting=True)
 
 
 def goes(sched: SchedulerHarness, name: str) -> None:
-    """The watch shows that it is gone."""
+    """Show that the victim is gone."""
     sched.gone(name)
 
 
 async def rest(sched: SchedulerHarness) -> None:
-    """Work until no task moves any more, whatever is held."""
+    """Run until no task moves."""
     for _ in range(5):
         await sched.settle()
         await sched.turns()
@@ -140,12 +141,12 @@ async def rest(sched: SchedulerHarness) -> None:
 
 
 def events(sched: SchedulerHarness, reason: str) -> list[tuple[str, str]]:
-    """Whom they are about, and what they say."""
+    """Return the pod and the note of each event."""
     return [(event.pod.partition("/")[2], event.note) for event in sched.recorder.events if event.reason == reason]
 
 
 def metric(sched: SchedulerHarness, name: str) -> float:
-    """A sample by its full name with labels; 0 where there is none yet."""
+    """Return a sample by its full name with labels, or 0."""
     for line in sched.parts.shared.metrics.render().decode().splitlines():
         if line.startswith(name + " "):
             return float(line.rpartition(" ")[2])
@@ -153,18 +154,18 @@ def metric(sched: SchedulerHarness, name: str) -> float:
 
 
 def ended(sched: SchedulerHarness) -> tuple[float, float]:
-    """How many preemptions were carried out, and how many were not."""
+    """Return the numbers of successful and failed preemptions."""
     name = 'scheduler_preemption_goroutines_execution_total{{result="{}"}}'
     return metric(sched, name.format("success")), metric(sched, name.format("error"))
 
 
 def holds_back(sched: SchedulerHarness, uid: str = "uid-p") -> bool:
-    """What PreEnqueue would say."""
+    """Return whether PreEnqueue gates the pod."""
     return sched.parts.evictions._preempting.holds_back(uid, sched.cluster)
 
 
 def is_clean(sched: SchedulerHarness) -> bool:
-    """No preemption is under way, and nothing is remembered of any."""
+    """Return whether no preemption is under way, and no state of any is left."""
     preempting, evictions = sched.parts.evictions._preempting, sched.parts.evictions
     kept = preempting._last_victim, preempting._preemptor_of, preempting._rounds, preempting._doomed, evictions._plans
     return not any(kept) and len(evictions) == 0

@@ -1,6 +1,6 @@
-"""Pods that search for victims in vain keep no others from being tried (docs/spec/core.md §10.2).
+"""Pods that find no victims leave time for other pods (docs/spec/core.md §10.2).
 
-The clock moves a little with every reading, so that work takes time without any sleep, and the same time in every run.
+The clock moves with every reading, so work takes the same time in each run, without any sleep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPREAD = {
     "whenUnsatisfiable": "DoNotSchedule",
     "labelSelector": {"matchLabels": {"app": "db"}},
 }
-"""Spread is counted over all nodes, so that a node is looked at again in each attempt."""
+"""Spread depends on all nodes, so no verdict is cached."""
 
 
 class Reading(StepClock):
@@ -40,9 +40,9 @@ class Reading(StepClock):
 
 
 def crowded(monkeypatch: pytest.MonkeyPatch, **switches: Any) -> tuple[SchedulerHarness, list[str]]:
-    """Nodes with a pod that none may evict and one that is evicted in vain; replicas want a whole node each.
+    """Return a scheduler where preemption finds no victims for replicas, and the list of tried pods.
 
-    Answers with the names of the pods that are tried from now on, too.
+    Each node has a pod of high priority and one of low priority. A replica requests a whole node.
     """
     config = Configuration()
     own = replace(config.profiles[0], args={**config.profiles[0].args, "Kubestow": KubestowArgs(**switches)})
@@ -68,20 +68,20 @@ def replicas(sched: SchedulerHarness, *names: str, priority: int = 1000, cpu: st
         sched.pod(name, cpu=cpu, priority=priority, labels={"app": "db"}, topologySpreadConstraints=[SPREAD])
 
 
-def news(sched: SchedulerHarness) -> None:
-    """A pod ends somewhere: all that wait for room are ready again."""
+def wake_all(sched: SchedulerHarness) -> None:
+    """Delete a pod, which wakes all pods that wait for capacity."""
     sched.gone("low0")
     sched.pod("low0", on="n0", cpu="1", priority=-1, scheduler="other", uid=f"uid-low0-{sched.clock.time}")
 
 
 async def busy(sched: SchedulerHarness, tried: list[str], *, is_over: Callable[[], bool]) -> list[str]:
-    """The order of attempts until it is over, with the clock running, and news before each step."""
+    """Return the order of attempts until `is_over`, with the clock running. All pods are woken before each step."""
     tried.clear()
     sched.clock.runs = True  # type: ignore[attr-defined]
     for _ in range(2000):
         if is_over():
             break
-        news(sched)
+        wake_all(sched)
         await sched.parts.loop.step()
         await sched.turns()
     sched.clock.runs = False  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ async def busy(sched: SchedulerHarness, tried: list[str], *, is_over: Callable[[
 
 
 async def failed_once(sched: SchedulerHarness, tried: list[str]) -> None:
-    """All replicas have been tried in vain, and their back-off is over."""
+    """All replicas have failed once, and their back-off is over."""
     replicas(sched)
     sched.clock.runs = True  # type: ignore[attr-defined]
     for _ in range(REPLICAS):
@@ -98,7 +98,7 @@ async def failed_once(sched: SchedulerHarness, tried: list[str]) -> None:
     sched.clock.runs = False  # type: ignore[attr-defined]
     assert sorted(tried) == [f"db{index}" for index in range(REPLICAS)]
     sched.clock.move(20)
-    news(sched)
+    wake_all(sched)
     sched.parts.queue.tick()
     assert sched.parts.queue.counts()["active"] == REPLICAS
 
@@ -113,7 +113,7 @@ SMALL = [f"small{index}" for index in range(20)]
 async def test_pods_never_tried_go_first_once_the_replicas_have_used_up_their_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of the replicas is tried by its priority; for nine times as long as that took, the small ones are."""
+    """One replica is tried by its priority. After it, small pods get nine times as long."""
     sched, tried = crowded(monkeypatch)
     await failed_once(sched, tried)
     for name in SMALL:
@@ -143,7 +143,6 @@ async def test_priority_alone_decides_without_the_share(monkeypatch: pytest.Monk
 
 
 async def test_replicas_keep_their_share_while_pods_that_fit_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between 5 % and 15 % of the time, and each of them in turn."""
     sched, tried = crowded(monkeypatch)
     await failed_once(sched, tried)
     spent: list[float] = []
@@ -170,7 +169,7 @@ async def test_replicas_keep_their_share_while_pods_that_fit_keep_coming(monkeyp
 
 
 async def test_replicas_that_appear_later_count_as_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that makes a new pod of the same requests each time gets no first attempt for each of them."""
+    """A controller that creates pods of the same requests gets no first attempt for each of them."""
     sched, tried = crowded(monkeypatch)
     await failed_once(sched, tried)
     for name in SMALL:

@@ -1,4 +1,4 @@
-"""Evictions: what is written, in which order, and what one refusal costs (docs/spec/core.md §3.10 step 5, §9.7)."""
+"""Evictions: the writes, their order, and the effect of errors (docs/spec/core.md §3.10 step 5, §9.7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduler.preemption import EVICTIONS_IN_FLIGHT
 from tests.unit.harness import SchedulerHarness, manifest, typed
 from tests.unit.preemption.evicting import Wire, arena, ended, events, is_clean, metric, rest, show, show_refused
 
-TOLD = {
+MARKED = {
     "type": DISRUPTION_TARGET,
     "status": "True",
     "reason": "PreemptionByScheduler",
@@ -32,22 +32,16 @@ TOLD = {
 }
 
 
-def bound_at_last(sched: SchedulerHarness) -> None:
-    """The watch shows that the preemptor has its place."""
-    sched.pod("p", cpu="1", priority=100, on="n1")
-
-
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-async def test_180_a_victim_is_told_and_deleted_and_the_preemptor_comes_when_it_has_gone() -> None:
-    """Nomination, condition, DELETE, event; then nothing, until the watch shows the end of the victim."""
+async def test_180_a_victim_is_marked_and_deleted_and_the_preemptor_is_bound_after_its_end() -> None:
     sched, wire = arena(1)
     await rest(sched)
 
-    assert wire.landed == ["nominate p n1", "tell v0", "delete v0"]
-    told = wire.told["v0"]
-    assert (told.type, told.status, told.reason, told.message) == tuple(TOLD.values())
+    assert wire.landed == ["nominate p n1", "mark v0", "delete v0"]
+    condition = wire.conditions["v0"]
+    assert (condition.type, condition.status, condition.reason, condition.message) == tuple(MARKED.values())
     assert events(sched, "Preempted") == [("v0", "Preempted by pod uid-p on node n1")]
     assert sched.places() == {"p": "unschedulable"}
     assert ended(sched) == (1, 0)
@@ -59,12 +53,12 @@ async def test_180_a_victim_is_told_and_deleted_and_the_preemptor_comes_when_it_
     sched.gone("v0")
     await rest(sched)
     assert sched.writer.binds == [("default/p", "n1")]
-    bound_at_last(sched)
+    sched.pod("p", cpu="1", priority=100, on="n1")
     assert is_clean(sched)
 
 
 async def test_no_victim_is_touched_before_the_nomination_is_on_the_server() -> None:
-    """A restart in between must find out whose place that is."""
+    """After a restart the nomination shows for which pod the capacity is."""
     sched, wire = arena(2)
     wire.hold("nominate p n1")
     await sched.later(60)
@@ -75,69 +69,68 @@ async def test_no_victim_is_touched_before_the_nomination_is_on_the_server() -> 
     assert sorted(wire.victims()) == ["v0", "v1"]
 
 
-async def test_victims_are_told_before_they_are_deleted_and_the_last_one_is_evicted_alone() -> None:
+async def test_victims_are_marked_before_they_are_deleted_and_the_last_one_is_evicted_alone() -> None:
     sched, wire = arena(4)
-    wire.hold("tell v0", "delete v1")
+    wire.hold("mark v0", "delete v1")
     await rest(sched)
-    assert sorted(wire.sent) == ["delete v1", "delete v2", "nominate p n1", "tell v0", "tell v1", "tell v2"]
+    first = ["nominate p n1", "mark v0", "mark v1", "mark v2", "delete v1", "delete v2"]
+    assert sorted(wire.sent) == sorted(first)
 
-    wire.answer("tell v0")
+    wire.answer("mark v0")
     await rest(sched)
     assert wire.sent[-1] == "delete v0"
     wire.answer("delete v1")
     await rest(sched)
-    assert wire.landed[-2:] == ["tell v3", "delete v3"]
+    assert wire.landed[-2:] == ["mark v3", "delete v3"]
 
 
-async def test_so_many_are_evicted_at_once_and_no_more() -> None:
+async def test_the_number_of_parallel_evictions_is_limited() -> None:
     sched, wire = arena(EVICTIONS_IN_FLIGHT + 4)
     names = [f"v{i}" for i in range(EVICTIONS_IN_FLIGHT + 4)]
-    wire.hold(*(f"tell {name}" for name in names))
+    wire.hold(*(f"mark {name}" for name in names))
     await rest(sched)
     assert (wire.on_the_wire, len(wire.sent)) == (EVICTIONS_IN_FLIGHT, EVICTIONS_IN_FLIGHT + 1)
 
-    wire.answer(*(f"tell {name}" for name in names))
+    wire.answer(*(f"mark {name}" for name in names))
     await rest(sched)
     assert wire.most_on_the_wire == EVICTIONS_IN_FLIGHT
     assert sorted(wire.victims()) == sorted(names)
 
 
-async def test_what_a_victim_says_already_is_not_written_again() -> None:
-    """After a restart the condition of an earlier attempt may be there."""
+async def test_a_condition_that_the_victim_has_is_not_written_again() -> None:
     sched, wire = arena(1)
-    show(sched, "v0", conditions=[TOLD])
+    show(sched, "v0", conditions=[MARKED])
     await rest(sched)
 
     assert wire.landed == ["nominate p n1", "delete v0"]
 
 
-async def test_a_nomination_that_is_there_already_is_not_waited_for() -> None:
-    """The status shows node and words of an earlier attempt: nothing is to be written before the victim."""
+async def test_a_nomination_that_the_status_has_is_not_written_again() -> None:
     sched, wire = arena(1, schedulingGates=[{"name": "wait"}])
     show_refused(sched, nominated="n1")
     await rest(sched)
 
-    assert wire.landed == ["tell v0", "delete v0"]
+    assert wire.landed == ["mark v0", "delete v0"]
 
 
 @pytest.mark.parametrize(("leaving", "deleted", "counted"), [("v0 v1", [], 0), ("v1", ["v0"], 2)], ids=["all", "one"])
-async def test_187_victims_that_are_leaving_are_left_alone(leaving: str, deleted: list[str], counted: int) -> None:
-    """They get no condition and no DELETE. The histogram counts all victims of a preemption, as upstream."""
+async def test_187_terminating_victims_get_no_write(leaving: str, deleted: list[str], counted: int) -> None:
+    """They get no condition and no DELETE. The histogram counts all victims, as upstream."""
     sched, wire = arena(2)
     for name in leaving.split():
         show(sched, name, deleting=True)
     await rest(sched)
 
-    assert wire.landed == ["nominate p n1", *(f"{write} {name}" for name in deleted for write in ("tell", "delete"))]
+    assert wire.landed == ["nominate p n1", *(f"{write} {name}" for name in deleted for write in ("mark", "delete"))]
     assert sched.places() == {"p": "unschedulable"}
     assert metric(sched, "scheduler_preemption_victims_sum") == counted
     assert ended(sched) == (len(deleted), 0)
     assert is_clean(sched) is not bool(deleted)
 
 
-@pytest.mark.parametrize(("scheduler", "others"), [("theirs", 2), ("kubestow", 0)])
-async def test_victims_of_other_schedulers_are_counted(scheduler: str, others: int) -> None:
-    """#57315: who preempts whom can be seen."""
+@pytest.mark.parametrize(("scheduler", "counted"), [("theirs", 2), ("kubestow", 0)])
+async def test_victims_of_other_schedulers_are_counted(scheduler: str, counted: int) -> None:
+    """The metric answers #57315."""
     sched = SchedulerHarness()
     Wire(sched)
     sched.node("n1", cpu="2")
@@ -146,7 +139,7 @@ async def test_victims_of_other_schedulers_are_counted(scheduler: str, others: i
     sched.pod("p", cpu="2", priority=100)
     await rest(sched)
 
-    assert metric(sched, "kubestow_preemption_other_victims_total") == others
+    assert metric(sched, "kubestow_preemption_other_victims_total") == counted
     assert metric(sched, "scheduler_preemption_attempts_total") == 1
 
 
@@ -154,10 +147,7 @@ async def test_victims_of_other_schedulers_are_counted(scheduler: str, others: i
 
 
 async def failed(sched: SchedulerHarness, wire: Wire) -> None:
-    """The preemption was given up; the pod tries again by itself, and with a willing server it gets its place.
-
-    Not before those that died for it have left: they may be enough by then.
-    """
+    """The preemption has failed. The pod is retried once its deleted victims are gone, and then it succeeds."""
     assert ended(sched) == (0, 1)
     assert not sched.parts.evictions._plans
     wire.refuses.clear()
@@ -178,10 +168,10 @@ async def failed(sched: SchedulerHarness, wire: Wire) -> None:
     [
         pytest.param(Unavailable("500"), id="a server error"),
         pytest.param(Forbidden("no"), id="a missing permission"),
-        pytest.param(Ambiguous("reset"), id="an answer that was lost to the end"),
+        pytest.param(Ambiguous("reset"), id="an answer that was lost"),
     ],
 )
-async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -> None:
+async def test_no_pod_is_evicted_if_the_nomination_fails(error: ApiError) -> None:
     sched, wire = arena(3)
     wire.refuses["nominate p n1"] = [error]
     await rest(sched)
@@ -193,8 +183,7 @@ async def test_a_nomination_that_is_not_written_evicts_nobody(error: ApiError) -
 @pytest.mark.parametrize(
     "error", [NotFound("gone"), Fenced("not leading")], ids=["the pod is gone", "the lead is lost"]
 )
-async def test_a_nomination_that_cannot_be_written_any_more_evicts_nobody(error: ApiError) -> None:
-    """The preemption is not tried again."""
+async def test_no_pod_is_evicted_and_nothing_is_retried_if_the_nomination_cannot_be_written(error: ApiError) -> None:
     sched, wire = arena(3)
     wire.refuses["nominate p n1"] = [error]
     await rest(sched)
@@ -205,66 +194,39 @@ async def test_a_nomination_that_cannot_be_written_any_more_evicts_nobody(error:
     assert is_clean(sched)
 
 
-GONE = pytest.param([NotFound("gone")], None, True, id="it has gone")
 ANOTHER = {"uid": "another"}
+DELETED, REPLACED = NotFound("gone"), Conflict("uid", status=409)
 
 
 @pytest.mark.parametrize(
-    ("errors", "server", "goes_on"),
+    ("write", "errors", "server", "goes_on"),
     [
-        GONE,
-        pytest.param([Invalid("uid", status=422)], ANOTHER, True, id="a namesake has taken its name"),
-        pytest.param([Conflict("uid", status=409)], ANOTHER, True, id="a namesake, as other servers say it"),
-        pytest.param([Invalid("uid", status=422)], None, True, id="a namesake came and went"),
-        pytest.param([Invalid("bad", status=422)], {}, False, id="it is there, and the patch is refused"),
-        pytest.param([NotFound("odd", status=404)], {}, False, id="not found, and it is there"),
-        pytest.param([Unavailable("500")], {}, False, id="a server error"),
-        pytest.param([Forbidden("no")], {}, False, id="a missing permission"),
+        pytest.param("mark", [DELETED], None, True, id="condition: the victim is gone"),
+        pytest.param("mark", [Invalid("uid", status=422)], ANOTHER, True, id="condition: another pod has its name"),
+        pytest.param("mark", [REPLACED], ANOTHER, True, id="condition: another pod has its name, by a conflict"),
+        pytest.param("mark", [Invalid("uid", status=422)], None, True, id="condition: another pod of its name is gone, too"),
+        pytest.param("mark", [Invalid("bad", status=422)], {}, False, id="condition: the patch is refused"),
+        pytest.param("mark", [NotFound("odd", status=404)], {}, False, id="condition: not found, and a read finds it"),
+        pytest.param("mark", [Unavailable("500")], {}, False, id="condition: a server error"),
+        pytest.param("mark", [Forbidden("no")], {}, False, id="condition: a missing permission"),
+        pytest.param("delete", [DELETED], None, True, id="193 deletion: the victim is gone"),
+        pytest.param("delete", [REPLACED], ANOTHER, True, id="deletion: another pod has its name"),
+        pytest.param("delete", [REPLACED], None, True, id="deletion: another pod of its name is gone, too"),
+        pytest.param("delete", [Conflict("odd", status=409)], {}, False, id="deletion: a conflict without a cause"),
+        pytest.param("delete", [NotFound("odd", status=404)], {}, False, id="deletion: not found, and a read finds it"),
+        pytest.param("delete", [Forbidden("no")], {}, False, id="192 deletion: a missing permission"),
+        pytest.param("delete", [Unavailable("500")] * 4, {}, False, id="192 deletion: a server error on each try"),
+        pytest.param("delete", [Ambiguous("reset")] * 4, {}, False, id="deletion: an answer lost on each try"),
+        pytest.param("delete", [TooManyRequests("busy")], {}, False, id="deletion: a busy server that names no time"),
+        pytest.param("delete", [Fenced("not leading")], {}, False, id="deletion: leadership is lost"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("victim", ["v0", "v2"], ids=["one of many", "the last"])
-async def test_a_victim_that_could_not_be_told(
-    victim: str, errors: list[ApiError], server: dict[str, str] | None, goes_on: bool
+async def test_a_write_to_a_victim_that_fails(
+    victim: str, write: str, errors: list[ApiError], server: dict[str, str] | None, goes_on: bool
 ) -> None:
-    """Gone is as good as evicted, without an event; else it lives, and so do those that were not yet told."""
     sched, wire = arena(3)
-    wire.refuses[f"tell {victim}"] = [*errors]
-    if server is not None:
-        sched.writer.server[f"default/{victim}"] = typed(manifest(victim, **server))
-    await rest(sched)
-
-    assert f"delete {victim}" not in wire.sent
-    assert victim not in dict(events(sched, "Preempted"))
-    if goes_on:
-        assert ended(sched) == (1, 0)
-        assert set(wire.victims()) == {"v0", "v1", "v2"} - {victim}
-    else:
-        assert "v2" not in wire.victims()
-        await failed(sched, wire)
-
-
-@pytest.mark.parametrize(
-    ("errors", "server", "goes_on"),
-    [
-        pytest.param([NotFound("gone")], None, True, id="193 it has gone"),
-        pytest.param([Conflict("uid", status=409)], ANOTHER, True, id="a namesake has taken its name"),
-        pytest.param([Conflict("uid", status=409)], None, True, id="a namesake came and went"),
-        pytest.param([Conflict("odd", status=409)], {}, False, id="a conflict without a cause"),
-        pytest.param([NotFound("odd", status=404)], {}, False, id="not found, and it is there"),
-        pytest.param([Forbidden("no")], {}, False, id="a missing permission"),
-        pytest.param([Unavailable("500")] * 4, {}, False, id="192 a server error to the end"),
-        pytest.param([Ambiguous("reset")] * 4, {}, False, id="lost before it was carried out, to the end"),
-        pytest.param([TooManyRequests("busy")], {}, False, id="a busy server that names no time"),
-        pytest.param([Fenced("not leading")], {}, False, id="leadership lost"),
-    ],
-)
-@pytest.mark.parametrize("victim", ["v0", "v2"], ids=["one of many", "the last"])
-async def test_a_victim_that_could_not_be_deleted(
-    victim: str, errors: list[ApiError], server: dict[str, str] | None, goes_on: bool
-) -> None:
-    """The remaining ones are skipped, and the preemptor is not stuck."""
-    sched, wire = arena(3)
-    wire.refuses[f"delete {victim}"] = [*errors]
+    wire.refuses[f"{write} {victim}"] = [*errors]
     if server is not None:
         sched.writer.server[f"default/{victim}"] = typed(manifest(victim, **server))
     await rest(sched)
@@ -272,6 +234,8 @@ async def test_a_victim_that_could_not_be_deleted(
         sched.clock.move(seconds)
         await rest(sched)
 
+    if write == "mark":
+        assert f"delete {victim}" not in wire.sent
     assert victim not in dict(events(sched, "Preempted"))
     if goes_on:
         assert ended(sched) == (1, 0)
@@ -328,8 +292,7 @@ async def test_after_nine_waits_a_busy_server_is_given_up() -> None:
         ),
     ],
 )
-async def test_a_deletion_whose_answer_was_lost_is_told_of(then: Callable[[SchedulerHarness, Wire], None]) -> None:
-    """Users look for the event to learn why their pod has died."""
+async def test_a_deletion_whose_answer_was_lost_has_an_event(then: Callable[[SchedulerHarness, Wire], None]) -> None:
     sched, wire = arena(1)
     wire.loses["delete v0"] = [Ambiguous("reset")]
     await rest(sched)
@@ -341,7 +304,7 @@ async def test_a_deletion_whose_answer_was_lost_is_told_of(then: Callable[[Sched
     assert ended(sched) == (1, 0)
 
 
-async def test_a_mistake_of_ours_costs_one_preemption() -> None:
+async def test_a_bug_fails_one_preemption() -> None:
     sched, wire = arena(2)
     wire.refuses["delete v0"] = [ValueError("a mistake")]  # type: ignore[list-item]
     await rest(sched)
@@ -352,10 +315,10 @@ async def test_a_mistake_of_ours_costs_one_preemption() -> None:
     assert sorted(wire.victims()) == ["v0", "v1"]
 
 
-# -- how fast it is tried again ----------------------------------------------------------------------------------------
+# -- retries ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_always_refuses_is_not_asked_faster_than_the_back_off_allows() -> None:
+async def test_retries_against_a_server_that_always_refuses_follow_the_back_off() -> None:
     sched, wire = arena(1)
     wire.refuses["delete v0"] = [Forbidden("no")] * 1000
     for _ in range(240):
@@ -366,18 +329,18 @@ async def test_a_server_that_always_refuses_is_not_asked_faster_than_the_back_of
     assert 5 <= tries <= 9  # one minute with waits of 1, 2, 4, 8, 10, 10 … seconds
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- the log -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("write", "error", "levels"),
     [
-        pytest.param("delete v0", Forbidden("no"), ["warning"], id="refused: said"),
-        pytest.param("delete v0", Fenced("not leading"), [], id="not leading: said once, by others"),
-        pytest.param("tell v0", NotFound("gone"), [], id="gone: nothing to say"),
+        pytest.param("delete v0", Forbidden("no"), ["warning"], id="refused: logged"),
+        pytest.param("delete v0", Fenced("not leading"), [], id="not leading: not logged here"),
+        pytest.param("mark v0", NotFound("gone"), [], id="gone: not logged"),
     ],
 )
-async def test_what_the_log_says(
+async def test_errors_that_are_logged(
     monkeypatch: pytest.MonkeyPatch, write: str, error: ApiError, levels: list[str]
 ) -> None:
     lines = CapturingLogger()

@@ -1,4 +1,4 @@
-"""Preemptors held back while their victims die, and victims that are not on their node yet (docs/spec/core.md §3.10, §9.7)."""
+"""Preemptors that are gated during evictions, and victims that are not bound yet (docs/spec/core.md §3.10, §9.7)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.preemption.evicting import (
 
 
 async def test_the_gate_is_closed_when_the_preemptor_comes_back_to_the_queue() -> None:
-    """An event that came during the attempt would have it tried again while its victims die."""
+    """An event during the attempt would cause a retry during the evictions."""
     sched, _wire = arena(1)
     requeue, seen = sched.parts.queue.requeue, []
 
@@ -64,7 +64,7 @@ async def test_the_preemptor_is_not_tried_while_its_victims_are_evicted() -> Non
 async def test_191_the_gate_opens_with_the_end_of_the_last_victim(
     ends: Callable[[SchedulerHarness, str], None],
 ) -> None:
-    """The watch may be faster than the answer to the DELETE: the event that is to wake the preemptor must not be lost."""
+    """The watch may show the end before the DELETE is answered, and that event must wake the preemptor."""
     sched, wire = arena(2)
     wire.hold("delete v1")
     await rest(sched)
@@ -86,7 +86,7 @@ async def test_191_the_gate_opens_with_the_end_of_the_last_victim(
 
 
 @pytest.mark.parametrize("ends", [leaves, goes])
-async def test_the_gate_stays_closed_while_others_than_the_last_are_evicted(
+async def test_the_gate_stays_closed_while_other_victims_are_evicted(
     ends: Callable[[SchedulerHarness, str], None],
 ) -> None:
     sched, wire = arena(2)
@@ -97,31 +97,30 @@ async def test_the_gate_stays_closed_while_others_than_the_last_are_evicted(
     assert holds_back(sched)
 
 
-async def test_an_older_preemption_that_ends_does_not_open_the_gate_of_a_newer_one() -> None:
-    """The last victim left, somebody else came: the preemptor was tried again before the answer was there."""
+async def test_the_end_of_an_older_preemption_does_not_open_the_gate_of_a_newer_one() -> None:
     sched, wire = arena(2)
-    wire.hold("delete v1", "tell late")
+    wire.hold("delete v1", "mark late")
     await rest(sched)
     sched.gone("v0")
     sched.pod("late", **VICTIM)
     show(sched, "v1", deleting=True)
     sched.parts.queue.activate([sched.parts.shared.pending.get("default/p")])  # type: ignore[list-item]
     await rest(sched)
-    assert "tell late" in wire.sent
+    assert "mark late" in wire.sent
     assert holds_back(sched)
 
     wire.answer("delete v1")
     await rest(sched)
     assert holds_back(sched)
     assert len(sched.parts.evictions) == 1
-    wire.answer("tell late")
+    wire.answer("mark late")
     await rest(sched)
     assert wire.victims() == ["v0", "v1", "late"]
     assert not holds_back(sched)
     assert not sched.parts.evictions._preempting._preemptor_of
 
 
-async def test_an_older_preemption_evicts_nobody_once_there_is_a_newer_one() -> None:
+async def test_an_older_preemption_evicts_no_pod_once_there_is_a_newer_one() -> None:
     sched, wire = arena(3)
     wire.hold("delete v0")
     await rest(sched)
@@ -135,11 +134,11 @@ async def test_an_older_preemption_evicts_nobody_once_there_is_a_newer_one() -> 
     assert not holds_back(sched)
 
 
-# -- victims that are not on their node yet ----------------------------------------------------------------------------
+# -- victims that are not bound yet -----------------------------------------------------------------------------------
 
 
 async def low_on_its_way(*, permit: Any = None, pre_bind: Any = None) -> tuple[SchedulerHarness, Wire]:
-    """A pod of ours has the place in memory; a more important one has come for it."""
+    """Pod `low` is assumed, and p of higher priority is new."""
     sched = SchedulerHarness()
     wire = Wire(sched)
     if permit is not None:
@@ -157,12 +156,12 @@ async def low_on_its_way(*, permit: Any = None, pre_bind: Any = None) -> tuple[S
 IN_MEMORY = "Preempted by pod uid-p on node n1 (in kube-scheduler memory)."
 
 
-async def test_194_a_victim_that_permit_holds_is_taken_back_in_memory() -> None:
-    """As v1.36.3: its attempt ends with an error, not as unschedulable, so it waits for its back-off and for no event."""
+async def test_194_a_victim_that_permit_holds_is_rejected_in_memory() -> None:
+    """As v1.36.3: its attempt ends with an error, so the pod waits for its error back-off."""
     sched, wire = await low_on_its_way(permit=Holds(permits=Wait(900)))
     await rest(sched)
 
-    assert [write for write in wire.sent if write.split()[0] in {"tell", "delete"}] == []
+    assert [write for write in wire.sent if write.split()[0] in {"mark", "delete"}] == []
     assert events(sched, "Preempted") == [("low", IN_MEMORY)]
     assert ("low", "waiting on permit for pod: preempted") in events(sched, "FailedScheduling")
     assert sched.places()["low"] == "error backoff"
@@ -171,7 +170,7 @@ async def test_194_a_victim_that_permit_holds_is_taken_back_in_memory() -> None:
     assert ended(sched) == (1, 0)
 
 
-async def test_a_victim_that_found_another_node_meanwhile_is_left_alone() -> None:
+async def test_a_victim_that_has_moved_to_another_node_is_not_evicted() -> None:
     sched, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     wire.hold("nominate p n1")
     await rest(sched)
@@ -190,8 +189,7 @@ async def test_a_victim_that_found_another_node_meanwhile_is_left_alone() -> Non
     assert sched.cluster.is_assumed("uid-low")
 
 
-async def test_a_victim_that_permit_has_just_let_go_is_deleted() -> None:
-    """It does not wait any more, though it has not moved: what was granted stands."""
+async def test_a_victim_that_permit_has_just_allowed_is_deleted() -> None:
     sched, wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     wire.hold("nominate p n1")
     await rest(sched)
@@ -204,7 +202,7 @@ async def test_a_victim_that_permit_has_just_let_go_is_deleted() -> None:
     assert wire.victims() == ["low"]
 
 
-async def test_a_victim_that_permit_has_just_refused_is_taken_back_already() -> None:
+async def test_a_victim_that_permit_has_just_rejected_counts_as_preempted() -> None:
     sched, _wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
     sched.parts.binder.permits.reject("uid-low", "Gate", "no")
 
@@ -212,7 +210,7 @@ async def test_a_victim_that_permit_has_just_refused_is_taken_back_already() -> 
 
 
 class Slow(BeforeBind):
-    """PreBind that writes twice, each answered only when the test says so."""
+    """PreBind with two writes, each answered when the test sets its event."""
 
     def __init__(self) -> None:
         super().__init__("Slow")
@@ -223,7 +221,7 @@ class Slow(BeforeBind):
         if pod.pod.metadata.name != "low":
             return None
         for number in range(2):
-            await asyncio.sleep(0)  # what lies between two writes
+            await asyncio.sleep(0)  # between two writes
             await settle(self._write(number))
         return None
 
@@ -240,7 +238,7 @@ class Slow(BeforeBind):
     ],
 )
 async def test_a_victim_in_prebind_is_cancelled_between_its_writes(answered: list[int], said: str) -> None:
-    """What was sent is awaited to its answer; nothing more is sent, no Binding either, though PreBind came to its end."""
+    """The answer of the write that was sent is awaited. No further write is sent."""
     slow = Slow()
     sched, wire = await low_on_its_way(pre_bind=slow)
     for number in answered:
@@ -257,11 +255,11 @@ async def test_a_victim_in_prebind_is_cancelled_between_its_writes(answered: lis
     assert sched.writer.binds == [("default/p", "n1")]
     assert ("low", said) in events(sched, "FailedScheduling")
     assert sched.places()["low"] == "error backoff"
-    assert [write for write in wire.sent if write.split()[0] in {"tell", "delete"}] == []
+    assert [write for write in wire.sent if write.split()[0] in {"mark", "delete"}] == []
 
 
 async def test_a_victim_in_prebind_is_cancelled_once() -> None:
-    """A second cancellation would tear it from the answer that it must have."""
+    """A second cancellation would interrupt the wait for the answer."""
     slow = Slow()
     sched, _wire = await low_on_its_way(pre_bind=slow)
     await rest(sched)
@@ -280,8 +278,7 @@ async def test_a_victim_in_prebind_is_cancelled_once() -> None:
     assert slow.written == [0]
 
 
-async def test_a_victim_that_is_giving_way_is_not_taken_twice() -> None:
-    """Its write is not answered yet; the preemptor is tried again meanwhile."""
+async def test_a_victim_is_not_preempted_twice() -> None:
     slow = Slow()
     sched, _wire = await low_on_its_way(pre_bind=slow)
     await rest(sched)
@@ -296,7 +293,7 @@ async def test_a_victim_that_is_giving_way_is_not_taken_twice() -> None:
     assert sched.writer.binds == [("default/p", "n1")]
 
 
-async def test_a_victim_in_prebind_beside_another_plugin_is_cancelled() -> None:
+async def test_a_victim_in_prebind_of_parallel_plugins_is_cancelled() -> None:
     first, second = Slow(), Slow()
     first.pre_bind_parallel = second.pre_bind_parallel = True
     sched = SchedulerHarness()
@@ -316,7 +313,7 @@ async def test_a_victim_in_prebind_beside_another_plugin_is_cancelled() -> None:
     assert sched.writer.binds == [("default/p", "n1")]
 
 
-@pytest.mark.parametrize("has_prebind", [False, True], ids=["without PreBind", "behind PreBind"])
+@pytest.mark.parametrize("has_prebind", [False, True], ids=["without PreBind", "after PreBind"])
 async def test_a_victim_whose_binding_is_on_the_wire_is_deleted(has_prebind: bool) -> None:
     sched = SchedulerHarness()
     wire = Wire(sched)
@@ -329,7 +326,7 @@ async def test_a_victim_whose_binding_is_on_the_wire_is_deleted(has_prebind: boo
     sched.pod("p", cpu="1", priority=100)
     await rest(sched)
 
-    assert wire.landed[-3:] == ["nominate p n1", "tell low", "delete low"]
+    assert wire.landed[-3:] == ["nominate p n1", "mark low", "delete low"]
     assert events(sched, "Preempted") == [("low", "Preempted by pod uid-p on node n1")]
     sched.writer.hold.set()
     await rest(sched)

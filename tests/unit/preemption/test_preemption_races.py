@@ -1,4 +1,4 @@
-"""Preemptions while the world goes on: nobody dies for nothing, nobody waits for ever (docs/spec/core.md §3.10, §9.7)."""
+"""Preemptions during other changes: no needless victim, no preemptor that waits permanently (docs/spec/core.md §3.10, §9.7)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.unit.preemption.evicting import (
     show_refused,
 )
 
-Meanwhile = Callable[[SchedulerHarness], object]
+Change = Callable[[SchedulerHarness], object]
 
 
-# -- the plan does not hold any more -----------------------------------------------------------------------------------
+# -- a plan that is not valid any more ----------------------------------------------------------------------------------
 
 
 def gets_a_namesake(sched: SchedulerHarness) -> None:
@@ -45,59 +45,59 @@ def another_scheduler_nominates_it(sched: SchedulerHarness) -> None:
 
 OVER = [
     pytest.param(lambda sched: sched.gone("p"), id="the preemptor has gone"),
-    pytest.param(lambda sched: sched.pod("p", cpu="3", priority=100, deleting=True), id="it is being deleted"),
-    pytest.param(lambda sched: sched.pod("p", cpu="3", priority=100, on="n7"), id="somebody else has bound it"),
-    pytest.param(gets_a_namesake, id="another pod has its name"),
-    pytest.param(another_scheduler_nominates_it, id="it is nominated elsewhere"),
+    pytest.param(lambda sched: sched.pod("p", cpu="3", priority=100, deleting=True), id="the preemptor is terminating"),
+    pytest.param(
+        lambda sched: sched.pod("p", cpu="3", priority=100, on="n7"), id="another scheduler has bound the preemptor"
+    ),
+    pytest.param(gets_a_namesake, id="another pod has the preemptor's name"),
+    pytest.param(another_scheduler_nominates_it, id="the preemptor is nominated elsewhere"),
     pytest.param(lambda sched: sched.node_gone("n1"), id="the node has gone"),
 ]
 
 
-@pytest.mark.parametrize("meanwhile", OVER)
+@pytest.mark.parametrize("change", OVER)
 @pytest.mark.parametrize(
-    ("held", "dead"),
+    ("held", "deleted"),
     [
         pytest.param(["nominate p n1"], 0, id="before the first victim"),
         pytest.param(["delete v0", "delete v1"], 2, id="between two victims"),
-        pytest.param(["tell v0", "tell v1"], 0, id="when they have only been told"),
+        pytest.param(["mark v0", "mark v1"], 0, id="between the condition and the deletion of victims"),
     ],
 )
-@pytest.mark.parametrize("is_behind", [False, True], ids=["seen and taken in", "seen and not taken in yet"])
-async def test_nobody_else_dies_for_a_plan_that_is_over(
-    meanwhile: Meanwhile, held: list[str], dead: int, is_behind: bool
+@pytest.mark.parametrize("is_behind", [False, True], ids=["applied", "in the inbox"])
+async def test_no_further_victim_is_evicted_for_a_plan_that_is_over(
+    change: Change, held: list[str], deleted: int, is_behind: bool
 ) -> None:
     sched, wire = arena(3)
     wire.hold(*held)
     await rest(sched)
     if is_behind:
-        sched.parts.inbox.put(partial(meanwhile, sched))  # type: ignore[arg-type]
+        sched.parts.inbox.put(partial(change, sched))  # type: ignore[arg-type]
     else:
-        meanwhile(sched)
+        change(sched)
     wire.answer(*held)
     await sched.turns()
     sched.parts.inbox.apply()
 
-    assert len(wire.victims()) == dead
-    assert "tell v2" not in wire.sent
+    assert len(wire.victims()) == deleted
+    assert "mark v2" not in wire.sent
     assert ended(sched) == (0, 1)
     assert not sched.parts.evictions._plans
     assert not holds_back(sched)
 
 
-@pytest.mark.parametrize("meanwhile", OVER)
-@pytest.mark.parametrize("held", [["nominate p n1"], ["tell v0", "tell v1"]], ids=["nominated", "told"])
-async def test_nobody_dies_while_what_the_watch_shows_waits_for_an_attempt(
-    meanwhile: Meanwhile, held: list[str]
-) -> None:
-    """Of another pod, which rests for the moment: it may search for half a minute, and a plan be over long before."""
+@pytest.mark.parametrize("change", OVER)
+@pytest.mark.parametrize("held", [["nominate p n1"], ["mark v0", "mark v1"]], ids=["nominated", "marked"])
+async def test_no_pod_is_evicted_while_changes_wait_for_the_end_of_an_attempt(change: Change, held: list[str]) -> None:
+    """The attempt of another pod may take half a minute."""
     sched, wire = arena(3)
     wire.hold(*held)
     await rest(sched)
-    sched.parts.inbox.put(partial(meanwhile, sched))  # type: ignore[arg-type]
+    sched.parts.inbox.put(partial(change, sched))  # type: ignore[arg-type]
     with sched.parts.inbox.closed():
         wire.answer(*held)
         await sched.turns()
-    for _ in range(2):  # what has arrived, then what came of it
+    for _ in range(2):  # the changes, then their effects
         sched.parts.inbox.apply()
         await sched.turns()
 
@@ -105,13 +105,12 @@ async def test_nobody_dies_while_what_the_watch_shows_waits_for_an_attempt(
     assert not sched.parts.evictions._plans
 
 
-@pytest.mark.parametrize("meanwhile", OVER)
-async def test_a_plan_that_is_over_is_noticed_after_every_wait_for_a_turn(meanwhile: Meanwhile) -> None:
-    """A line of writes may be long, and the pod at its end must still have to go."""
+@pytest.mark.parametrize("change", OVER)
+async def test_the_plan_is_checked_after_each_wait_for_a_turn(change: Change) -> None:
     sched, wire = arena(3)
     sched.writer.turn_hold = asyncio.Event()
     await rest(sched)
-    meanwhile(sched)
+    change(sched)
     sched.writer.turn_hold.set()
     await sched.turns()
 
@@ -131,7 +130,7 @@ async def test_a_preemptor_that_lost_its_node_looks_for_another_at_once() -> Non
     assert sched.writer.binds == [("default/p", "n2")]
 
 
-# -- victims that go by themselves -------------------------------------------------------------------------------------
+# -- victims that end without eviction ------------------------------------------------------------------------------------
 
 
 def finishes(sched: SchedulerHarness, name: str) -> None:
@@ -145,10 +144,9 @@ def is_recreated(sched: SchedulerHarness, name: str) -> None:
 
 @pytest.mark.parametrize("ends", [leaves, goes, finishes, is_recreated])
 @pytest.mark.parametrize("victim", ["v1", "v2"], ids=["one of many", "the last"])
-async def test_a_victim_that_ends_by_itself_is_left_alone(
+async def test_a_victim_that_ends_without_eviction_gets_no_write(
     ends: Callable[[SchedulerHarness, str], None], victim: str
 ) -> None:
-    """Above all a new pod of its name. The others are evicted, and the preemption is a success."""
     sched, wire = arena(3)
     wire.hold("nominate p n1")
     await rest(sched)
@@ -157,24 +155,24 @@ async def test_a_victim_that_ends_by_itself_is_left_alone(
     await rest(sched)
 
     assert sorted(wire.victims()) == sorted({"v0", "v1", "v2"} - {victim})
-    assert f"tell {victim}" not in wire.sent
+    assert f"mark {victim}" not in wire.sent
     assert ended(sched) == (1, 0)
 
 
 async def test_a_victim_that_ends_between_its_two_writes_is_not_deleted() -> None:
     sched, wire = arena(1)
-    wire.hold("tell v0")
+    wire.hold("mark v0")
     await rest(sched)
     is_recreated(sched, "v0")
-    wire.answer("tell v0")
+    wire.answer("mark v0")
     await sched.turns()
 
     assert wire.victims() == []
     assert events(sched, "Preempted") == []
 
 
-async def test_all_victims_gone_before_the_preemption_has_ended_do_not_leave_the_preemptor_waiting() -> None:
-    """Their delete events came while it was held back, and no other will come."""
+async def test_the_preemptor_does_not_wait_if_all_victims_are_gone_before_the_preemption_ends() -> None:
+    """Their delete events came while the preemptor was gated."""
     sched, wire = arena(3)
     wire.hold("delete v0")
     await rest(sched)
@@ -188,8 +186,7 @@ async def test_all_victims_gone_before_the_preemption_has_ended_do_not_leave_the
     assert sched.writer.binds == [("default/p", "n1")]
 
 
-async def test_room_that_came_from_elsewhere_while_it_was_held_back_is_found_afterwards() -> None:
-    """A node that appears wakes it; the gate keeps it out; the end of the preemption asks again."""
+async def test_a_new_node_is_found_after_the_preemptor_was_gated() -> None:
     sched, wire = arena(2)
     wire.hold("delete v0")
     await rest(sched)
@@ -219,8 +216,8 @@ async def nominated_low() -> tuple[SchedulerHarness, Wire]:
     return sched, wire
 
 
-async def test_190_less_important_nominations_of_ours_give_way_and_look_elsewhere() -> None:
-    """On the server too, before the first victim dies; the pod is tried at once."""
+async def test_190_nominations_of_lower_priority_are_cleared_and_their_pods_retried() -> None:
+    """The status is cleared before the first victim is evicted."""
     sched, wire = await nominated_low()
     attempts = metric(sched, "scheduler_preemption_attempts_total")
     sched.pod("p", cpu="1", priority=100)
@@ -233,7 +230,7 @@ async def test_190_less_important_nominations_of_ours_give_way_and_look_elsewher
     assert metric(sched, "scheduler_preemption_attempts_total") - attempts == 2
 
 
-async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it() -> None:
+async def test_a_pod_whose_nomination_is_cleared_is_tried_at_once() -> None:
     sched, _wire = arena(1, schedulingGates=[{"name": "wait"}])
     sched.pod("mid", cpu="1", priority=50, nominated="n1", nodeSelector={"not": "there"}, preemptionPolicy="Never")
     await rest(sched)
@@ -244,7 +241,7 @@ async def test_whoever_gives_way_is_tried_at_once_though_no_event_would_wake_it(
     assert metric(sched, "scheduler_preemption_attempts_total") - attempts == 2
 
 
-async def test_less_important_nominations_stay_until_ours_is_written() -> None:
+async def test_nominations_of_lower_priority_stay_until_the_new_one_is_written() -> None:
     sched, wire = await nominated_low()
     wire.refuses["nominate p n1"] = [Forbidden("no")]
     sched.pod("p", cpu="1", priority=100)
@@ -257,13 +254,13 @@ async def test_less_important_nominations_stay_until_ours_is_written() -> None:
 @pytest.mark.parametrize(
     ("name", "spec"),
     [
-        pytest.param("q", {"priority": 100}, id="as important"),
-        pytest.param("q", {"priority": 200}, id="more important"),
-        pytest.param("q", {"priority": 50, "scheduler": "theirs"}, id="somebody else's"),
+        pytest.param("q", {"priority": 100}, id="equal priority"),
+        pytest.param("q", {"priority": 200}, id="higher priority"),
+        pytest.param("q", {"priority": 50, "scheduler": "theirs"}, id="a pod of another scheduler"),
     ],
 )
-async def test_other_nominations_are_left_alone(name: str, spec: dict[str, Any]) -> None:
-    """§2.6: those of other schedulers above all."""
+async def test_other_nominations_stay(name: str, spec: dict[str, Any]) -> None:
+    """§2.6: nominations of other schedulers are respected."""
     sched, wire = arena(2, schedulingGates=[{"name": "wait"}])
     sched.pod(name, cpu="1", nominated="n1", preemptionPolicy="Never", **spec)
     await rest(sched)
@@ -275,7 +272,7 @@ async def test_other_nominations_are_left_alone(name: str, spec: dict[str, Any])
     assert sched.parts.queue.nominator.node_of(f"uid-{name}") == "n1"
 
 
-async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> None:
+async def test_a_preemption_ends_when_a_pod_of_higher_priority_takes_its_place() -> None:
     sched, wire = arena(3)
     wire.hold("delete v0")
     await rest(sched)
@@ -285,26 +282,25 @@ async def test_a_preemption_ends_when_a_more_important_pod_takes_its_place() -> 
 
     wire.answer("delete v0")
     await rest(sched)
-    assert wire.sent.count("tell v2") == 1
+    assert wire.sent.count("mark v2") == 1
     assert ended(sched) == (1, 1)
     assert sched.parts.queue.nominator.node_of("uid-high") == "n1"
 
 
-async def test_two_preemptors_of_one_rank_do_not_make_the_same_room_twice() -> None:
-    """The second counts the first as being there."""
+async def test_two_preemptors_of_equal_priority_do_not_evict_for_the_same_capacity() -> None:
     sched, wire = arena(2)
     sched.pod("q", cpu="2", priority=100)
     await rest(sched)
 
     assert sorted(wire.victims()) == ["v0", "v1"]
-    assert len(wire.sent) == 5 + 1  # and what is said of the other
+    assert len(wire.sent) == 5 + 1  # and the condition of the other
 
 
-# -- what is kept ------------------------------------------------------------------------------------------------------
+# -- state -------------------------------------------------------------------------------------------------------------
 
 
 async def lost_again(sched: SchedulerHarness, round_: int) -> None:
-    """The victim goes, and before the preemptor can come somebody else binds a pod there."""
+    """The victim is gone, and another scheduler binds a pod before the preemptor is tried."""
     victims = [name for name in sched.seen if name.startswith("v")]
     for name in victims:
         sched.gone(name)
@@ -313,8 +309,8 @@ async def lost_again(sched: SchedulerHarness, round_: int) -> None:
     await rest(sched)
 
 
-async def test_198_room_that_is_lost_again_and_again_is_not_made_for_ever() -> None:
-    """#130429: two losses are accepted, then the node is excluded for a minute, and an event says so."""
+async def test_198_a_node_whose_freed_capacity_is_lost_twice_is_excluded() -> None:
+    """#130429: after two losses the node is excluded for a minute, and an event is written."""
     sched, wire = arena(1)
     await rest(sched)
     for round_ in range(1, 3):
@@ -337,13 +333,13 @@ async def test_198_room_that_is_lost_again_and_again_is_not_made_for_ever() -> N
 @pytest.mark.parametrize(
     "end",
     [
-        pytest.param(lambda sched: sched.gone("p"), id="it is deleted"),
-        pytest.param(lambda sched: sched.pod("p", cpu="1", priority=100, on="n1"), id="it is bound"),
-        pytest.param(gets_a_namesake, id="another pod has its name"),
+        pytest.param(lambda sched: sched.gone("p"), id="the preemptor is deleted"),
+        pytest.param(lambda sched: sched.pod("p", cpu="1", priority=100, on="n1"), id="the preemptor is bound"),
+        pytest.param(gets_a_namesake, id="another pod has the preemptor's name"),
     ],
 )
-@pytest.mark.parametrize("is_early", [False, True], ids=["seen after the last answer", "seen before it"])
-async def test_nothing_is_remembered_of_those_that_have_gone(end: Meanwhile, is_early: bool) -> None:
+@pytest.mark.parametrize("is_early", [False, True], ids=["after the last answer", "before the last answer"])
+async def test_no_state_is_left_of_a_preemptor_that_is_gone(end: Change, is_early: bool) -> None:
     sched, wire = arena(1)
     if is_early:
         wire.hold("delete v0")
@@ -360,17 +356,16 @@ async def test_nothing_is_remembered_of_those_that_have_gone(end: Meanwhile, is_
     assert "uid-p" not in {uid for uids in kept for uid in uids}
 
 
-# -- the lead is lost --------------------------------------------------------------------------------------------------
+# -- lost leadership --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [Fenced("not leading"), Forbidden("no")], ids=["the lead is lost", "refused"])
 async def test_a_refusal_stops_the_victims_between_their_two_writes(error: ApiError) -> None:
-    """The answers to sent writes are awaited. A victim that has only its condition lives."""
     sched, wire = arena(4)
-    wire.hold("delete v0", "tell v1")
+    wire.hold("delete v0", "mark v1")
     wire.refuses["delete v2"] = [error]
     await rest(sched)
-    wire.answer("delete v0", "tell v1")
+    wire.answer("delete v0", "mark v1")
     await rest(sched)
 
     assert wire.victims() == ["v0"]
@@ -381,8 +376,7 @@ async def test_a_refusal_stops_the_victims_between_their_two_writes(error: ApiEr
 # -- the watch is behind -----------------------------------------------------------------------------------------------
 
 
-async def test_a_change_that_was_seen_counts_although_nobody_has_taken_it_in() -> None:
-    """D7: what waits in the inbox for the next attempt is looked at before a victim is told."""
+async def test_changes_in_the_inbox_are_applied_before_a_victim_is_marked() -> None:
     sched, wire = arena(1)
     wire.hold("nominate p n1")
     await rest(sched)
@@ -395,7 +389,6 @@ async def test_a_change_that_was_seen_counts_although_nobody_has_taken_it_in() -
 
 
 async def test_our_nomination_outlives_an_update_that_does_not_show_it_yet() -> None:
-    """A label changes while our patch is on its way; what comes is older than what we know."""
     sched, wire = arena(1)
     wire.hold("nominate p n1")
     await rest(sched)
@@ -406,8 +399,7 @@ async def test_our_nomination_outlives_an_update_that_does_not_show_it_yet() -> 
     assert wire.victims() == ["v0"]
 
 
-async def test_a_nomination_that_somebody_took_away_is_written_again() -> None:
-    """Though it is the same as before: whoever looks must know before somebody dies."""
+async def test_a_nomination_that_another_writer_removed_is_written_again() -> None:
     sched, wire = arena(1)
     wire.refuses["delete v0"] = [Forbidden("no")]
     await rest(sched)
@@ -416,11 +408,10 @@ async def test_a_nomination_that_somebody_took_away_is_written_again() -> None:
     await sched.later(30)
     await rest(sched)
 
-    assert wire.landed == ["nominate p n1", "tell v0", "nominate p n1", "tell v0", "delete v0"]
+    assert wire.landed == ["nominate p n1", "mark v0", "nominate p n1", "mark v0", "delete v0"]
 
 
 async def test_a_nomination_that_a_later_patch_carries_counts() -> None:
-    """The first try is refused while the pod's next patch waits: that one says both."""
     sched, wire = arena(1)
     wire.hold("nominate p n1")
     wire.refuses["nominate p n1"] = [Forbidden("no")]
@@ -431,11 +422,10 @@ async def test_a_nomination_that_a_later_patch_carries_counts() -> None:
     wire.answer("nominate p n1")
     await rest(sched)
 
-    assert wire.landed == ["nominate p n1", "tell v0", "delete v0"]
+    assert wire.landed == ["nominate p n1", "mark v0", "delete v0"]
 
 
 async def test_a_nomination_that_a_later_patch_takes_back_does_not_count() -> None:
-    """Somebody more important came while the first was on its way."""
     sched, wire = arena(1)
     wire.hold("nominate p n1")
     await rest(sched)

@@ -16,7 +16,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.quantity import parse
 from scheduler.core.cluster_events import Action, Resource
 from scheduler.queueing.types import pod_changes
-from tests.unit.queueing.world import pod
+from tests.unit.queueing.harness import pod
 
 
 def with_requests(**requests: str) -> PodInfo:

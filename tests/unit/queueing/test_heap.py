@@ -8,14 +8,14 @@ from hypothesis import given, strategies as st
 
 from scheduler.queueing.active_queue import ActiveQueue
 from scheduler.queueing.types import QueuedPodInfo
-from tests.unit.queueing.world import pod
+from tests.unit.queueing.harness import pod
 
 PODS = [pod(f"p{n}") for n in range(300)]
 
 
 @given(st.lists(st.one_of(st.integers(0, 9), st.none(), st.tuples(st.integers(0, 299))), max_size=300))
 def test_as_a_sorted_list(steps: list[int | tuple[int] | None]) -> None:
-    """Pushes (a number), pops (None) and removals from the middle (a tuple) answer as a stable sorted list would."""
+    """Pushes (a number), pops (None) and removals (a tuple) give the results of a stable sorted list."""
     heap = ActiveQueue(itertools.count())
     model: list[tuple[int, int, QueuedPodInfo]] = []
     for n, step in enumerate(steps):
@@ -37,8 +37,7 @@ def test_as_a_sorted_list(steps: list[int | tuple[int] | None]) -> None:
     assert heap.first() is None
 
 
-def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
-    """A pod that went from one heap to the other is found in the other only."""
+def test_a_discarded_entry_stays_discarded_when_the_pod_is_in_another_heap() -> None:
     tickets = itertools.count()
     one, other = ActiveQueue(tickets), ActiveQueue(tickets)
     queued = QueuedPodInfo(PODS[0], 0.0)
@@ -50,8 +49,7 @@ def test_an_old_entry_does_not_come_alive_elsewhere() -> None:
     assert other.first() is queued
 
 
-def test_dead_entries_do_not_pile_up() -> None:
-    """Removed from the middle again and again, the heap stays in proportion to what lives."""
+def test_discarded_entries_do_not_accumulate() -> None:
     heap = ActiveQueue(itertools.count())
     first, queued = QueuedPodInfo(PODS[0], 0.0), QueuedPodInfo(PODS[1], 0.0)
     heap.push((0,), first)

@@ -1,11 +1,11 @@
-"""Events kept for pods in flight: exactly as long as needed, and never too many."""
+"""Events are kept for pods in flight as long as they are needed, and their number is limited."""
 
 from __future__ import annotations
 
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
 from scheduler.queueing.in_flight_events import InFlightEvents
 from scheduler.queueing.types import QueuedPodInfo
-from tests.unit.queueing.world import pod
+from tests.unit.queueing.harness import pod
 
 POD_LABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
 
@@ -21,7 +21,7 @@ def seen(in_flight: InFlightEvents, uid: str) -> list[tuple[str, object, bool]]:
 
 
 def test_35_a_second_begin_is_refused() -> None:
-    """Overwriting the first would leave its events behind for ever."""
+    """The events of the first would be kept permanently."""
     in_flight = InFlightEvents()
     assert in_flight.begin(queued("p"))
     in_flight.record(NODE_ADD, None, 1)
@@ -32,8 +32,7 @@ def test_35_a_second_begin_is_refused() -> None:
     assert in_flight.counts() == {}
 
 
-def test_nothing_is_kept_for_nobody() -> None:
-    """Without a pod in flight, or without the one it is about, an event is not kept."""
+def test_an_event_is_not_kept_without_a_pod_in_flight() -> None:
     in_flight = InFlightEvents()
     in_flight.record(NODE_ADD, None, 1)
     in_flight.begin(queued("p"))
@@ -43,7 +42,6 @@ def test_nothing_is_kept_for_nobody() -> None:
 
 
 def test_the_oldest_pod_decides_what_is_kept() -> None:
-    """A younger pod's end frees nothing, the oldest's frees what came before the next."""
     in_flight = InFlightEvents()
     for name in ("a", "b", "c"):
         in_flight.begin(queued(name))
@@ -58,7 +56,7 @@ def test_the_oldest_pod_decides_what_is_kept() -> None:
 
 
 def test_the_same_event_twice_in_a_row_is_kept_once() -> None:
-    """Only if no pod was popped in between: that pod must see the second."""
+    """A pod that was popped in between must see the second event."""
     in_flight = InFlightEvents()
     node = object()
     in_flight.begin(queued("a"))
@@ -73,7 +71,7 @@ def test_the_same_event_twice_in_a_row_is_kept_once() -> None:
 
 
 def test_too_many_events_are_blurred() -> None:
-    """One stays per kind, at the place of its last; single ones keep their objects, and every pod still sees its own."""
+    """One event per kind is kept. An event that is the only one of its kind keeps its objects."""
     in_flight = InFlightEvents(events_max=10)
     in_flight.begin(queued("old"))
     in_flight.record(ASSIGNED_POD_DELETE, "once", None)
@@ -91,7 +89,6 @@ def test_too_many_events_are_blurred() -> None:
 
 
 def test_updates_of_two_pods_are_not_blurred_into_one() -> None:
-    """Each pod still learns that it has changed, whichever of them changed last."""
     in_flight = InFlightEvents(events_max=5)
     for name in ("a", "b"):
         in_flight.begin(queued(name))
@@ -105,8 +102,7 @@ def test_updates_of_two_pods_are_not_blurred_into_one() -> None:
         assert [True] == [recorded.is_blurred for recorded in kept if recorded.is_for(pod(name))]
 
 
-def test_a_million_events_stay_a_few() -> None:
-    """A pod held at Permit for long must not keep every event of that time."""
+def test_the_number_of_kept_events_is_limited() -> None:
     in_flight = InFlightEvents(events_max=100)
     in_flight.begin(queued("p"))
     for n in range(5000):

@@ -1,4 +1,4 @@
-"""Nominations: who holds a place that is not theirs yet. Ids begin with the row of docs/spec/core.md §9."""
+"""Nominated pods by node. Ids begin with the row of docs/spec/core.md §9."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.queueing.nominator import Nominator
-from tests.unit.queueing.world import pod
+from tests.unit.queueing.harness import pod
 
 
 def nominator(*stored: PodInfo) -> Nominator:
@@ -25,23 +25,23 @@ def nominator(*stored: PodInfo) -> Nominator:
 def test_add(status: str, given: str | None, nodes: tuple[str, ...]) -> None:
     """§1.15: Override, or what the status says."""
     info = pod("p", nominated=status)
-    them = nominator(info)
-    them.add(info, "before")
-    them.add(info, given)
+    nominator_ = nominator(info)
+    nominator_.add(info, "before")
+    nominator_.add(info, given)
 
-    assert nodes == them.nodes()
-    assert tuple(info for _ in nodes) == them.for_node(nodes[0] if nodes else "before")
+    assert nodes == nominator_.nodes()
+    assert tuple(info for _ in nodes) == nominator_.for_node(nodes[0] if nodes else "before")
 
 
 @pytest.mark.parametrize(
     "stored",
-    [pytest.param((), id="64 missing from the store"), pytest.param((pod("p", node="n9"),), id="bound meanwhile")],
+    [pytest.param((), id="64 missing from the store"), pytest.param((pod("p", node="n9"),), id="bound in the store")],
 )
 def test_refused(stored: tuple[PodInfo, ...]) -> None:
-    them = nominator(*stored)
-    them.add(pod("p"), "n1")
+    nominator_ = nominator(*stored)
+    nominator_.add(pod("p"), "n1")
 
-    assert them.nodes() == ()
+    assert nominator_.nodes() == ()
 
 
 @pytest.mark.parametrize(
@@ -54,80 +54,78 @@ def test_refused(stored: tuple[PodInfo, ...]) -> None:
     ],
 )
 def test_update(old_status: str, new_status: str, nodes: tuple[str, ...]) -> None:
-    """The pod's object is replaced, and its status counts unless our patch is still under way."""
     old, new = pod("p", nominated=old_status), pod("p", nominated=new_status, version="2")
-    them = nominator(new)
-    them.add(old, "memory")
-    them.update(old, new)
+    nominator_ = nominator(new)
+    nominator_.add(old, "memory")
+    nominator_.update(old, new)
 
-    assert nodes == them.nodes()
-    assert [(new,) for _ in nodes] == [them.for_node(node) for node in nodes]
+    assert nodes == nominator_.nodes()
+    assert [(new,) for _ in nodes] == [nominator_.for_node(node) for node in nodes]
 
 
-def test_who_changes_keeps_the_place_among_the_nominated() -> None:
-    """Ours or not: devices are kept for one after the other, and a label must not give them to the next."""
+def test_a_nominated_pod_that_changes_keeps_its_position() -> None:
+    """Devices are kept for the nominated pods in order."""
     a, b, c = pod("a", nominated="n1"), pod("b"), pod("c")
     changed = pod("a", nominated="n1", version="2")
-    them = nominator(changed, b, c)
-    them.add(a, "n1")
-    them.add_foreign(b, "n1")
-    them.add(c, "n1")
-    them.update(a, changed)
-    assert None is them.add_foreign(b, "n1")
+    nominator_ = nominator(changed, b, c)
+    nominator_.add(a, "n1")
+    nominator_.add_foreign(b, "n1")
+    nominator_.add(c, "n1")
+    nominator_.update(a, changed)
+    assert None is nominator_.add_foreign(b, "n1")
 
-    assert (changed, b, c) == them.for_node("n1")
-    assert b == them.remove_foreign(b.uid)
-    assert None is them.remove_foreign(c.uid)
+    assert (changed, b, c) == nominator_.for_node("n1")
+    assert b == nominator_.remove_foreign(b.uid)
+    assert None is nominator_.remove_foreign(c.uid)
 
 
 def test_order_and_deletion() -> None:
-    """In the order of nomination; a node without nominated pods is not named."""
     a, b = pod("a"), pod("b")
-    them = nominator(a, b)
-    them.add(b, "n1")
-    them.add(a, "n1")
-    assert (b, a) == them.for_node("n1")
-    assert them.delete(b) == "n1"
-    assert them.delete(b) is None
-    assert (a,) == them.for_node("n1")
-    them.delete(a)
+    nominator_ = nominator(a, b)
+    nominator_.add(b, "n1")
+    nominator_.add(a, "n1")
+    assert (b, a) == nominator_.for_node("n1")
+    assert nominator_.delete(b) == "n1"
+    assert nominator_.delete(b) is None
+    assert (a,) == nominator_.for_node("n1")
+    nominator_.delete(a)
 
-    assert them.nodes() == ()
+    assert nominator_.nodes() == ()
 
 
 def test_foreign_nominations() -> None:
-    """§2.6: other schedulers' pods count, are not looked up in our store, and leave only by their own news."""
+    """§2.6: pods of other schedulers count, are not looked up in our store, and leave only by `remove_foreign`."""
     ours, theirs = pod("ours"), pod("theirs", scheduler="default-scheduler")
-    them = nominator(ours)
-    them.add(ours, "n1")
-    them.add_foreign(theirs, "n1")
-    assert (ours, theirs) == them.for_node("n1")
-    them.add_foreign(theirs, "n2")
-    them.remove_foreign("ours")
-    assert them.nodes() == ("n1", "n2")
-    them.remove_foreign("theirs")
-    them.remove_foreign("theirs")
+    nominator_ = nominator(ours)
+    nominator_.add(ours, "n1")
+    nominator_.add_foreign(theirs, "n1")
+    assert (ours, theirs) == nominator_.for_node("n1")
+    nominator_.add_foreign(theirs, "n2")
+    nominator_.remove_foreign("ours")
+    assert nominator_.nodes() == ("n1", "n2")
+    nominator_.remove_foreign("theirs")
+    nominator_.remove_foreign("theirs")
 
-    assert them.nodes() == ("n1",)
+    assert nominator_.nodes() == ("n1",)
 
 
 @pytest.mark.parametrize(
     ("status", "memory", "left", "after"),
     [
-        pytest.param("", "", "", ("n1", "derived"), id="no other nomination: it counts"),
-        pytest.param("n1", "n1", "", ("n1", "status"), id="status says the same: it stays the status's"),
-        pytest.param("", "n1", "", ("n1", "preemption"), id="a preemption says the same: it stays the preemption's"),
-        pytest.param("n2", "n2", "n2", ("n1", "derived"), id="status says another node: the claims win"),
+        pytest.param("", "", "", ("n1", "derived"), id="no other nomination: derived"),
+        pytest.param("n1", "n1", "", ("n1", "status"), id="the status has the same node: status"),
+        pytest.param("", "n1", "", ("n1", "preemption"), id="a preemption has the same node: preemption"),
+        pytest.param("n2", "n2", "n2", ("n1", "derived"), id="the status has another node: derived"),
     ],
 )
-def test_a_derived_nomination_beside(status: str, memory: str, left: str, after: tuple[str, str]) -> None:
+def test_a_derived_nomination_and_another_one(status: str, memory: str, left: str, after: tuple[str, str]) -> None:
     info = pod("p", nominated=status)
-    them = nominator(info)
+    nominator_ = nominator(info)
     if memory:
-        them.add(info, memory)
-    assert them.derive(info, "n1") == left
-    assert (them.node_of("p"), them.source(info)) == after
-    assert them.for_node("n1") == (info,)
+        nominator_.add(info, memory)
+    assert nominator_.derive(info, "n1") == left
+    assert (nominator_.node_of("p"), nominator_.source(info)) == after
+    assert nominator_.for_node("n1") == (info,)
 
 
 @pytest.mark.parametrize(
@@ -139,37 +137,37 @@ def test_a_derived_nomination_beside(status: str, memory: str, left: str, after:
 )
 def test_a_derived_nomination_ends(status: str, left: str, after: str | None) -> None:
     info = pod("p", nominated=status)
-    them = nominator(info)
-    them.derive(info, "n1")
-    assert them.end_derived(info) == left
-    assert them.end_derived(info) == ""
-    assert (them.node_of("p"), them.derived_node("p")) == (after, "")
+    nominator_ = nominator(info)
+    nominator_.derive(info, "n1")
+    assert nominator_.end_derived(info) == left
+    assert nominator_.end_derived(info) == ""
+    assert (nominator_.node_of("p"), nominator_.derived_node("p")) == (after, "")
 
 
 @pytest.mark.parametrize(
     ("status", "source"),
     [
         pytest.param("", "derived", id="and stays derived"),
-        pytest.param("n1", "status", id="and is the status's from now on"),
+        pytest.param("n1", "status", id="and is the status's after it"),
     ],
 )
 def test_a_pod_with_a_derived_nomination_changes(status: str, source: str) -> None:
     old, new = pod("p"), pod("p", nominated=status, version="2")
-    them = nominator(new)
-    them.derive(old, "n1")
-    them.update(old, new)
-    assert (them.for_node("n1"), them.source(new)) == ((new,), source)
+    nominator_ = nominator(new)
+    nominator_.derive(old, "n1")
+    nominator_.update(old, new)
+    assert (nominator_.for_node("n1"), nominator_.source(new)) == ((new,), source)
 
 
 @pytest.mark.parametrize("stored", [(), (pod("p", node="n9"),)], ids=["that has gone", "that is bound"])
 def test_no_nomination_is_derived_for_a_pod(stored: tuple[PodInfo, ...]) -> None:
-    them = nominator(*stored)
-    them.derive(pod("p"), "n1")
-    assert them.nodes() == ()
+    nominator_ = nominator(*stored)
+    nominator_.derive(pod("p"), "n1")
+    assert nominator_.nodes() == ()
 
 
 def test_a_foreign_nomination_has_no_source() -> None:
     theirs = pod("theirs", scheduler="default-scheduler")
-    them = nominator()
-    them.add_foreign(theirs, "n1")
-    assert them.source(theirs) == ""
+    nominator_ = nominator()
+    nominator_.add_foreign(theirs, "n1")
+    assert nominator_.source(theirs) == ""

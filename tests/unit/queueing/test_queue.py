@@ -20,7 +20,7 @@ from scheduler.core.cluster_events import (
 from scheduler.framework.interface import Hint
 from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.types import Place
-from tests.unit.queueing.world import OTHER, World, hint, pod
+from tests.unit.queueing.harness import OTHER, QueueHarness, hint, pod
 
 FIT = "NodeResourcesFit"
 AFFINITY = "NodeAffinity"
@@ -37,13 +37,12 @@ PLUGINS = {
 
 
 def test_1_2_pods_are_tried_by_priority_then_age() -> None:
-    """Equal pods are popped in the order in which they came, each once."""
-    world = World()
-    world.add(pod("p1"), pod("p2", priority=10))
-    world.advance(1)
-    world.add(pod("p3", priority=10), pod("p4", priority=10))
+    harness = QueueHarness()
+    harness.add(pod("p1"), pod("p2", priority=10))
+    harness.advance(1)
+    harness.add(pod("p3", priority=10), pod("p4", priority=10))
 
-    assert world.names_popped() == ["p2", "p3", "p4", "p1"]
+    assert harness.names_popped() == ["p2", "p3", "p4", "p1"]
 
 
 @pytest.mark.parametrize(
@@ -54,26 +53,26 @@ def test_1_2_pods_are_tried_by_priority_then_age() -> None:
     ],
 )
 def test_pods_that_do_not_enter(foreign: PodInfo) -> None:
-    world = World()
-    world.add(foreign)
+    harness = QueueHarness()
+    harness.add(foreign)
 
-    assert world.places() == {}
+    assert harness.places() == {}
 
 
 def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
-    """§1.2: the time in the queue starts anew with every failure."""
-    world = World(PLUGINS)
-    world.add(pod("retried"))
-    retried = world.pop()
-    world.advance(1)
-    world.add(pod("newer"))
-    world.advance(1)
-    world.fail(retried, pending=(FIT,))
-    world.advance(1)
-    world.add(pod("newest"))
-    world.queue.move_all(NODE_ADD, None, None)
+    """§1.2: the time in the queue starts again with every failure."""
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("retried"))
+    retried = harness.pop()
+    harness.advance(1)
+    harness.add(pod("newer"))
+    harness.advance(1)
+    harness.fail(retried, pending=(FIT,))
+    harness.advance(1)
+    harness.add(pod("newest"))
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.names_popped() == ["newer", "retried", "newest"]
+    assert harness.names_popped() == ["newer", "retried", "newest"]
 
 
 # -- back-off ------------------------------------------------------------------------------------------------------------
@@ -87,25 +86,24 @@ def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
     ],
 )
 def test_durations(initial_s: float, max_s: float, expected: list[int]) -> None:
-    world = World(PLUGINS, initial_backoff_s=initial_s, max_backoff_s=max_s)
-    queued = world.rejected(pod("p"), FIT)
+    harness = QueueHarness(PLUGINS, initial_backoff_s=initial_s, max_backoff_s=max_s)
+    queued = harness.rejected(pod("p"), FIT)
     seen = []
     for _ in expected:
-        world.queue.move_all(NODE_ADD, None, None)
+        harness.queue.move_all(NODE_ADD, None, None)
         assert queued.backoff_until is not None
         seen.append(queued.backoff_until - int(queued.queued_at))
-        assert world.pop() is queued
-        world.fail(queued, FIT)
+        assert harness.pop() is queued
+        harness.fail(queued, FIT)
 
     assert expected == seen
 
 
 def test_18_the_first_rejection() -> None:
-    """Counted once, expiry is the second of now + 1."""
-    world = World(PLUGINS)
-    world.clock.time = 1000.7
-    queued = world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
+    harness = QueueHarness(PLUGINS)
+    harness.clock.time = 1000.7
+    queued = harness.rejected(pod("p"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
 
     assert (queued.unschedulable_count, queued.consecutive_errors, queued.backoff_until) == (1, 0, 1001)
 
@@ -119,15 +117,15 @@ def test_18_the_first_rejection() -> None:
     ],
 )
 def test_backoff_ends_with_a_second(at: float, place: str) -> None:
-    """Windows are whole seconds: a pod leaves in the second after its expiry."""
-    world = World(PLUGINS)
-    world.clock.time = 10.4
-    world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    world.clock.time = at
-    world.queue.tick()
+    """A pod leaves in the second after its expiry."""
+    harness = QueueHarness(PLUGINS)
+    harness.clock.time = 10.4
+    harness.rejected(pod("p"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    harness.clock.time = at
+    harness.queue.tick()
 
-    assert place == world.place("p")
+    assert place == harness.place("p")
 
 
 @pytest.mark.parametrize(
@@ -140,42 +138,41 @@ def test_backoff_ends_with_a_second(at: float, place: str) -> None:
     ],
 )
 def test_errors_and_rejections_count_apart(failures: str, duration_s: int) -> None:
-    """An API error must not push a pod to its longest back-off, nor the other way round."""
-    world = World(PLUGINS)
-    world.add(pod("p"))
-    queued = world.pop()
+    """An API error must not lead to the longest back-off of rejections, or vice versa."""
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"))
+    queued = harness.pop()
     for failure in failures:
         if queued.place is not Place.IN_FLIGHT:
-            world.advance(15)
-            assert world.pop() is queued
-        world.fail(queued, *((FIT,) if failure == "R" else ()))
-        world.queue.move_all(NODE_ADD, None, None)
+            harness.advance(15)
+            assert harness.pop() is queued
+        harness.fail(queued, *((FIT,) if failure == "R" else ()))
+        harness.queue.move_all(NODE_ADD, None, None)
 
     assert duration_s == (queued.backoff_until or 0) - int(queued.queued_at)
 
 
 def test_25_a_pod_backing_off_is_popped_early() -> None:
-    world = World(PLUGINS)
-    queued = world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    assert world.place("p") == "backoff"
+    harness = QueueHarness(PLUGINS)
+    queued = harness.rejected(pod("p"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert harness.place("p") == "backoff"
 
-    assert world.queue.pop() is queued
-    assert world.metrics.incomings[-1] == ("active", "PopFromBackoffQ")
+    assert harness.queue.pop() is queued
+    assert harness.metrics.incomings[-1] == ("active", "PopFromBackoffQ")
 
 
 def test_26_36_after_an_error_a_pod_waits_out_its_backoff() -> None:
-    """An error backs off without any event, and is never popped early."""
-    world = World(PLUGINS)
-    queued = world.rejected(pod("p"))
+    harness = QueueHarness(PLUGINS)
+    queued = harness.rejected(pod("p"))
 
-    assert world.place("p") == "error backoff"
-    assert world.queue.pop() is None
-    world.advance(1)
-    assert world.queue.pop() is None
-    world.advance(1)
-    assert world.queue.pop() is queued
-    assert world.metrics.incomings[-1] == ("active", "BackoffComplete")
+    assert harness.place("p") == "error backoff"
+    assert harness.queue.pop() is None
+    harness.advance(1)
+    assert harness.queue.pop() is None
+    harness.advance(1)
+    assert harness.queue.pop() is queued
+    assert harness.metrics.incomings[-1] == ("active", "BackoffComplete")
 
 
 @pytest.mark.parametrize(
@@ -186,18 +183,17 @@ def test_26_36_after_an_error_a_pod_waits_out_its_backoff() -> None:
     ],
 )
 def test_order_of_backing_off(low_at: float, high_at: float, expected: list[str]) -> None:
-    """Within one second priority decides, else time."""
-    world = World(PLUGINS)
+    harness = QueueHarness(PLUGINS)
     for name, priority, at in (("low", 0, low_at), ("high", 9, high_at)):
-        world.clock.time = at
-        world.rejected(pod(name, priority=priority), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
+        harness.clock.time = at
+        harness.rejected(pod(name, priority=priority), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert [world.place("low"), world.place("high")] == ["backoff", "backoff"]
-    assert expected == world.names_popped()
+    assert [harness.place("low"), harness.place("high")] == ["backoff", "backoff"]
+    assert expected == harness.names_popped()
 
 
-# -- events while a pod is tried -----------------------------------------------------------------------------------------
+# -- events during an attempt ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -212,128 +208,125 @@ def test_order_of_backing_off(low_at: float, high_at: float, expected: list[str]
 def test_events_during_an_attempt_are_replayed(
     rejecters: tuple[str, ...], event: ClusterEvent | None, place: str
 ) -> None:
-    world = World(PLUGINS)
-    world.add(pod("p"))
-    queued = world.pop()
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"))
+    queued = harness.pop()
     if event is not None:
-        world.queue.move_all(event, None, None)
-    world.fail(queued, *rejecters)
+        harness.queue.move_all(event, None, None)
+    harness.fail(queued, *rejecters)
 
-    assert place == world.place("p")
+    assert place == harness.place("p")
 
 
 def test_32_an_event_before_the_pop_is_not_replayed() -> None:
-    world = World(PLUGINS)
-    world.add(pod("first"), pod("second"))
-    first = world.pop()
-    world.queue.move_all(ASSIGNED_POD_DELETE, None, None)
-    second = world.pop()
-    world.fail(second, FIT)
-    world.fail(first, FIT)
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("first"), pod("second"))
+    first = harness.pop()
+    harness.queue.move_all(ASSIGNED_POD_DELETE, None, None)
+    second = harness.pop()
+    harness.fail(second, FIT)
+    harness.fail(first, FIT)
 
-    assert world.places() == {"first": "backoff", "second": "unschedulable"}
+    assert harness.places() == {"first": "backoff", "second": "unschedulable"}
 
 
-def test_33_34_events_are_kept_only_for_those_who_need_them() -> None:
-    """What only a finished attempt could need is dropped; after the last nothing is left."""
-    world = World(PLUGINS)
-    world.add(pod("a"), pod("b"))
-    a = world.pop()
-    world.queue.move_all(NODE_ADD, None, "between")
-    b = world.pop()
-    world.queue.move_all(ASSIGNED_POD_DELETE, None, "later")
-    assert world.queue.in_flight_events() == {"NodeAdd": 1, "AssignedPodDelete": 1, "PodPopped": 2}
+def test_33_34_events_are_kept_only_for_pods_that_need_them() -> None:
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("a"), pod("b"))
+    a = harness.pop()
+    harness.queue.move_all(NODE_ADD, None, "between")
+    b = harness.pop()
+    harness.queue.move_all(ASSIGNED_POD_DELETE, None, "later")
+    assert harness.queue.in_flight_events() == {"NodeAdd": 1, "AssignedPodDelete": 1, "PodPopped": 2}
 
-    world.queue.done(a.uid)
-    world.queue.done(a.uid)
-    assert world.queue.in_flight_events() == {"AssignedPodDelete": 1, "PodPopped": 1}
+    harness.queue.done(a.uid)
+    harness.queue.done(a.uid)
+    assert harness.queue.in_flight_events() == {"AssignedPodDelete": 1, "PodPopped": 1}
 
-    world.queue.done(b.uid)
-    assert world.queue.in_flight_events() == {}
+    harness.queue.done(b.uid)
+    assert harness.queue.in_flight_events() == {}
 
 
 def test_35_a_pod_in_flight_is_not_queued_again() -> None:
-    """Seen anew while it is tried, the pod stays in flight, and comes back once."""
-    world = World(PLUGINS)
-    world.add(pod("p"))
-    queued = world.pop()
-    world.add(pod("p", version="2"))
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"))
+    queued = harness.pop()
+    harness.add(pod("p", version="2"))
 
-    assert world.queue.pop() is None
-    world.fail(queued, FIT)
-    assert world.places() == {"p": "unschedulable"}
-    assert world.queue.in_flight_events() == {}
+    assert harness.queue.pop() is None
+    harness.fail(queued, FIT)
+    assert harness.places() == {"p": "unschedulable"}
+    assert harness.queue.in_flight_events() == {}
 
 
 def test_35_a_pod_popped_twice_is_discarded() -> None:
-    """Should it ever be in two places, the second pop drops it, and the events of the first stay right."""
-    world = World(PLUGINS)
-    world.add(pod("p"), pod("q"))
-    queued = world.pop()
-    world.queue._places.enter(QueuedPodInfo(pod("p"), 0.0), Place.ACTIVE, "by mistake")
+    """The events of the first pop stay."""
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"), pod("q"))
+    queued = harness.pop()
+    harness.queue._places.enter(QueuedPodInfo(pod("p"), 0.0), Place.ACTIVE, "by mistake")
 
-    assert world.pop().uid == "q"
-    assert world.log.texts == ["pod popped while in flight, discarded"]
-    world.queue.done(queued.uid)
-    world.queue.done("q")
-    assert (world.places(), world.queue.in_flight_events()) == ({}, {})
+    assert harness.pop().uid == "q"
+    assert harness.log.texts == ["pod popped while in flight, discarded"]
+    harness.queue.done(queued.uid)
+    harness.queue.done("q")
+    assert (harness.places(), harness.queue.in_flight_events()) == ({}, {})
 
 
 def test_failing_twice_is_refused() -> None:
     """§1.7 step 1: the second return of one attempt changes nothing."""
-    world = World(PLUGINS)
-    queued = world.rejected(pod("p"), FIT)
-    world.queue.requeue(queued)
+    harness = QueueHarness(PLUGINS)
+    queued = harness.rejected(pod("p"), FIT)
+    harness.queue.requeue(queued)
 
-    assert world.log.texts == ["failed pod is in the queue already"]
+    assert harness.log.texts == ["failed pod is in the queue already"]
     assert queued.unschedulable_count == 1
 
 
-def test_39_an_event_that_nobody_registered() -> None:
-    world = World(PLUGINS)
-    world.rejected(pod("waiting"), FIT)
-    world.add(pod("tried"))
-    world.pop()
-    world.queue.move_all(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), None, None)
+def test_39_an_event_that_no_plugin_registered() -> None:
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("waiting"), FIT)
+    harness.add(pod("tried"))
+    harness.pop()
+    harness.queue.move_all(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), None, None)
 
-    assert world.place("waiting") == "unschedulable"
-    assert world.queue.in_flight_events() == {"PodPopped": 1}
+    assert harness.place("waiting") == "unschedulable"
+    assert harness.queue.in_flight_events() == {"PodPopped": 1}
 
 
-def test_68_an_event_that_moves_none() -> None:
-    """A thousand waiting pods, one entry for those in flight, and nobody is called."""
-    world = World(PLUGINS)
+def test_68_an_event_that_moves_no_pod() -> None:
+    harness = QueueHarness(PLUGINS)
     for n in range(1000):
-        world.rejected(pod(f"p{n}"), AFFINITY)
-    world.add(pod("tried"))
-    world.pop()
-    before = world.ready
-    world.queue.move_all(NODE_ADD, None, None)
+        harness.rejected(pod(f"p{n}"), AFFINITY)
+    harness.add(pod("tried"))
+    harness.pop()
+    before = harness.ready
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert before == world.ready
-    assert world.queue.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
+    assert before == harness.ready
+    assert harness.queue.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
 
 
 def test_an_error_is_retried_even_when_its_events_were_not_kept() -> None:
-    """§1.7: a binding fails after `done`; the pod comes back by time alone."""
-    world = World(PLUGINS)
-    world.add(pod("p"), pod("q"))
+    """§1.7: a binding fails after `done`, and the pod comes back after its back-off."""
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"), pod("q"))
     for plugins, place in (((), "error backoff"), ((FIT,), "backoff")):
-        queued = world.pop()
-        world.queue.done(queued.uid)
-        world.fail(queued, *plugins)
+        queued = harness.pop()
+        harness.queue.done(queued.uid)
+        harness.fail(queued, *plugins)
 
-        assert place == world.place(queued.info.pod.metadata.name)
+        assert place == harness.place(queued.info.pod.metadata.name)
 
 
 def test_69_a_closed_queue() -> None:
-    world = World(PLUGINS)
-    world.add(pod("a"), pod("b"))
-    world.pop()
-    world.queue.close()
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("a"), pod("b"))
+    harness.pop()
+    harness.queue.close()
 
-    assert world.queue.pop() is None
-    assert world.queue.in_flight_events() == {}
+    assert harness.queue.pop() is None
+    assert harness.queue.in_flight_events() == {}
 
 
 # -- hints ---------------------------------------------------------------------------------------------------------------
@@ -351,9 +344,9 @@ GENERIC_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
 @pytest.mark.parametrize(
     ("registered", "event", "place"),
     [
-        pytest.param(hint(NODE_ADD, broken), NODE_ADD, "active", id="37 a hint that raises is a yes"),
-        pytest.param(hint(NODE_ADD), NODE_ADD, "active", id="38 a registration without hint is a yes"),
-        pytest.param(hint(NODE_ADD, Hint.SKIP), NODE_ADD, "unschedulable", id="a hint that says skip"),
+        pytest.param(hint(NODE_ADD, broken), NODE_ADD, "active", id="37 a hint that raises counts as Queue"),
+        pytest.param(hint(NODE_ADD), NODE_ADD, "active", id="38 a registration without hint counts as Queue"),
+        pytest.param(hint(NODE_ADD, Hint.SKIP), NODE_ADD, "unschedulable", id="a hint that returns Skip"),
         pytest.param(
             hint(ONE_UPDATE), GENERIC_POD_UPDATE, "unschedulable", id="45 one bit does not match a generic update"
         ),
@@ -362,53 +355,51 @@ GENERIC_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
     ],
 )
 def test_what_wakes_a_waiting_pod(registered: Any, event: ClusterEvent, place: str) -> None:
-    """A pod is woken if a plugin that rejected it registered for the event and does not say skip."""
-    world = World({"Plugin": (registered,)})
-    world.rejected(pod("p"), "Plugin")
-    world.advance(20)
-    world.queue.move_all(event, None, None)
+    harness = QueueHarness({"Plugin": (registered,)})
+    harness.rejected(pod("p"), "Plugin")
+    harness.advance(20)
+    harness.queue.move_all(event, None, None)
 
-    assert place == world.place("p")
+    assert place == harness.place("p")
 
 
-def test_37_a_raising_hint_is_a_yes_and_is_counted() -> None:
-    """However many pods and events it fails for; the metric says Error each time."""
-    world = World({"Plugin": (hint(NODE_ADD, broken),)})
+def test_37_a_raising_hint_counts_as_queue_and_as_an_error() -> None:
+    harness = QueueHarness({"Plugin": (hint(NODE_ADD, broken),)})
     for name in ("a", "b"):
-        world.rejected(pod(name), "Plugin")
-    world.queue.move_all(NODE_ADD, None, None)
+        harness.rejected(pod(name), "Plugin")
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.errors.counts["queueing-hint"] == 2
-    assert world.metrics.hints == [("Plugin", "NodeAdd", "Error")] * 2
+    assert harness.errors.counts["queueing-hint"] == 2
+    assert harness.metrics.hints == [("Plugin", "NodeAdd", "Error")] * 2
 
 
 def test_41_a_pending_plugin_skips_the_backoff() -> None:
-    world = World({"Waits": (hint(NODE_ADD, Hint.QUEUE),)})
-    world.rejected(pod("p"), pending=("Waits",))
-    world.queue.move_all(NODE_ADD, None, None)
+    harness = QueueHarness({"Waits": (hint(NODE_ADD, Hint.QUEUE),)})
+    harness.rejected(pod("p"), pending=("Waits",))
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.place("p") == "active"
+    assert harness.place("p") == "active"
 
 
 @pytest.mark.parametrize("during", [False, True], ids=["while waiting", "during the attempt"])
 @pytest.mark.parametrize(
     ("pending_says", "place"),
     [
-        pytest.param(Hint.SKIP, "backoff", id="42 unschedulable plugin says yes, pending plugin says skip"),
-        pytest.param(Hint.QUEUE, "active", id="both say yes: the pending one wins"),
+        pytest.param(Hint.SKIP, "backoff", id="42 the unschedulable plugin returns Queue, the pending plugin Skip"),
+        pytest.param(Hint.QUEUE, "active", id="both return Queue: the pending plugin counts"),
     ],
 )
 def test_unschedulable_and_pending_rejecters(pending_says: Hint, place: str, during: bool) -> None:
-    world = World({"Rejects": (hint(NODE_ADD, Hint.QUEUE),), "Waits": (hint(NODE_ADD, pending_says),)})
-    world.add(pod("p"))
-    queued = world.pop()
+    harness = QueueHarness({"Rejects": (hint(NODE_ADD, Hint.QUEUE),), "Waits": (hint(NODE_ADD, pending_says),)})
+    harness.add(pod("p"))
+    queued = harness.pop()
     if during:
-        world.queue.move_all(NODE_ADD, None, None)
-    world.fail(queued, "Rejects", pending=("Waits",))
+        harness.queue.move_all(NODE_ADD, None, None)
+    harness.fail(queued, "Rejects", pending=("Waits",))
     if not during:
-        world.queue.move_all(NODE_ADD, None, None)
+        harness.queue.move_all(NODE_ADD, None, None)
 
-    assert place == world.place("p")
+    assert place == harness.place("p")
 
 
 @pytest.mark.parametrize(
@@ -419,66 +410,65 @@ def test_unschedulable_and_pending_rejecters(pending_says: Hint, place: str, dur
     ],
 )
 def test_backoff_runs_from_the_failure(parked_s: int, place: str) -> None:
-    world = World(PLUGINS, initial_backoff_s=10)
-    queued = world.rejected(pod("p"), FIT)
-    world.advance(parked_s)
-    world.queue.move_all(NODE_ADD, None, None)
+    harness = QueueHarness(PLUGINS, initial_backoff_s=10)
+    queued = harness.rejected(pod("p"), FIT)
+    harness.advance(parked_s)
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert place == world.place("p")
+    assert place == harness.place("p")
     assert queued.backoff_until == 1010
 
 
 def test_47_a_wildcard_for_one_pod() -> None:
-    world = World(PLUGINS)
+    harness = QueueHarness(PLUGINS)
     p1, p2 = pod("p1"), pod("p2")
     for info in (p1, p2):
-        world.rejected(info, FIT)
-    world.queue.move_all(FORCE_ACTIVATE, None, p1)
+        harness.rejected(info, FIT)
+    harness.queue.move_all(FORCE_ACTIVATE, None, p1)
 
-    assert world.places() == {"p1": "backoff", "p2": "unschedulable"}
+    assert harness.places() == {"p1": "backoff", "p2": "unschedulable"}
 
 
-def test_70_profiles_do_not_answer_for_each_other() -> None:
-    """Only pods of the profile whose plugin registered the event are asked."""
-    world = World({FIT: (hint(NODE_LABEL),)}, other_hints={FIT: (hint(NODE_ADD, Hint.QUEUE),)})
-    world.rejected(pod("a"), FIT)
-    world.rejected(pod("b", scheduler=OTHER), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
+def test_70_hints_of_a_profile_are_called_for_its_pods_only() -> None:
+    harness = QueueHarness({FIT: (hint(NODE_LABEL),)}, other_hints={FIT: (hint(NODE_ADD, Hint.QUEUE),)})
+    harness.rejected(pod("a"), FIT)
+    harness.rejected(pod("b", scheduler=OTHER), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.places() == {"a": "unschedulable", "b": "backoff"}
-    assert world.metrics.hints == [(FIT, "NodeAdd", "Queue")]
+    assert harness.places() == {"a": "unschedulable", "b": "backoff"}
+    assert harness.metrics.hints == [(FIT, "NodeAdd", "Queue")]
 
 
 def test_a_plugin_that_registered_nothing_is_woken_by_the_flush_only() -> None:
     """§1.10: an empty list means no events."""
-    world = World({"Silent": (), FIT: (hint(NODE_ADD, Hint.QUEUE),)})
-    world.rejected(pod("p"), "Silent")
-    world.queue.move_all(NODE_ADD, None, None)
+    harness = QueueHarness({"Silent": (), FIT: (hint(NODE_ADD, Hint.QUEUE),)})
+    harness.rejected(pod("p"), "Silent")
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.place("p") == "unschedulable"
+    assert harness.place("p") == "unschedulable"
 
 
-def test_a_rejecter_nobody_knows_is_woken_by_everything() -> None:
-    """§1.10: as the pseudo plugin of extenders; the first time its pod is retried, for no event was kept for it."""
-    world = World(PLUGINS)
-    stranger = world.rejected(pod("p"), "Stranger")
-    assert world.place("p") == "backoff"
-    assert world.pop() is stranger
-    world.fail(stranger, "Stranger")
-    assert world.place("p") == "unschedulable"
-    world.queue.move_all(ASSIGNED_POD_ADD, None, None)
+def test_a_pod_that_an_unknown_plugin_rejected_is_woken_by_every_event() -> None:
+    """§1.10: as the pseudo plugin of extenders. The first time the pod is retried, because no event was kept."""
+    harness = QueueHarness(PLUGINS)
+    stranger = harness.rejected(pod("p"), "Stranger")
+    assert harness.place("p") == "backoff"
+    assert harness.pop() is stranger
+    harness.fail(stranger, "Stranger")
+    assert harness.place("p") == "unschedulable"
+    harness.queue.move_all(ASSIGNED_POD_ADD, None, None)
 
-    assert world.place("p") == "backoff"
+    assert harness.place("p") == "backoff"
 
 
 def test_concerns_restricts_waiting_pods_and_those_in_flight() -> None:
-    """§3.12: the place a rejected pod gives back must not wake that pod itself, not even by replay."""
-    world = World(PLUGINS)
-    world.rejected(pod("waits"), FIT)
-    world.add(pod("itself"), pod("other"))
-    itself, other = world.pop(), world.pop()
-    world.queue.move_all(ASSIGNED_POD_DELETE, None, None, concerns=lambda info: info.uid not in {"itself", "waits"})
-    world.fail(itself, FIT)
-    world.fail(other, FIT)
+    """§3.12: the capacity that a rejected pod frees must not wake that pod, not even by replay."""
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("waits"), FIT)
+    harness.add(pod("itself"), pod("other"))
+    itself, other = harness.pop(), harness.pop()
+    harness.queue.move_all(ASSIGNED_POD_DELETE, None, None, concerns=lambda info: info.uid not in {"itself", "waits"})
+    harness.fail(itself, FIT)
+    harness.fail(other, FIT)
 
-    assert world.places() == {"waits": "unschedulable", "itself": "unschedulable", "other": "backoff"}
+    assert harness.places() == {"waits": "unschedulable", "itself": "unschedulable", "other": "backoff"}

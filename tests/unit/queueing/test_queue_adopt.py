@@ -1,4 +1,4 @@
-"""The queue is given other plugins: every pod is somewhere, in the new order, and woken by the new registrations."""
+"""The queue adopts other plugins: no pod is lost, and the new order and registrations count."""
 
 from __future__ import annotations
 
@@ -9,91 +9,90 @@ import pytest
 from scheduler.core.cluster_events import NODE_ADD, PROFILE_CHANGED
 from scheduler.framework.interface import Hint
 from scheduler.queue import QueueProfile
-from tests.unit.queueing.world import OTHER, OURS, Gate, World, by_priority, hint, pod
+from tests.unit.queueing.harness import OTHER, OURS, Gate, QueueHarness, by_priority, hint, pod
 
 FIT = "NodeResourcesFit"
 TAINTS = "TaintToleration"
 LOOKS_ON = {FIT: (hint(NODE_ADD, Hint.SKIP),)}
 
 
-def adopt(world: World, *, hints: dict[str, tuple[object, ...]] | None = None, gate: Gate | None = None) -> None:
-    """Ours changes; the other profile does not."""
+def adopt(
+    harness: QueueHarness, *, hints: dict[str, tuple[object, ...]] | None = None, gate: Gate | None = None
+) -> None:
+    """Replace the plugins of our profile."""
     profile = QueueProfile((gate,) if gate else (), by_priority, hints or {})  # type: ignore[arg-type]
-    world.queue.adopt({OURS: profile})
+    harness.queue.adopt({OURS: profile})
 
 
-def test_waiting_pods_are_ready_and_others_profiles_pods_are_not() -> None:
-    """Under the event's label, without the plugins that had rejected them."""
-    world = World(LOOKS_ON, other_hints=LOOKS_ON)
-    world.rejected(pod("mine"), FIT)
-    world.rejected(pod("theirs", scheduler=OTHER), FIT)
-    world.advance(60)
+def test_waiting_pods_of_the_profile_are_ready() -> None:
+    harness = QueueHarness(LOOKS_ON, other_hints=LOOKS_ON)
+    harness.rejected(pod("mine"), FIT)
+    harness.rejected(pod("theirs", scheduler=OTHER), FIT)
+    harness.advance(60)
 
-    adopt(world)
+    adopt(harness)
 
-    assert world.places() == {"mine": "active", "theirs": "unschedulable"}
-    assert world.metrics.incomings[-1] == ("active", PROFILE_CHANGED.label)
-    assert +world.metrics.rejected == {(FIT, OTHER): 1}
+    assert harness.places() == {"mine": "active", "theirs": "unschedulable"}
+    assert harness.metrics.incomings[-1] == ("active", PROFILE_CHANGED.label)
+    assert +harness.metrics.rejected == {(FIT, OTHER): 1}
 
 
-def test_from_then_on_the_new_registrations_wake() -> None:
-    """What the old ones registered is forgotten, also by pods that were in flight when it happened."""
-    world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),), TAINTS: ()})
-    queued = world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    world.advance(60)
-    adopt(world, hints={FIT: (), TAINTS: (hint(NODE_ADD, Hint.QUEUE),)})
-    assert world.pop() is queued
-    world.fail(queued, FIT)
-    world.advance(60)
+def test_only_the_new_registrations_wake_pods() -> None:
+    harness = QueueHarness({FIT: (hint(NODE_ADD, Hint.QUEUE),), TAINTS: ()})
+    queued = harness.rejected(pod("p"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    harness.advance(60)
+    adopt(harness, hints={FIT: (), TAINTS: (hint(NODE_ADD, Hint.QUEUE),)})
+    assert harness.pop() is queued
+    harness.fail(queued, FIT)
+    harness.advance(60)
 
-    world.queue.move_all(NODE_ADD, None, None)
-    assert world.places() == {"p": "unschedulable"}
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert harness.places() == {"p": "unschedulable"}
 
-    world.queue.activate([queued.info])
-    assert world.pop() is queued
-    world.fail(queued, TAINTS)
-    world.advance(60)
-    world.queue.move_all(NODE_ADD, None, None)
-    assert world.places() == {"p": "active"}
+    harness.queue.activate([queued.info])
+    assert harness.pop() is queued
+    harness.fail(queued, TAINTS)
+    harness.advance(60)
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert harness.places() == {"p": "active"}
 
 
 def test_a_pod_in_flight_comes_back_instead_of_waiting() -> None:
-    """Rejected by plugins that are no more; of another profile it waits."""
-    world = World(LOOKS_ON, other_hints=LOOKS_ON)
-    world.add(pod("mine"), pod("theirs", scheduler=OTHER))
-    both = [world.pop(), world.pop()]
+    harness = QueueHarness(LOOKS_ON, other_hints=LOOKS_ON)
+    harness.add(pod("mine"), pod("theirs", scheduler=OTHER))
+    both = [harness.pop(), harness.pop()]
 
-    adopt(world)
+    adopt(harness)
     for queued in both:
-        world.fail(queued, FIT)
-    world.advance(60)
+        harness.fail(queued, FIT)
+    harness.advance(60)
 
-    assert world.places() == {"mine": "active", "theirs": "unschedulable"}
+    assert harness.places() == {"mine": "active", "theirs": "unschedulable"}
 
 
-def test_gates_of_all_places_are_asked() -> None:
+def test_the_new_gates_are_called_for_pods_of_all_queues() -> None:
     old, new = Gate("Gate", {"out"}), Gate("Gate", {"active", "backoff"})
-    world = World({FIT: (hint(NODE_ADD, Hint.QUEUE),)}, gates=(old,))
-    world.add(pod("out"))
-    backing_off = world.rejected(pod("backoff"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    world.add(pod("active"))
-    assert world.places() == {"out": "gated", "backoff": "backoff", "active": "active"}
+    harness = QueueHarness({FIT: (hint(NODE_ADD, Hint.QUEUE),)}, gates=(old,))
+    harness.add(pod("out"))
+    backing_off = harness.rejected(pod("backoff"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    harness.add(pod("active"))
+    assert harness.places() == {"out": "gated", "backoff": "backoff", "active": "active"}
 
-    adopt(world, gate=new)
+    adopt(harness, gate=new)
 
-    assert world.places() == {"out": "active", "backoff": "gated", "active": "gated"}
+    assert harness.places() == {"out": "active", "backoff": "gated", "active": "gated"}
     assert backing_off.rejecters == {"Gate"}
-    assert +world.metrics.rejected == {("Gate", OURS): 2}
+    assert +harness.metrics.rejected == {("Gate", OURS): 2}
 
 
 def test_an_unknown_profile_is_a_mistake() -> None:
-    world = World({})
+    harness = QueueHarness({})
     with pytest.raises(KeyError):
-        world.queue.adopt({"stranger": QueueProfile((), by_priority, {})})
+        harness.queue.adopt({"stranger": QueueProfile((), by_priority, {})})
 
 
-def test_the_parts_that_are_adopted_are_all_there_are() -> None:
-    """A field that is new must be handed on by `adopt`, too."""
+def test_all_fields_of_a_queue_profile_are_adopted() -> None:
+    """A new field needs a line in `adopt`."""
     assert [field.name for field in dataclasses.fields(QueueProfile)] == ["pre_enqueue", "sort_key", "hints"]

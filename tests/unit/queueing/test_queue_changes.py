@@ -10,7 +10,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import Hint
 from scheduler.framework.status import Code
-from tests.unit.queueing.world import Gate, SchedulingGates, World, hint, pod
+from tests.unit.queueing.harness import Gate, QueueHarness, SchedulingGates, hint, pod
 
 FIT = "NodeResourcesFit"
 TAINTS = "TaintToleration"
@@ -20,8 +20,8 @@ TOLERATES = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATIO
 SCALED_DOWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
 
 
-def if_it_is_me(waiting: PodInfo, _old: Any, new: Any) -> Hint:
-    """As the real hints about the waiting pod itself."""
+def about_itself(waiting: PodInfo, _old: Any, new: Any) -> Hint:
+    """The hint of an event of the waiting pod itself."""
     return Hint.QUEUE if new.uid == waiting.uid else Hint.SKIP
 
 
@@ -29,38 +29,36 @@ PLUGINS = {
     FIT: (
         hint(ASSIGNED_POD_DELETE, Hint.QUEUE),
         hint(NODE_ADD, Hint.QUEUE, lambda info: info.priority),
-        hint(SCALED_DOWN, if_it_is_me),
+        hint(SCALED_DOWN, about_itself),
     ),
-    TAINTS: (hint(TOLERATES, if_it_is_me),),
-    GATES: (hint(GATES_GONE, if_it_is_me),),
+    TAINTS: (hint(TOLERATES, about_itself),),
+    GATES: (hint(GATES_GONE, about_itself),),
 }
 
 
 # -- gates ---------------------------------------------------------------------------------------------------------------
 
 
-def test_9_a_gated_pod_waits_apart() -> None:
-    """Counted as gated only, not attempted, and its time does not run."""
-    world = World(PLUGINS, gates=(SchedulingGates(),))
-    world.add(pod("p", gates=("g",)))
+def test_9_a_gated_pod_is_counted_apart() -> None:
+    harness = QueueHarness(PLUGINS, gates=(SchedulingGates(),))
+    harness.add(pod("p", gates=("g",)))
 
-    assert world.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
-    assert world.queue.pop() is None
-    assert world.metrics.incomings == [("unschedulable", "UnschedulablePodAdd")]
-    assert world.metrics.rejected == {(GATES, "kubestow"): 1}
+    assert harness.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
+    assert harness.queue.pop() is None
+    assert harness.metrics.incomings == [("unschedulable", "UnschedulablePodAdd")]
+    assert harness.metrics.rejected == {(GATES, "kubestow"): 1}
 
 
-def test_10_the_last_gate_goes() -> None:
-    """Ready at once, and only now the clock of its first attempt starts."""
-    world = World(PLUGINS, gates=(SchedulingGates(),))
-    world.add(pod("p", gates=("g",)))
-    world.advance(7)
-    world.update(pod("p", version="2"))
+def test_10_the_last_gate_is_removed() -> None:
+    harness = QueueHarness(PLUGINS, gates=(SchedulingGates(),))
+    harness.add(pod("p", gates=("g",)))
+    harness.advance(7)
+    harness.update(pod("p", version="2"))
 
-    assert world.metrics.incomings[-1] == ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated")
-    queued = world.pop()
+    assert harness.metrics.incomings[-1] == ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated")
+    queued = harness.pop()
     assert queued.initial_attempt_at == 1007.0
-    assert world.metrics.rejected[GATES, "kubestow"] == 0
+    assert harness.metrics.rejected[GATES, "kubestow"] == 0
 
 
 @pytest.mark.parametrize(
@@ -72,80 +70,77 @@ def test_10_the_last_gate_goes() -> None:
 )
 def test_a_change_that_leaves_a_gate(changed: PodInfo) -> None:
     gates, other = SchedulingGates(), Gate("Other")
-    world = World(PLUGINS, gates=(gates, other))
-    world.add(pod("p", gates=("g", "h")))
-    world.update(changed)
+    harness = QueueHarness(PLUGINS, gates=(gates, other))
+    harness.add(pod("p", gates=("g", "h")))
+    harness.update(changed)
 
-    assert world.place("p") == "gated"
-    assert (gates.asked, other.asked) == (1, 0)
+    assert harness.place("p") == "gated"
+    assert (gates.calls, other.calls) == (1, 0)
 
 
 def test_13_an_event_does_not_touch_gated_pods() -> None:
-    """Not even those that Fit rejected before, for Fit does not keep them out now."""
     gate = Gate("Gate")
-    world = World({**PLUGINS, "Gate": ()}, gates=(gate,))
-    world.add(pod("p"))
-    queued = world.pop()
-    world.queue.move_all(NODE_ADD, None, None)
+    harness = QueueHarness({**PLUGINS, "Gate": ()}, gates=(gate,))
+    harness.add(pod("p"))
+    queued = harness.pop()
+    harness.queue.move_all(NODE_ADD, None, None)
     gate.held.add("p")
-    world.fail(queued, FIT)
-    assert world.place("p") == "gated"
-    asked, hints = gate.asked, len(world.metrics.hints)
-    world.queue.move_all(NODE_ADD, None, None)
+    harness.fail(queued, FIT)
+    assert harness.place("p") == "gated"
+    calls, hints = gate.calls, len(harness.metrics.hints)
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.place("p") == "gated"
-    assert (asked, hints) == (gate.asked, len(world.metrics.hints))
+    assert harness.place("p") == "gated"
+    assert (calls, hints) == (gate.calls, len(harness.metrics.hints))
 
 
 def test_the_gating_plugin_s_events_reopen() -> None:
-    """§1.10: its own event is asked about; a hint that says skip leaves the pod gated."""
+    """§1.10: the hint of the gating plugin is called. The pod stays gated if it returns Skip."""
     gate = Gate("Gate", {"a", "b"})
     only_a = hint(NODE_ADD, lambda info, _old, _new: Hint.QUEUE if info.uid == "a" else Hint.SKIP)
-    world = World({"Gate": (only_a,)}, gates=(gate,))
-    world.add(pod("a"), pod("b"))
+    harness = QueueHarness({"Gate": (only_a,)}, gates=(gate,))
+    harness.add(pod("a"), pod("b"))
     gate.held.clear()
-    world.queue.move_all(NODE_ADD, None, None)
+    harness.queue.move_all(NODE_ADD, None, None)
 
-    assert world.places() == {"a": "active", "b": "gated"}
+    assert harness.places() == {"a": "active", "b": "gated"}
 
 
-def test_14_the_flush_asks_the_gate_again() -> None:
-    """After five minutes PreEnqueue is asked once more; still gated is not flushed."""
+def test_14_the_flush_calls_the_gate_again() -> None:
     gate = SchedulingGates()
-    world = World(PLUGINS, gates=(gate,))
+    harness = QueueHarness(PLUGINS, gates=(gate,))
     info = pod("p", gates=("g",))
-    world.add(info)
-    world.advance(331)
+    harness.add(info)
+    harness.advance(331)
 
-    assert world.place("p") == "gated"
-    assert gate.asked == 2
-    world.store[info.key] = pod("p", version="2")
-    world.queue.update(info, pod("p", version="2"))
-    assert not world.pop().was_flushed
+    assert harness.place("p") == "gated"
+    assert gate.calls == 2
+    harness.store[info.key] = pod("p", version="2")
+    harness.queue.update(info, pod("p", version="2"))
+    assert not harness.pop().was_flushed
 
 
 def test_15_a_gated_pod_keeps_its_nomination() -> None:
-    world = World(PLUGINS, gates=(SchedulingGates(),))
+    harness = QueueHarness(PLUGINS, gates=(SchedulingGates(),))
     info = pod("p", gates=("g",), nominated="n1")
-    world.add(info)
+    harness.add(info)
 
-    assert (info,) == world.queue.nominator.for_node("n1")
+    assert (info,) == harness.queue.nominator.for_node("n1")
 
 
-def test_16_who_refused_last_is_asked_first() -> None:
-    """If it still refuses nobody else is asked; if not, the others are, and it is not asked twice."""
+def test_16_the_gating_plugin_is_called_first() -> None:
     a, b = Gate("A"), Gate("B", {"p"})
-    world = World({"A": (), "B": (hint(NODE_ADD),)}, gates=(a, b))
-    world.add(pod("p"))
-    assert (a.asked, b.asked) == (1, 1)
+    harness = QueueHarness({"A": (), "B": (hint(NODE_ADD),)}, gates=(a, b))
+    harness.add(pod("p"))
+    assert (a.calls, b.calls) == (1, 1)
 
-    world.queue.move_all(NODE_ADD, None, None)
-    assert (a.asked, b.asked) == (1, 2)
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert (a.calls, b.calls) == (1, 2)
 
     b.held.clear()
-    world.queue.move_all(NODE_ADD, None, None)
-    assert (a.asked, b.asked) == (2, 3)
-    assert world.place("p") == "active"
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert (a.calls, b.calls) == (2, 3)
+    assert harness.place("p") == "active"
 
 
 class Broken:
@@ -163,65 +158,63 @@ class Broken:
     ],
 )
 def test_a_failing_gate_keeps_the_pod(gate: Any) -> None:
-    world = World(gates=(gate,))
-    world.add(pod("p"))
+    harness = QueueHarness(gates=(gate,))
+    harness.add(pod("p"))
 
-    assert world.place("p") == "gated"
-    assert world.log.texts == ["pre-enqueue failed"]
+    assert harness.place("p") == "gated"
+    assert harness.log.texts == ["pre-enqueue failed"]
 
 
 def test_a_popped_backoff_pod_does_not_pass_the_gate_again() -> None:
-    """§1.4: PreEnqueue is asked when the pod enters a back-off queue, not when it leaves."""
+    """§1.4: PreEnqueue is called when the pod enters a back-off queue, not when it leaves."""
     gate = Gate("Gate")
-    world = World(PLUGINS, gates=(gate,))
-    world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    assert (world.place("p"), gate.asked) == ("backoff", 2)
+    harness = QueueHarness(PLUGINS, gates=(gate,))
+    harness.rejected(pod("p"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert (harness.place("p"), gate.calls) == ("backoff", 2)
     gate.held.add("p")
-    world.advance(3)
+    harness.advance(3)
 
-    assert (world.place("p"), gate.asked) == ("active", 2)
+    assert (harness.place("p"), gate.calls) == ("active", 2)
 
 
 # -- flush ---------------------------------------------------------------------------------------------------------------
 
 
 def test_48_waiting_too_long() -> None:
-    """Flushed within 30 s after five minutes, and the record says so when it is bound."""
-    world = World(PLUGINS)
-    world.rejected(pod("p"), FIT)
-    world.advance(300)
-    assert world.place("p") == "unschedulable"
-    world.advance(31)
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("p"), FIT)
+    harness.advance(300)
+    assert harness.place("p") == "unschedulable"
+    harness.advance(31)
 
-    assert world.place("p") == "active"
-    assert world.metrics.incomings[-1] == ("active", "UnschedulableTimeout")
-    assert world.pop().was_flushed
+    assert harness.place("p") == "active"
+    assert harness.metrics.incomings[-1] == ("active", "UnschedulableTimeout")
+    assert harness.pop().was_flushed
 
 
 def test_50_a_flushed_pod_fails_again() -> None:
-    """The flag is of this round only, and the five minutes start anew."""
-    world = World(PLUGINS)
-    queued = world.rejected(pod("p"), FIT)
-    world.advance(331)
-    assert world.pop() is queued
-    world.fail(queued, FIT)
+    harness = QueueHarness(PLUGINS)
+    queued = harness.rejected(pod("p"), FIT)
+    harness.advance(331)
+    assert harness.pop() is queued
+    harness.fail(queued, FIT)
 
     assert (queued.was_flushed, queued.flushed_at) == (False, None)
-    world.advance(299)
-    assert world.place("p") == "unschedulable"
+    harness.advance(299)
+    assert harness.place("p") == "unschedulable"
 
 
 def test_a_large_flush_goes_in_parts() -> None:
-    """A full pool must not hold up the loop: the rest follows with the next ticks."""
-    world = World(PLUGINS)
+    """A large pool must not block the loop. The rest follows with the next ticks."""
+    harness = QueueHarness(PLUGINS)
     for n in range(1200):
-        world.rejected(pod(f"p{n}"), FIT)
-    world.clock.time += 331
+        harness.rejected(pod(f"p{n}"), FIT)
+    harness.clock.time += 331
     waiting = []
     for _ in range(3):
-        world.queue.tick()
-        waiting.append(world.queue.counts()["unschedulable"])
+        harness.queue.tick()
+        waiting.append(harness.queue.counts()["unschedulable"])
 
     assert waiting == [700, 200, 0]
 
@@ -229,49 +222,49 @@ def test_a_large_flush_goes_in_parts() -> None:
 # -- updates -------------------------------------------------------------------------------------------------------------
 
 
-def test_51_an_update_without_news() -> None:
-    world = World(PLUGINS)
-    world.rejected(pod("p"), TAINTS)
-    world.update(pod("p", tolerations=1))
+def test_51_an_update_of_the_same_version() -> None:
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("p"), TAINTS)
+    harness.update(pod("p", tolerations=1))
 
-    assert world.place("p") == "unschedulable"
+    assert harness.place("p") == "unschedulable"
 
 
 def test_52_an_update_in_the_active_queue() -> None:
-    world = World(PLUGINS)
-    world.add(pod("a"), pod("b"), pod("c"))
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("a"), pod("b"), pod("c"))
     new = pod("b", version="2")
-    world.update(new)
+    harness.update(new)
 
-    assert world.pop().info.uid == "a"
-    assert world.pop().info is new
-    assert world.pop().info.uid == "c"
+    assert harness.pop().info.uid == "a"
+    assert harness.pop().info is new
+    assert harness.pop().info.uid == "c"
 
 
 def test_an_update_that_changes_the_order() -> None:
-    """§1.12 step 3: sorted anew, in every queue."""
-    world = World(PLUGINS)
-    world.add(pod("a"), pod("b"))
-    world.update(pod("b", version="2", priority=5))
-    assert world.names_popped() == ["b", "a"]
+    """§1.12 step 3: every queue is sorted again."""
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("a"), pod("b"))
+    harness.update(pod("b", version="2", priority=5))
+    assert harness.names_popped() == ["b", "a"]
 
-    world = World(PLUGINS)
+    harness = QueueHarness(PLUGINS)
     for name in ("a", "b"):
-        world.rejected(pod(name), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
-    world.update(pod("b", version="2", priority=5))
-    assert world.places() == {"a": "backoff", "b": "backoff"}
-    assert world.names_popped() == ["b", "a"]
+        harness.rejected(pod(name), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    harness.update(pod("b", version="2", priority=5))
+    assert harness.places() == {"a": "backoff", "b": "backoff"}
+    assert harness.names_popped() == ["b", "a"]
 
 
 def test_53_an_update_while_backing_off() -> None:
-    world = World(PLUGINS)
-    queued = world.rejected(pod("p"), FIT)
-    world.queue.move_all(NODE_ADD, None, None)
+    harness = QueueHarness(PLUGINS)
+    queued = harness.rejected(pod("p"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
     new = pod("p", version="2", labels={"a": "b"}, tolerations=3)
-    world.update(new)
+    harness.update(new)
 
-    assert ("backoff", 1001, new) == (world.place("p"), queued.backoff_until, queued.info)
+    assert ("backoff", 1001, new) == (harness.place("p"), queued.backoff_until, queued.info)
 
 
 @pytest.mark.parametrize(
@@ -282,37 +275,35 @@ def test_53_an_update_while_backing_off() -> None:
     ],
 )
 def test_an_update_in_the_pool(rejecter: str, place: str) -> None:
-    """Only what a rejecter registered moves the pod, and only the pod that changed is asked."""
-    world = World(PLUGINS)
-    world.rejected(pod("other"), rejecter)
-    world.rejected(pod("p"), rejecter)
-    world.update(pod("p", version="2", tolerations=1))
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("other"), rejecter)
+    harness.rejected(pod("p"), rejecter)
+    harness.update(pod("p", version="2", tolerations=1))
 
-    assert {"other": "unschedulable", "p": place} == world.places()
-    assert len(world.metrics.hints) <= 1
+    assert {"other": "unschedulable", "p": place} == harness.places()
+    assert len(harness.metrics.hints) <= 1
 
 
 def test_56_an_update_in_flight() -> None:
-    """The change is replayed for this pod alone, which comes back with the new object."""
-    world = World(PLUGINS)
-    world.add(pod("p"), pod("other"))
-    queued, other = world.pop(), world.pop()
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"), pod("other"))
+    queued, other = harness.pop(), harness.pop()
     new = pod("p", version="2", tolerations=1)
-    world.update(new)
-    hints = len(world.metrics.hints)
-    world.fail(other, TAINTS)
-    assert hints == len(world.metrics.hints)
-    world.fail(queued, TAINTS)
+    harness.update(new)
+    hints = len(harness.metrics.hints)
+    harness.fail(other, TAINTS)
+    assert hints == len(harness.metrics.hints)
+    harness.fail(queued, TAINTS)
 
-    assert world.places() == {"p": "backoff", "other": "unschedulable"}
+    assert harness.places() == {"p": "backoff", "other": "unschedulable"}
     assert queued.info is new
 
 
 def test_57_an_update_of_an_unknown_pod() -> None:
-    world = World(PLUGINS)
-    world.queue.update(pod("p"), pod("p", version="2"))
+    harness = QueueHarness(PLUGINS)
+    harness.queue.update(pod("p"), pod("p", version="2"))
 
-    assert world.places() == {"p": "active"}
+    assert harness.places() == {"p": "active"}
 
 
 # -- deletions -----------------------------------------------------------------------------------------------------------
@@ -320,98 +311,93 @@ def test_57_an_update_of_an_unknown_pod() -> None:
 
 @pytest.mark.parametrize("place", ["active", "backoff", "error backoff", "unschedulable", "gated"])
 def test_58_deletion(place: str) -> None:
-    """Gone from every structure, and the gauges drop."""
-    world = World(PLUGINS, gates=(SchedulingGates(),))
+    harness = QueueHarness(PLUGINS, gates=(SchedulingGates(),))
     info = pod("p", gates=("g",) if place == "gated" else ())
     if place in {"active", "gated"}:
-        world.add(info)
+        harness.add(info)
     else:
-        world.rejected(info, *(() if place == "error backoff" else (FIT,)))
+        harness.rejected(info, *(() if place == "error backoff" else (FIT,)))
     if place == "backoff":
-        world.queue.move_all(NODE_ADD, None, None)
-    assert place == world.place("p")
-    world.delete(info)
+        harness.queue.move_all(NODE_ADD, None, None)
+    assert place == harness.place("p")
+    harness.delete(info)
 
-    assert world.places() == {}
-    assert world.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
-    assert not any(world.metrics.rejected.values())
-    world.advance(400)
-    assert world.queue.pop() is None
+    assert harness.places() == {}
+    assert harness.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+    assert not any(harness.metrics.rejected.values())
+    harness.advance(400)
+    assert harness.queue.pop() is None
 
 
 def test_59_deletion_in_flight() -> None:
-    """The attempt ends with `done`; its later repetition is nothing."""
-    world = World(PLUGINS)
+    harness = QueueHarness(PLUGINS)
     info = pod("p")
-    world.add(info)
-    queued = world.pop()
-    world.delete(info)
-    assert world.places() == {"p": "in flight"}
-    world.queue.done(queued.uid)
-    world.queue.done(queued.uid)
+    harness.add(info)
+    queued = harness.pop()
+    harness.delete(info)
+    assert harness.places() == {"p": "in flight"}
+    harness.queue.done(queued.uid)
+    harness.queue.done(queued.uid)
 
-    assert world.places() == {}
+    assert harness.places() == {}
 
 
-def test_bound_by_whomever() -> None:
-    """§1.13: a pod that got a node leaves, and nobody is woken for its nomination."""
-    world = World(PLUGINS)
-    world.rejected(pod("waits"), FIT)
-    world.add(pod("p", nominated="n1"))
-    world.queue.observed_bound(pod("p", node="n1"))
+def test_a_pod_that_was_bound_leaves_the_queue() -> None:
+    """§1.13: no pod is woken for its nomination."""
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("waits"), FIT)
+    harness.add(pod("p", nominated="n1"))
+    harness.queue.observed_bound(pod("p", node="n1"))
 
-    assert world.places() == {"waits": "unschedulable"}
-    assert world.queue.nominator.nodes() == ()
+    assert harness.places() == {"waits": "unschedulable"}
+    assert harness.queue.nominator.nodes() == ()
 
 
 # -- nominations ---------------------------------------------------------------------------------------------------------
 
 
-def _taken_at_its_word(world: World, nominee: PodInfo) -> None:
-    """It was to go to n3, and that was not written before somebody changed it."""
-    world.queue.nominator.add(nominee, "n3")
-    world.update(pod("nominee", priority=10, version="2", nominated="n1"))
-    assert world.queue.nominator.nodes() == ("n1",)
+def _replaced_in_the_status(harness: QueueHarness, nominee: PodInfo) -> None:
+    """The nomination to n3 was not written before another writer changed the status."""
+    harness.queue.nominator.add(nominee, "n3")
+    harness.update(pod("nominee", priority=10, version="2", nominated="n1"))
+    assert harness.queue.nominator.nodes() == ("n1",)
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        pytest.param(lambda world, info: world.delete(info), id="60 the nominated pod is deleted"),
+        pytest.param(lambda harness, info: harness.delete(info), id="60 the nominated pod is deleted"),
         pytest.param(
-            lambda world, _: world.update(pod("nominee", priority=10, version="2", nominated="n2")),
+            lambda harness, _: harness.update(pod("nominee", priority=10, version="2", nominated="n2")),
             id="61 nominated elsewhere",
         ),
         pytest.param(
-            lambda world, _: world.update(pod("nominee", priority=10, version="2")), id="the nomination is removed"
+            lambda harness, _: harness.update(pod("nominee", priority=10, version="2")), id="the nomination is removed"
         ),
-        pytest.param(
-            _taken_at_its_word, id="the newest nomination, which only we know of, is given up for what is shown"
-        ),
+        pytest.param(_replaced_in_the_status, id="a nomination that was not written yet is replaced"),
     ],
 )
 def test_a_nomination_ends(end: Any) -> None:
-    """Pods of lower or equal priority may fit now; for the others the nominated pod did not count anyway."""
-    world = World(PLUGINS)
+    """Pods of lower or equal priority may fit now. The nominated pod did not count for other pods."""
+    harness = QueueHarness(PLUGINS)
     for name, priority in (("low", 0), ("equal", 10), ("high", 20)):
-        world.rejected(pod(name, priority=priority), FIT)
+        harness.rejected(pod(name, priority=priority), FIT)
     nominee = pod("nominee", priority=10, nominated="n1")
-    world.add(nominee)
-    end(world, nominee)
+    harness.add(nominee)
+    end(harness, nominee)
 
-    places = {name: place for name, place in world.places().items() if name != "nominee"}
+    places = {name: place for name, place in harness.places().items() if name != "nominee"}
     assert places == {"low": "backoff", "equal": "backoff", "high": "unschedulable"}
 
 
 def test_61_a_first_nomination_frees_nothing() -> None:
-    """Only a nomination that was there can end."""
-    world = World(PLUGINS)
-    world.rejected(pod("waits", priority=-1), FIT)
-    world.add(pod("p"))
-    world.update(pod("p", version="2", nominated="n1"))
+    harness = QueueHarness(PLUGINS)
+    harness.rejected(pod("waits", priority=-1), FIT)
+    harness.add(pod("p"))
+    harness.update(pod("p", version="2", nominated="n1"))
 
-    assert world.place("waits") == "unschedulable"
-    assert world.queue.nominator.nodes() == ("n1",)
+    assert harness.place("waits") == "unschedulable"
+    assert harness.queue.nominator.nodes() == ("n1",)
 
 
 # -- activation ----------------------------------------------------------------------------------------------------------
@@ -419,53 +405,50 @@ def test_61_a_first_nomination_frees_nothing() -> None:
 
 @pytest.mark.parametrize("place", ["unschedulable", "backoff", "error backoff"])
 def test_65_activation(place: str) -> None:
-    """Ready at once."""
-    world = World(PLUGINS)
+    harness = QueueHarness(PLUGINS)
     info = pod("p")
-    world.rejected(info, *(() if place == "error backoff" else (FIT,)))
+    harness.rejected(info, *(() if place == "error backoff" else (FIT,)))
     if place == "backoff":
-        world.queue.move_all(NODE_ADD, None, None)
-    assert place == world.place("p")
-    world.queue.activate([info])
+        harness.queue.move_all(NODE_ADD, None, None)
+    assert place == harness.place("p")
+    harness.queue.activate([info])
 
-    assert world.place("p") == "active"
-    assert world.metrics.incomings[-1] == ("active", "ForceActivate")
+    assert harness.place("p") == "active"
+    assert harness.metrics.incomings[-1] == ("active", "ForceActivate")
 
 
 def test_66_activation_in_flight() -> None:
-    """Rejected later, this pod backs off instead of waiting; others are not concerned."""
-    world = World(PLUGINS)
+    harness = QueueHarness(PLUGINS)
     info = pod("p")
-    world.add(info, pod("other"))
-    queued, other = world.pop(), world.pop()
-    world.queue.activate([info])
-    world.fail(queued, FIT)
-    world.fail(other, FIT)
+    harness.add(info, pod("other"))
+    queued, other = harness.pop(), harness.pop()
+    harness.queue.activate([info])
+    harness.fail(queued, FIT)
+    harness.fail(other, FIT)
 
-    assert world.places() == {"p": "backoff", "other": "unschedulable"}
+    assert harness.places() == {"p": "backoff", "other": "unschedulable"}
 
 
 def test_67_activation_of_unknown_and_ready_pods() -> None:
-    world = World(PLUGINS)
-    world.add(pod("p"))
-    before = (world.ready, len(world.metrics.incomings))
-    world.queue.activate([pod("unknown"), pod("p")])
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("p"))
+    before = (harness.ready, len(harness.metrics.incomings))
+    harness.queue.activate([pod("unknown"), pod("p")])
 
-    assert world.places() == {"p": "active"}
-    assert before == (world.ready, len(world.metrics.incomings))
+    assert harness.places() == {"p": "active"}
+    assert before == (harness.ready, len(harness.metrics.incomings))
 
 
-def test_entries_show_what_moves_a_pod() -> None:
-    """A row per pod, in flight included, with its rejecters and the moment when time alone moves it."""
-    world = World(PLUGINS)
-    world.add(pod("ready"))
+def test_entries() -> None:
+    harness = QueueHarness(PLUGINS)
+    harness.add(pod("ready"))
     rejected = pod("rejected", priority=1)
-    world.rejected(rejected, FIT, TAINTS)
-    world.rejected(pod("failed", priority=1))
-    world.add(pod("tried", priority=1))
-    world.pop()
+    harness.rejected(rejected, FIT, TAINTS)
+    harness.rejected(pod("failed", priority=1))
+    harness.add(pod("tried", priority=1))
+    harness.pop()
 
-    rows = {row.key: (row.place, row.attempts, row.plugins, row.deadline) for row in world.queue.entries()}
+    rows = {row.key: (row.place, row.attempts, row.plugins, row.deadline) for row in harness.queue.entries()}
     assert rows == {
         "default/ready": ("active", 0, (), None),
         "default/rejected": ("unschedulable", 1, (FIT, TAINTS), 1300.0),

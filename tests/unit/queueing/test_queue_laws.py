@@ -1,4 +1,4 @@
-"""Laws of the scheduling queue over random histories, against a model that asks every pod one by one."""
+"""Laws of the scheduling queue over random histories, against a model that evaluates the hints of each pod alone."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.queueing_hints import QueueingStrategy
 from scheduler.queueing.types import IN_POOL, Place
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.queueing.world import OTHER, OURS, SchedulingGates, World, pod
+from tests.unit.queueing.harness import OTHER, OURS, QueueHarness, SchedulingGates, pod
 
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 UNHEARD_OF = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
 EVENTS = (NODE_ADD, NODE_TAINT, NODE_LABEL, ASSIGNED_POD_DELETE, UNHEARD_OF, FORCE_ACTIVATE)
-PLUGINS = ("A", "B", "C", "D", "Nobody", "SchedulingGates")
+PLUGINS = ("A", "B", "C", "D", "Unknown", "SchedulingGates")
 NAMES = tuple("abcde")
 
 
@@ -81,10 +81,10 @@ HINTS = {
 }
 
 
-def asked_one_by_one(
+def evaluated_alone(
     queued: QueuedPodInfo, event: ClusterEvent, new: object, concerns: Callable[[PodInfo], bool] | None
 ) -> QueueingStrategy:
-    """The rule of docs/spec/core.md §1.10, spelled out."""
+    """The rule of docs/spec/core.md §1.10."""
     if concerns is not None and not concerns(queued.info):
         return QueueingStrategy.SKIP
     if event.is_wildcard:
@@ -94,7 +94,7 @@ def asked_one_by_one(
             else QueueingStrategy.AFTER_BACKOFF
         )
     if queued.profile != OURS:
-        # Its rejecters are not known to that profile: woken by everything.
+        # That profile does not know these plugins, so every event wakes the pod.
         return QueueingStrategy.IMMEDIATELY if queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
     if queued.place is Place.GATED and not any(h.event.wants(event) for h in HINTS[queued.gating_plugin]):
         return QueueingStrategy.SKIP
@@ -116,8 +116,8 @@ def says_yes(registered: EventHint, info: PodInfo, new: object) -> bool:
         return True
 
 
-class History(World):
-    """A world that keeps its own books: which pods exist and which are being tried."""
+class History(QueueHarness):
+    """A queue with a list of the pods that exist and of those in flight."""
 
     def __init__(self) -> None:
         super().__init__(HINTS, gates=(SchedulingGates(),))
@@ -157,7 +157,7 @@ class History(World):
             self.tried[queued.uid] = queued
 
     def finish(self, n: int, plugins: set[str], pending: set[str]) -> None:
-        """An attempt ends: the pod is gone meanwhile, or comes back."""
+        """End an attempt. The pod returns to the queue unless it was deleted."""
         if not self.tried:
             return
         queued = self.tried.pop(sorted(self.tried)[n % len(self.tried)])
@@ -167,17 +167,17 @@ class History(World):
             self.fail(queued, *plugins, pending=tuple(pending))
 
     def reject_next(self, plugins: set[str], pending: set[str]) -> None:
-        """An attempt of no length: most histories should have many waiting pods."""
+        """Pop a pod and reject it, so that most histories have many waiting pods."""
         before = set(self.tried)
         self.start()
         for uid in set(self.tried) - before:
             self.finish(sorted(self.tried).index(uid), plugins, pending)
 
     def happen(self, event: ClusterEvent, new: object, *, limit: int | None) -> None:
-        """A cluster event; whoever waits must move exactly as if asked alone."""
+        """Report a cluster event. Each waiting pod must move as the model says."""
         concerns = None if limit is None else (lambda info: info.priority <= limit)
         waiting = {q.uid: q for q in self.queue._pool}
-        expected = {uid: asked_one_by_one(q, event, new, concerns) for uid, q in waiting.items()}
+        expected = {uid: evaluated_alone(q, event, new, concerns) for uid, q in waiting.items()}
         now = self.clock.now()
         self.queue.move_all(event, None, new, concerns=concerns)
         for uid, queued in waiting.items():
@@ -207,7 +207,7 @@ class History(World):
             assert (queued.place is Place.GATED) <= bool(queued.gating_plugin)
         assert rejected == +self.metrics.rejected, "the gauge counts the rejecters of what is queued"
         nominated = {info.uid for node in self.queue.nominator.nodes() for info in self.queue.nominator.for_node(node)}
-        assert nominated <= alive, "no place is held for who is gone"
+        assert nominated <= alive, "no deleted pod is nominated"
 
 
 names = st.sampled_from(NAMES)
@@ -215,35 +215,35 @@ plugin_sets = st.sets(st.sampled_from(PLUGINS), max_size=2)
 steps = st.one_of(
     st.builds(
         lambda name, priority, gated, batch: (
-            lambda world: world.show(name, priority=priority, gated=gated, batch=batch)
+            lambda harness: harness.show(name, priority=priority, gated=gated, batch=batch)
         ),
         names,
         st.integers(0, 5),
         st.sampled_from([False, False, False, True]),
         st.sampled_from([False, False, True]),
     ),
-    st.builds(lambda name, bound: lambda world: world.vanish(name, is_bound=bound), names, st.booleans()),
-    st.just(lambda world: world.start()),
+    st.builds(lambda name, bound: lambda harness: harness.vanish(name, is_bound=bound), names, st.booleans()),
+    st.just(lambda harness: harness.start()),
     st.builds(
-        lambda n, plugins, pending: lambda world: world.finish(n, plugins, pending),
+        lambda n, plugins, pending: lambda harness: harness.finish(n, plugins, pending),
         st.integers(0, 7),
         plugin_sets,
         st.sets(st.sampled_from(("A", "B")), max_size=1),
     ),
     st.builds(
-        lambda plugins, pending: lambda world: world.reject_next(plugins, pending),
+        lambda plugins, pending: lambda harness: harness.reject_next(plugins, pending),
         plugin_sets,
         st.sets(st.sampled_from(("A", "B")), max_size=1),
     ),
     st.builds(
-        lambda event, new, limit: lambda world: world.happen(event, new, limit=limit),
+        lambda event, new, limit: lambda harness: harness.happen(event, new, limit=limit),
         st.sampled_from(EVENTS),
         st.one_of(st.integers(0, 2), names.map(pod)),
         st.one_of(st.none(), st.integers(0, 5)),
     ),
-    st.builds(lambda seconds: lambda world: world.advance(seconds), st.sampled_from([0.3, 1.0, 2.5, 40.0, 301.0])),
+    st.builds(lambda seconds: lambda harness: harness.advance(seconds), st.sampled_from([0.3, 1.0, 2.5, 40.0, 301.0])),
     st.builds(
-        lambda some: lambda world: world.queue.activate([pod(name) for name in some]), st.lists(names, max_size=2)
+        lambda some: lambda harness: harness.queue.activate([pod(name) for name in some]), st.lists(names, max_size=2)
     ),
 )
 
@@ -251,27 +251,27 @@ steps = st.one_of(
 @settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(st.lists(steps, min_size=20, max_size=60))
 def test_laws(history: list[Callable[[History], None]]) -> None:
-    """One place per pod, nothing lost, every pop matched, no event kept for nobody, wake-ups as if asked one by one."""
-    world = History()
+    """Each pod is in one place, no pod is lost, no event is kept without a pod in flight, and wake-ups match the model."""
+    harness = History()
     for step in history:
-        step(world)
-        world.check()
-    while world.tried:
-        world.finish(0, {"A"}, set())
-    world.check()
-    drain(world)
+        step(harness)
+        harness.check()
+    while harness.tried:
+        harness.finish(0, {"A"}, set())
+    harness.check()
+    drain(harness)
 
 
-def drain(world: History) -> None:
-    """Whoever is not gated comes up for an attempt in the end, each exactly once."""
+def drain(harness: History) -> None:
+    """Pop all pods that are not gated, each exactly once."""
     expected = {
         info.uid
-        for info in world.store.values()
+        for info in harness.store.values()
         if info.pod.spec.scheduler_name == OTHER or not info.pod.spec.scheduling_gates
     }
-    ready = [name for name, place in world.places().items() if place != "gated"]
-    world.advance(400)
-    popped = world.names_popped()
+    ready = [name for name, place in harness.places().items() if place != "gated"]
+    harness.advance(400)
+    popped = harness.names_popped()
 
     assert len(popped) == len(set(popped))
     assert expected <= set(popped)
@@ -290,16 +290,16 @@ def test_replay(
     events: list[tuple[ClusterEvent, int]], plugins: set[str], pending: set[str], priority: int, name: str
 ) -> None:
     """What happened during the attempt counts as if it happened to the waiting pod; the best answer wins."""
-    world = World(HINTS)
-    world.add(pod(name, priority=priority))
-    queued = world.pop()
+    harness = QueueHarness(HINTS)
+    harness.add(pod(name, priority=priority))
+    queued = harness.pop()
     for event, new in events:
-        world.queue.move_all(event, None, new)
+        harness.queue.move_all(event, None, new)
     queued.unschedulable_plugins, queued.pending_plugins = set(plugins), set(pending)
-    best = max((asked_one_by_one(queued, event, new, None) for event, new in events), default=QueueingStrategy.SKIP)
-    if "Nobody" in plugins:
+    best = max((evaluated_alone(queued, event, new, None) for event, new in events), default=QueueingStrategy.SKIP)
+    if "Unknown" in plugins:
         best = max(best, QueueingStrategy.AFTER_BACKOFF)
-    world.fail(queued, *plugins, pending=tuple(pending))
+    harness.fail(queued, *plugins, pending=tuple(pending))
 
     expected = {
         QueueingStrategy.SKIP: "unschedulable",
@@ -307,5 +307,5 @@ def test_replay(
         QueueingStrategy.IMMEDIATELY: "active",
     }
     place = expected[best] if plugins or pending else "error backoff"
-    assert place == world.place(name)
-    assert world.queue.in_flight_events() == {}
+    assert place == harness.place(name)
+    assert harness.queue.in_flight_events() == {}

@@ -1,4 +1,4 @@
-"""What changes on a pod while it is being tried is replayed when the attempt fails (docs/spec/core.md §1.7, §1.12)."""
+"""A change of a pod in flight is replayed when the attempt fails (docs/spec/core.md §1.7, §1.12)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.quantity import parse
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint
-from tests.unit.queueing.world import Gate, World, answer, pod
+from tests.unit.queueing.harness import Gate, QueueHarness, answer, pod
 
 LABEL, SHRANK, TOLERATION, GATES, CLAIM, OTHER = (
     ClusterEvent(Resource.UNSCHEDULABLE_POD, action)
@@ -35,7 +35,7 @@ def changed(info: PodInfo, **spec: Any) -> PodInfo:
     return pod_info(msgspec.structs.replace(plain, metadata=metadata, spec=msgspec.structs.replace(plain.spec, **spec)))
 
 
-def asking(cpu: str) -> tuple[Container, ...]:
+def requesting(cpu: str) -> tuple[Container, ...]:
     return (Container(name="c", resources=ResourceRequirements(requests={"cpu": parse(cpu)})),)
 
 
@@ -47,12 +47,12 @@ def claimed(info: PodInfo) -> PodInfo:
 
 
 PLAIN = pod("p")
-LARGE = changed(PLAIN, containers=asking("2"))
+LARGE = changed(PLAIN, containers=requesting("2"))
 CHANGES = [
     pytest.param(PLAIN, pod("p", version="2", labels={"a": "b"}), LABEL, id="its labels change"),
-    pytest.param(LARGE, changed(LARGE, containers=asking("1")), SHRANK, id="it asks for less"),
+    pytest.param(LARGE, changed(LARGE, containers=requesting("1")), SHRANK, id="it requests less"),
     pytest.param(PLAIN, pod("p", version="2", tolerations=1), TOLERATION, id="it gets a toleration"),
-    pytest.param(pod("p", gates=("g",)), pod("p", version="2"), GATES, id="its last gate goes"),
+    pytest.param(pod("p", gates=("g",)), pod("p", version="2"), GATES, id="its last gate is removed"),
     pytest.param(PLAIN, claimed(PLAIN), CLAIM, id="a claim is made for it"),
     pytest.param(PLAIN, pod("p", version="2"), OTHER, id="something else changes"),
 ]
@@ -68,29 +68,27 @@ def plugins() -> dict[str, tuple[EventHint, ...]]:
 @pytest.mark.parametrize(("old", "new", "event"), CHANGES)
 @pytest.mark.parametrize("rejecter", [*(event.label for event in KINDS), OTHER.label, "Deaf"])
 def test_a_change_during_the_attempt(old: PodInfo, new: PodInfo, event: ClusterEvent, rejecter: str) -> None:
-    """It brings the pod back, as it is now, if the plugin that refuses it waits for such a change."""
-    world = World(plugins())
-    world.add(old)
-    queued = world.pop()
-    world.update(new)
-    world.fail(queued, rejecter)
+    harness = QueueHarness(plugins())
+    harness.add(old)
+    queued = harness.pop()
+    harness.update(new)
+    harness.fail(queued, rejecter)
 
     helps = rejecter in {event.label, OTHER.label}
-    assert world.places() == {"p": "backoff" if helps else "unschedulable"}
+    assert harness.places() == {"p": "backoff" if helps else "unschedulable"}
     assert queued.info is new
 
 
 @pytest.mark.parametrize(("old", "new", "event"), CHANGES)
 def test_a_change_before_and_one_after_the_attempt(old: PodInfo, new: PodInfo, event: ClusterEvent) -> None:
-    """The one is not replayed, the other is answered at once."""
-    world = World(plugins(), initial_backoff_s=100.0)
-    world.add(old)
-    world.update(new)
-    world.fail(world.pop(), OTHER.label)
-    assert world.place("p") == "unschedulable"
+    harness = QueueHarness(plugins(), initial_backoff_s=100.0)
+    harness.add(old)
+    harness.update(new)
+    harness.fail(harness.pop(), OTHER.label)
+    assert harness.place("p") == "unschedulable"
 
-    world.update(changed(new, priority=3))
-    assert world.place("p") == "backoff"
+    harness.update(changed(new, priority=3))
+    assert harness.place("p") == "backoff"
 
 
 # -- gates that open and close -----------------------------------------------------------------------------------------
@@ -99,9 +97,9 @@ NODE_CAME = ClusterEvent(Resource.NODE, Action.ADD)
 POD_WENT = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 
 
-def guarded(gate: Gate) -> World:
-    """Fit is helped by nodes, the gate looks again when a pod goes."""
-    return World(
+def guarded(gate: Gate) -> QueueHarness:
+    """Fit registers new nodes, the gate registers deleted pods."""
+    return QueueHarness(
         {
             "Fit": (EventHint(NODE_CAME, answer(Hint.QUEUE)), EventHint(POD_WENT, answer(Hint.QUEUE))),
             gate.name: (EventHint(POD_WENT, answer(Hint.SKIP)),),
@@ -110,50 +108,48 @@ def guarded(gate: Gate) -> World:
     )
 
 
-def test_a_pod_that_was_let_in_can_be_gated_again() -> None:
-    """It is worth a try, and the gate has closed meanwhile: it waits behind it, and comes back when the gate opens."""
+def test_a_pod_can_be_gated_after_it_was_admitted() -> None:
     gate = Gate("Gate")
-    world = guarded(gate)
-    queued = world.rejected(pod("p"), "Fit")
+    harness = guarded(gate)
+    queued = harness.rejected(pod("p"), "Fit")
     gate.held.add("p")
-    world.queue.move_all(NODE_CAME, None, None)
-    assert (world.place("p"), queued.gating_plugin) == ("gated", "Gate")
-    world.queue.move_all(NODE_CAME, None, None)
-    world.queue.move_all(POD_WENT, None, None)
-    assert (world.place("p"), queued.rejecters) == ("gated", {"Fit", "Gate"})
+    harness.queue.move_all(NODE_CAME, None, None)
+    assert (harness.place("p"), queued.gating_plugin) == ("gated", "Gate")
+    harness.queue.move_all(NODE_CAME, None, None)
+    harness.queue.move_all(POD_WENT, None, None)
+    assert (harness.place("p"), queued.rejecters) == ("gated", {"Fit", "Gate"})
 
     gate.held.clear()
-    world.queue.move_all(NODE_CAME, None, None)
-    assert world.place("p") == "gated"
-    world.queue.move_all(POD_WENT, None, None)
+    harness.queue.move_all(NODE_CAME, None, None)
+    assert harness.place("p") == "gated"
+    harness.queue.move_all(POD_WENT, None, None)
 
-    assert (world.place("p"), queued.gating_plugin) == ("backoff", "")
+    assert (harness.place("p"), queued.gating_plugin) == ("backoff", "")
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["and opens again", "and stays closed"])
 def test_a_gate_closes_during_the_attempt(is_open: bool) -> None:
-    """It is asked when the pod is to come back, not before: what happened in between decides nothing."""
+    """PreEnqueue is called when the pod returns to the queue."""
     gate = Gate("Gate")
-    world = guarded(gate)
-    world.add(pod("p"))
-    queued = world.pop()
+    harness = guarded(gate)
+    harness.add(pod("p"))
+    queued = harness.pop()
     gate.held.add("p")
-    world.queue.move_all(POD_WENT, None, None)
+    harness.queue.move_all(POD_WENT, None, None)
     if is_open:
         gate.held.clear()
-    world.fail(queued, "Fit")
+    harness.fail(queued, "Fit")
 
-    assert world.place("p") == ("backoff" if is_open else "gated")
+    assert harness.place("p") == ("backoff" if is_open else "gated")
 
 
-def test_a_pod_that_no_event_helps_is_parked_without_asking_the_gate() -> None:
-    """The gate keeps out of the queue; it does not say where a pod waits."""
+def test_a_pod_that_no_event_wakes_does_not_pass_the_gate() -> None:
     gate = Gate("Gate")
-    world = guarded(gate)
-    world.add(pod("p"))
-    queued = world.pop()
+    harness = guarded(gate)
+    harness.add(pod("p"))
+    queued = harness.pop()
     gate.held.add("p")
-    gate.asked = 0
-    world.fail(queued, "Fit")
+    gate.calls = 0
+    harness.fail(queued, "Fit")
 
-    assert (world.place("p"), gate.asked) == ("unschedulable", 0)
+    assert (harness.place("p"), gate.calls) == ("unschedulable", 0)

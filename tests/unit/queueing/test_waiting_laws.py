@@ -1,7 +1,7 @@
-"""The pool's index against the rule of docs/spec/core.md §1.10: ask every waiting pod one by one.
+"""The index of waiting pods against the rule of docs/spec/core.md §1.10, which evaluates each pod alone.
 
 Random registrations (with and without shapes and topics, right and faulty ones), random pods that come, change and go,
-random events. The woken pods and how far they get are those of the naive answer, in fewer questions.
+random events. The woken pods and their queues are those of the rule, with fewer calls of hints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduler.queueing.queueing_hints import QueueingHints, QueueingStrategy
 from scheduler.queueing.types import Place
 from scheduler.queueing.unschedulable_pods import RejectedPods, UnschedulablePods
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.queueing.world import OTHER, OURS, HandClock, Tally, by_priority, pod
+from tests.unit.queueing.harness import OTHER, OURS, HandClock, Tally, by_priority, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 EVENTS = (NODE_ADD, NODE_LABEL, ASSIGNED_POD_DELETE)
@@ -47,7 +47,7 @@ def shares(info: PodInfo, old: str | None, new: str) -> bool:
 
 
 def hint(info: PodInfo, old: str | None, new: str) -> Hint:
-    """Says yes only where a letter is shared, and not always then; sometimes it raises, which is a yes."""
+    """Return Queue only if a letter is shared, and not always then. It sometimes raises, which counts as Queue."""
     if not shares(info, old, new):
         return Hint.SKIP
     if info.priority % 2 and "c" in new:
@@ -106,11 +106,11 @@ def concerns(registration: EventHint, info: PodInfo, old: str | None, new: str) 
     return of_event is None or of_pod is None or not of_event.isdisjoint(of_pod)
 
 
-# -- the pool and the naive answer -------------------------------------------------------------------------------------
+# -- the pool and the rule ---------------------------------------------------------------------------------------------
 
 
 class Pool:
-    """A pool, what waits in it, and the rule."""
+    """A pool, its waiting pods, and the rule."""
 
     def __init__(self, ours: dict[str, Any], others: dict[str, Any]) -> None:
         self.hints = {OURS: ours, OTHER: others}
@@ -121,7 +121,7 @@ class Pool:
         self.pods: dict[str, QueuedPodInfo] = {}
 
     def put(self, uid: str, info: dict[str, Any], *, plugins: set[str], pending: set[str], gate: str) -> None:
-        """A pod begins to wait, in place of what it was before."""
+        """Let a pod begin to wait. It replaces the pod of this uid."""
         self.take(uid)
         wants = info.pop("wants")
         queued = QueuedPodInfo(pod(uid, labels={"wants": wants}, **info), 0.0)
@@ -133,7 +133,7 @@ class Pool:
         self.pool.add(queued)
 
     def take(self, uid: str) -> None:
-        """A pod leaves, and has changed before."""
+        """Remove a pod that has changed."""
         queued = self.pods.pop(uid, None)
         if queued is not None:
             queued.info = pod(uid, labels={"wants": "changed"}, priority=7)
@@ -158,8 +158,8 @@ class Pool:
                     best = max(best, yes)
         return best
 
-    def questions(self, queued: QueuedPodInfo, event: ClusterEvent) -> int:
-        """How many the rule would put to this pod, if no yes spared the next one."""
+    def hint_calls(self, queued: QueuedPodInfo, event: ClusterEvent) -> int:
+        """Return the number of hints that the rule evaluates for this pod."""
         plugins = self.hints[queued.profile]
         return sum(r.event.wants(event) for name in queued.rejecters for r in plugins[name])
 
@@ -170,19 +170,19 @@ class Pool:
             if queued.info.priority <= limit
             and (strategy := self.expected(queued, event, old, new)) is not QueueingStrategy.SKIP
         }
-        questions = sum(self.questions(queued, event) for queued in self.pods.values())
+        hint_calls = sum(self.hint_calls(queued, event) for queued in self.pods.values())
         asked = len(self.tally.hints)
         woken = self.pool.woken_by(event, old, new, concerns=lambda info: info.priority <= limit)
 
         assert expected == {queued.uid: strategy for queued, strategy in woken}
         assert len(woken) == len(expected)
-        assert len(self.tally.hints) - asked <= questions
+        assert len(self.tally.hints) - asked <= hint_calls
         for uid, strategy in expected.items():
             assert strategy is self.wakers.evaluate(self.pods[uid], event, old, new)
             noted(strategy.name)
 
     def check(self) -> None:
-        """Everything that waits is in the index, and nothing else: what is not taken out again would be kept for ever."""
+        """The index has exactly the waiting pods."""
         assert list(self.pods) == [queued.uid for queued in self.pool]
         for index in (self.pool._rejected, *self.pool._gated.values()):
             for rejected in index._by_rejecter.values():
@@ -252,7 +252,7 @@ steps = st.one_of(
 @settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(ours=hints, others=hints, history=st.lists(steps, min_size=5, max_size=40))
 def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callable[[Pool], None]]) -> None:
-    """As if every pod were asked alone; and when all are gone, nothing is left."""
+    """Events wake the pods that the rule wakes. The index is empty once all pods are gone."""
     pool = Pool(ours, others)
     for step in history:
         step(pool)
@@ -272,10 +272,10 @@ def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callab
     old=st.none() | st.sampled_from(LETTERS),
     new=st.sampled_from(LETTERS),
 )
-def test_no_question_is_put_in_vain(
+def test_hints_are_called_for_shapes_with_a_topic_of_the_event_only(
     registration: EventHint, wanted: list[tuple[str, int]], old: str | None, new: str
 ) -> None:
-    """Exactly one question for each shape that shares a topic with the event, or has no known topics."""
+    """The hint is called once for each shape that shares a topic with the event, or has no known topics."""
     pool = Pool({"A": (registration,), "B": (), "C": ()}, {})
     for n, (wants, priority) in enumerate(wanted):
         pool.put(f"p{n}", {"wants": wants, "priority": priority}, plugins={"A"}, pending=set(), gate="")
@@ -293,10 +293,10 @@ def test_no_question_is_put_in_vain(
     assert len(concerned) == len(pool.tally.hints)
 
 
-def known(ask: Callable[..., Any], *objects: object) -> set[Any] | None:
-    """The topics, None also when they cannot be had."""
+def known(topics_of: Callable[..., Any], *objects: object) -> set[Any] | None:
+    """Return the topics, or None if they are unknown or the function raises."""
     try:
-        answer = ask(*objects)
+        answer = topics_of(*objects)
         return None if answer is None else set(answer)
     except (TypeError, ValueError):
         return None

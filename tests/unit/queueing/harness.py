@@ -1,4 +1,4 @@
-"""A queue with a hand-moved clock, plugins that do as told, and metrics that remember."""
+"""A queue with a clock that tests move, scripted plugins, and recorded metrics."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pod(
 
 @dataclass
 class HandClock:
-    """Time moves when a test moves it."""
+    """A clock that tests move."""
 
     time: float = 1000.0
 
@@ -67,7 +67,7 @@ class HandClock:
 
 @dataclass
 class Tally:
-    """Metrics that remember."""
+    """Recorded metrics."""
 
     incomings: list[tuple[str, str]] = field(default_factory=list)
     rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ class Tally:
 
 @dataclass
 class Notes:
-    """A log that remembers its events."""
+    """A log that records its events."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -101,28 +101,28 @@ class Notes:
 
 @dataclass
 class Gate:
-    """PreEnqueue that refuses the pods whose names it holds, and counts how often it was asked."""
+    """PreEnqueue that gates the pods named in `held` and counts its calls."""
 
     name: str
     held: set[str] = field(default_factory=set)
     code: Code = Code.UNRESOLVABLE
-    asked: int = 0
+    calls: int = 0
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
-        self.asked += 1
+        self.calls += 1
         return Rejection(self.name, self.code, ("held",)) if pod.pod.metadata.name in self.held else None
 
 
 class SchedulingGates:
-    """As the real one: refuses while the pod has gates."""
+    """The real plugin's rule: a pod with gates is gated."""
 
     name = "SchedulingGates"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
-        self.asked += 1
+        self.calls += 1
         waits = bool(pod.pod.spec.scheduling_gates)
         return Rejection(self.name, Code.UNRESOLVABLE, ("waiting for scheduling gates",)) if waits else None
 
@@ -133,7 +133,7 @@ def by_priority(pod: PodInfo, queued_at: float) -> tuple[float, ...]:
 
 
 def answer(hint: Hint) -> Callable[[PodInfo, Any, Any], Hint]:
-    """A hint that always says the same."""
+    """Return a hint with a fixed result."""
     return lambda _pod, _old, _new: hint
 
 
@@ -146,8 +146,8 @@ def hint(
     return EventHint(event, answer(said) if isinstance(said, Hint) else said, shape)
 
 
-class World:
-    """One queue and everything around it."""
+class QueueHarness:
+    """A queue with its clock, metrics, log and pods."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class World:
         self.queue.delete(self.store.pop(info.key))
 
     def pop(self) -> QueuedPodInfo:
-        """The next pod; there must be one."""
+        """Pop the next pod."""
         queued = self.queue.pop()
         assert queued is not None
         return queued
@@ -218,21 +218,21 @@ class World:
         return queued
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, with a tick at each whole second on the way and one at the end."""
+        """Move the clock, with a tick at each whole second and one at the end."""
         end = self.clock.time + seconds
         while self.clock.time < end:
             self.clock.time = min(float(int(self.clock.time) + 1), end)
             self.queue.tick()
 
     def places(self) -> dict[str, str]:
-        """Pod name → where it is; a pod in two places is an error."""
+        """Return the place of each pod by name. No pod may have two."""
         rows = list(self.queue.entries())
         out = {row.key.removeprefix("default/"): row.place for row in rows}
         assert len(out) == len(rows)
         return out
 
     def place(self, name: str) -> str | None:
-        """Where this pod is."""
+        """Return the place of this pod."""
         return self.places().get(name)
 
     def names_popped(self) -> list[str]:
