@@ -101,6 +101,7 @@ nightly: $(INSTALLED) ## hours: laws with ten times as many examples, histories 
 parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compare ours on the same control plane
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.parity.record
+	$(BIN)/python -m tests.parity.record_extenders
 
 SEEDS ?= 1000-1300
 

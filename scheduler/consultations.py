@@ -15,7 +15,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 from scheduler.api.podinfo import PodInfo
@@ -121,8 +121,7 @@ class Consultations:
 
     def _resume(self, queued: QueuedPodInfo) -> None:
         del self._calling[queued.uid]
-        self._answered.append(queued)
-        self._shared.inbox.wake()
+        self._shared.inbox.put(partial(self._answered.append, queued))
 
     def _interested(self, pod: PodInfo) -> int:
         return sum(1 << at for at, extender in enumerate(self._extenders) if extender.is_interested(pod))

@@ -30,7 +30,8 @@ from scheduler.kube.transport import through
 
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
 """An answer may be this much larger than twice its request, which it may repeat."""
-_HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "kubestow"}
+_HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "kubestow", "Accept-Encoding": "identity"}
+"""A compressed answer could expand to gigabytes."""
 
 
 class HTTPExtender:
@@ -42,9 +43,10 @@ class HTTPExtender:
     def __init__(
         self,
         config: ExtenderConfig,
-        tls: ssl.SSLContext | None,
         whole: WholeObjects,
         *,
+        tls: ssl.SSLContext | None,
+        proxy: str | None,
         may_write: Callable[[], bool],
     ) -> None:
         self.name = config.url_prefix
@@ -59,13 +61,15 @@ class HTTPExtender:
         self._whole = whole
         self._may_write = may_write
         self._timeout = aiohttp.ClientTimeout(total=config.http_timeout_s)
-        self._options: dict[str, Any] = through(proxy_for(config.url_prefix))
+        self._options: dict[str, Any] = through(proxy)
         if tls is not None:
             self._options |= {"ssl": tls}
             if config.tls is not None and config.tls.server_name:
                 self._options |= {"server_hostname": config.tls.server_name}
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0), cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
         )
 
     def is_interested(self, pod: PodInfo) -> bool:
@@ -138,6 +142,9 @@ class HTTPExtender:
                 raise ExtenderError(text) from error
             text = f'Post "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
             raise ExtenderError(text) from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+            raise ExtenderError(f'Post "{url}": tls: failed to verify certificate: {why}') from error
         except aiohttp.ClientConnectorError as error:
             number = error.os_error.errno or 0
             why = os.strerror(number).lower() if number > 0 else str(error.os_error)
@@ -164,19 +171,19 @@ async def build_extenders(
 ) -> tuple[list[HTTPExtender], WholeObjects | None]:
     """Return the extenders and the objects that they need; nothing without extenders.
 
-    Raises ConfigErrors for files of TLS that cannot be used.
+    Raises ConfigErrors for files of TLS, addresses and proxies that cannot be used.
 
     Upstream: pkg/scheduler/scheduler.go buildExtenders
     """
     configs = configuration.extenders
     if not configs:
         return [], None
-    contexts, wrong = [], []
+    ways, wrong = [], []
     for at, config in enumerate(configs):
         try:
-            contexts.append(await asyncio.to_thread(client_tls, config))
+            ways.append((config, await asyncio.to_thread(client_tls, config), proxy_for(config.url_prefix)))
         except (OSError, ValueError) as error:
-            wrong.append(ConfigError(f"extenders[{at}].tlsConfig", str(error)))
+            wrong.append(ConfigError(f"extenders[{at}]", str(error)))
     if wrong:
         raise ConfigErrors(wrong)
     managed = [frozenset(resource.name for resource in config.managed_resources) for config in configs]
@@ -187,11 +194,11 @@ async def build_extenders(
     def wants(pod: Pod) -> bool:
         if pod.spec.node_name:
             return keeps_bound_pods
-        return pod.spec.scheduler_name in names and any(is_interested(each, pod) for each in managed)
+        is_ours = pod.spec.scheduler_name in names
+        return is_ours and (keeps_bound_pods or any(is_interested(each, pod) for each in managed))
 
     keeps_nodes = any(config.filter_verb or config.prioritize_verb for config in without_cache)
     whole = WholeObjects(wants, keeps_nodes=keeps_nodes)
-    made = [
-        HTTPExtender(config, tls, whole, may_write=may_write) for config, tls in zip(configs, contexts, strict=True)
-    ]
-    return made, whole
+    return [
+        HTTPExtender(config, whole, tls=tls, proxy=proxy, may_write=may_write) for config, tls, proxy in ways
+    ], whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 from scheduler.api.core_v1 import Node, Pod, PodCondition
@@ -12,6 +13,7 @@ from scheduler.binding import PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.errors import ApiError
+from scheduler.framework.extender import Extender
 from scheduler.metrics.metrics import Metrics
 from scheduler.scheduler import Decisions
 from tests.support.ports import ListRecorder, ScriptedWriter
@@ -97,7 +99,13 @@ class WireWriter(ScriptedWriter):
 class SchedulerHarness:
     """`node` and `pod` add what a watch would deliver; `settle` runs the scheduler until nothing is left to do."""
 
-    def __init__(self, config: Configuration | None = None, *, pod_watch: PodWatch | None = None) -> None:
+    def __init__(
+        self,
+        config: Configuration | None = None,
+        *,
+        pod_watch: PodWatch | None = None,
+        extenders: Iterable[Extender] = (),
+    ) -> None:
         self.clock = StepClock()
         self.writer = WireWriter()
         self.recorder = ListRecorder()
@@ -109,6 +117,7 @@ class SchedulerHarness:
             clock=self.clock,
             metrics=Metrics(process=False),
             pod_watch=pod_watch,
+            extenders=extenders,
         )
         self.seen: dict[str, Pod | Broken] = {}
         self.nodes: dict[str, Node | Broken] = {}

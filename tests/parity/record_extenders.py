@@ -1,0 +1,90 @@
+"""`python -m tests.parity.record_extenders`: record what kube-scheduler does in the scenarios with extenders.
+
+`--only <text>` takes the scenarios whose name holds the text. `--compare` writes nothing and prints what differs from the
+recordings, for another version of kube-scheduler (`KUBERNETES=1.37`).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+
+from aiohttp import ClientSession
+
+from tests.e2e.controlplane.build import binaries
+from tests.e2e.controlplane.harness import ControlPlane
+from tests.parity import extenders, recordings
+from tests.parity.api import Remote, make_lasting
+from tests.parity.words import Json
+
+_ADMISSION = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,RuntimeClass"
+
+
+class _Plane(ControlPlane):
+    """Its kube-scheduler tries no pod twice within the back-off: an extender's calls are those of one attempt."""
+
+    async def _start_client(self, name: str, flags: tuple[str, ...]) -> None:
+        patient = ("--feature-gates=SchedulerPopFromBackoffQ=false",)
+        await super()._start_client(name, flags + (patient if name == "kube-scheduler" else ()))
+
+
+async def record(only: str) -> dict[str, Json]:
+    """Run the scenarios on a control plane, each with a kube-scheduler of its configuration."""
+    found = {}
+    async with _Plane(apiserver_flags=(_ADMISSION,)) as plane, plane.client() as http:
+        api = Remote(http)
+        await make_lasting(api)
+
+        @contextlib.asynccontextmanager
+        async def start(config: Json) -> AsyncIterator[None]:
+            await plane.start_scheduler(config)
+            try:
+                yield
+            finally:
+                await plane.stop_server("kube-scheduler")
+
+        for scene in extenders.scenes():
+            if only in scene.key:
+                found[scene.key] = await extenders.verdict(scene, api, _binder(http), start)
+                print(f"{scene.key}: {json.dumps(found[scene.key])}", flush=True)  # noqa: T201
+    return found
+
+
+def _binder(http: ClientSession) -> extenders.Bind:
+    async def bind(name: str, node_name: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name},
+            "target": {"kind": "Node", "name": node_name},
+        }
+        async with http.post(f"/api/v1/namespaces/default/pods/{name}/binding", json=body) as answer:
+            assert answer.status == 201, await answer.text()
+
+    return bind
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--compare", action="store_true")
+    args = parser.parse_args()
+    found = asyncio.run(record(args.only))
+    before = extenders.recorded() if extenders.RECORDINGS.exists() else {}
+    if args.compare:
+        changed = [key for key, verdict in found.items() if verdict != before.get(key)]
+        for key in changed:
+            print(f"DIFFERS {key}\n  recorded {json.dumps(before.get(key))}\n  now      {json.dumps(found[key])}")  # noqa: T201
+        return 1 if changed else 0
+    kept = {scene.key: found.get(scene.key, before.get(scene.key)) for scene in extenders.scenes()}
+    provenance = asdict(recordings.provenance_of(binaries() / "kube-scheduler"))
+    text = json.dumps({"provenance": provenance, **kept}, indent=1, ensure_ascii=False)
+    extenders.RECORDINGS.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

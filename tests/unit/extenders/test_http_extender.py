@@ -1,0 +1,263 @@
+"""Calls over HTTP: addresses, TLS, limits, and errors in the words of kube-scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.config.errors import ConfigErrors
+from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
+from scheduler.core.errors import Fenced
+from scheduler.extenders import http_extender
+from scheduler.extenders.http_extender import HTTPExtender, build_extenders
+from scheduler.extenders.whole_objects import WholeObjects, without_managed_fields
+from scheduler.framework.extender import ExtenderError
+from tests.support.extender import Behaviour, TestExtender, extender, filtering
+from tests.unit.objects import info, pod
+from tests.unit.server.authorities import Authority, Issued
+
+POD = b'{"metadata":{"name":"p","namespace":"default","uid":"p"},"spec":{"schedulerName":"kubestow","containers":[]}}'
+
+
+@contextlib.asynccontextmanager
+async def calling(config: Extender, *, may_write: bool = True) -> AsyncIterator[HTTPExtender]:
+    """Build the extender, and show its informer the pod `p`."""
+    [made], whole = await build_extenders(Configuration(extenders=(config,)), may_write=lambda: may_write)
+    assert whole is not None
+    whole.keeping(Pod, ObjectDecoder("Pod", Pod)).decode(POD)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@contextlib.asynccontextmanager
+async def answering(behaviour: Behaviour, **fields: Any) -> AsyncIterator[tuple[HTTPExtender, TestExtender]]:
+    """Serve one filter verb, and call it by names of nodes."""
+    async with extender({"filter": behaviour}) as server:
+        config = Extender(server.url, filter_verb="filter", node_cache_capable=True, **fields)
+        async with calling(config) as made:
+            yield made, server
+
+
+async def message(made: HTTPExtender) -> str:
+    """Return the text of the error of a filter call."""
+    with pytest.raises(ExtenderError) as error:
+        await made.filter(info("p"), ["n1"])
+    return error.value.message
+
+
+async def test_a_call() -> None:
+    async with answering(filtering("n1")) as (made, server):
+        assert (await made.filter(info("p"), ["n1", "n2"])).passed == {"n1"}
+        assert server.called("filter") == [("p", ["n1", "n2"])]
+
+
+@pytest.mark.parametrize("end", ["", "/", "//"])
+async def test_one_slash_is_between_prefix_and_verb(end: str) -> None:
+    async with extender({"filter": filtering("n1")}) as server:
+        config = Extender(server.url + end, filter_verb="filter", node_cache_capable=True)
+        async with calling(config) as made:
+            assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
+
+
+@pytest.mark.parametrize("status", [201, 204, 301, 307, 404, 500, 503])
+async def test_every_status_but_200_is_an_error(status: int) -> None:
+    """A redirect is not followed: it could lead anywhere."""
+    headers = {"Location": "/prefix/other"}
+    async with answering(lambda _: web.Response(status=status, headers=headers)) as (made, server):
+        wanted = f"failed filter with extender at URL {server.url}/filter, code {status}"
+        assert await message(made) == wanted
+        assert len(server.calls) == 1
+
+
+async def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_extender, "_ANSWER_BYTES", 1000)
+    async with answering(lambda _: web.Response(body=b" " * 100_000)) as (made, server):
+        said = await message(made)
+        assert said.startswith(f'the answer of extender "{server.url}" to filter exceeds 1')
+
+
+async def test_an_answer_that_never_ends_is_cut() -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        yield b" "
+        await asyncio.Event().wait()
+
+    async with answering(lambda _: web.Response(body=drip()), http_timeout_s=0.05) as (made, _):
+        assert await message(made) == (
+            "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+        )
+
+
+async def test_a_compressed_answer_is_not_expanded() -> None:
+    """A small one could become gigabytes."""
+    body, headers = gzip.compress(b" " * 10_000_000), {"Content-Encoding": "gzip"}
+    async with answering(lambda _: web.Response(body=body, headers=headers)) as (made, _):
+        assert "is unreadable" in await message(made)
+
+
+async def test_only_a_leader_binds() -> None:
+    async with extender({"bind": lambda _: {}}) as server:
+        config = Extender(server.url, bind_verb="bind")
+        async with calling(config, may_write=False) as made:
+            with pytest.raises(Fenced):
+                await made.bind(info("p"), "n1")
+        assert server.calls == []
+
+
+async def test_a_pod_that_is_gone_is_not_sent() -> None:
+    async with answering(filtering("n1")) as (made, server):
+        with pytest.raises(ExtenderError, match="pod default/q is gone"):
+            await made.filter(info("q"), ["n1"])
+        assert server.calls == []
+
+
+# -- interest --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("managed", "spec", "is_interested"),
+    [
+        pytest.param((), {}, True, id="no resources are named"),
+        pytest.param(("a.b/c",), {}, False, id="the pod requests none"),
+        pytest.param(("a.b/c",), {"containers": [{"resources": {"requests": {"a.b/c": "1"}}}]}, True, id="a request"),
+        pytest.param(("a.b/c",), {"initContainers": [{"resources": {"requests": {"a.b/c": "1"}}}]}, True, id="an init"),
+        pytest.param(("a.b/c",), {"overhead": {"a.b/c": "1"}}, False, id="overhead only"),
+        pytest.param(("a.b/c",), {"containers": [{"resources": {"requests": {"a.b/d": "1"}}}]}, False, id="another"),
+    ],
+)
+async def test_interest(managed: tuple[str, ...], spec: dict[str, Any], is_interested: bool) -> None:
+    config = Extender("http://127.0.0.1:9", managed_resources=tuple(map(ManagedResource, managed)))
+    async with calling(config) as made:
+        assert made.is_interested(info("p", **spec)) is is_interested
+
+
+# -- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def https(tmp_path: Path, *, wants_client: bool = False) -> AsyncIterator[tuple[str, bytes, Issued]]:
+    """Serve HTTPS for the name `extender`; yield the address, the authority, and a certificate with its key."""
+    authority = Authority("ca")
+    pair = authority.issues("extender")
+    file = tmp_path / "pair.pem"
+    file.write_bytes(pair.key + b"\n" + pair.certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(file)
+    if wants_client:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=authority.pem.decode())
+    async with extender({"filter": filtering("n1")}, tls=context) as server:
+        yield server.url, authority.pem, pair
+
+
+@pytest.mark.parametrize(
+    ("more", "is_trusted"),
+    [
+        pytest.param({"enable_https": True}, True, id="no authority"),
+        pytest.param({"tls": ExtenderTls(insecure=True)}, True, id="insecure"),
+        pytest.param({}, False, id="the authorities of the machine"),
+        pytest.param({"tls": "ca", "enable_https": True}, True, id="an authority and the server's name"),
+        pytest.param({"tls": "ca without name", "enable_https": True}, False, id="an authority and another name"),
+    ],
+)
+async def test_trust(tmp_path: Path, more: dict[str, Any], is_trusted: bool) -> None:
+    async with https(tmp_path) as (url, authority, _):
+        if isinstance(more.get("tls"), str):
+            name = "" if "without" in more["tls"] else "extender"
+            more = more | {"tls": ExtenderTls(ca_data=authority, server_name=name)}
+        async with calling(Extender(url, filter_verb="filter", node_cache_capable=True, **more)) as made:
+            if is_trusted:
+                assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
+            else:
+                assert "tls: failed to verify certificate: " in await message(made)
+
+
+@pytest.mark.parametrize("is_in_files", [True, False], ids=["files", "data"])
+async def test_a_client_certificate(tmp_path: Path, is_in_files: bool) -> None:
+    async with https(tmp_path, wants_client=True) as (url, _, pair):
+        tls = ExtenderTls(insecure=True, cert_data=pair.certificate, key_data=pair.key)
+        if is_in_files:
+            (tmp_path / "crt").write_bytes(pair.certificate)
+            (tmp_path / "key").write_bytes(pair.key)
+            tls = ExtenderTls(insecure=True, cert_file=str(tmp_path / "crt"), key_file=str(tmp_path / "key"))
+        async with calling(Extender(url, filter_verb="filter", node_cache_capable=True, tls=tls)) as made:
+            assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
+
+
+@pytest.mark.parametrize(
+    "tls",
+    [
+        ExtenderTls(ca_file="/nowhere"),
+        ExtenderTls(ca_data=b"garbage"),
+        ExtenderTls(cert_data=b"garbage", key_data=b"garbage"),
+    ],
+    ids=["no file", "no authority", "no key"],
+)
+async def test_files_that_cannot_be_used_are_mistakes(tls: ExtenderTls) -> None:
+    config = Configuration(extenders=(Extender("http://a"), Extender("https://b", tls=tls)))
+    with pytest.raises(ConfigErrors) as wrong:
+        await build_extenders(config, may_write=lambda: True)
+
+    assert wrong.value.path == "extenders[1]"
+
+
+# -- whole objects ---------------------------------------------------------------------------------------------------
+
+
+def whole(**more: Any) -> WholeObjects:
+    return WholeObjects(lambda each: not each.spec.node_name, **{"keeps_nodes": True, **more})
+
+
+def test_pods_are_kept_until_they_are_bound_or_deleted() -> None:
+    objects = whole()
+    decoder = objects.keeping(Pod, ObjectDecoder("Pod", Pod))
+    decoder.decode(POD)
+    assert objects.get("p") == POD
+    decoder.decode(POD.replace(b'"spec":{', b'"spec":{"nodeName":"n1",'))
+    assert objects.get("p") is None
+    decoder.decode(POD)
+    objects.forget_deleted([Delta(pod("p"), None)])
+    assert objects.get("p") is None
+
+
+def test_nodes_are_kept_if_an_extender_needs_them() -> None:
+    raw = b'{"metadata":{"name":"n1","uid":"u1"},"status":{"x":[1,2]}}'
+    objects, others = whole(), whole(keeps_nodes=False)
+    for each in (objects, others):
+        each.keeping(Node, ObjectDecoder("Node", Node)).decode(raw)
+
+    assert (objects.get("n1"), others.get("n1")) == (raw, None)
+
+
+def test_a_node_that_returns_is_kept() -> None:
+    """The deletion of the old one is delivered after the new one was read."""
+    objects = whole()
+    decoder = objects.keeping(Node, ObjectDecoder("Node", Node))
+    old = decoder.decode(b'{"metadata":{"name":"n1","uid":"u1"}}')
+    new = decoder.decode(b'{"metadata":{"name":"n1","uid":"u2"}}')
+    objects.forget_deleted([Delta(old, None), Delta(None, new)])
+
+    assert objects.get("n1") == b'{"metadata":{"name":"n1","uid":"u2"}}'
+
+
+def test_an_object_that_cannot_be_read_is_not_kept() -> None:
+    objects = whole()
+    objects.keeping(Pod, ObjectDecoder("Pod", Pod)).decode(POD.replace(b'"containers":[]', b'"containers":7'))
+    assert objects.get("p") is None
+
+
+def test_managed_fields_are_removed() -> None:
+    raw = b'{"kind":"Pod","metadata":{"name":"p","managedFields":[{"x":1}],"labels":{"a":"b"}},"spec":{"n":1.50}}'
+    wanted = b'{"kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"n":1.50}}'
+    assert without_managed_fields(raw) == wanted
