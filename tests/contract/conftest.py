@@ -15,6 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from scheduler.core.clock import SystemClock
+from scheduler.core.errors import Ambiguous
+from scheduler.kube.client_config import load_settings
+from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.transport import HttpTransport
+from scheduler.kube.writes.api_writer import ApiWriter
 from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane
@@ -68,13 +74,17 @@ class Events:
         return await asyncio.wait_for(self.response.content.read(), PATIENCE_S)
 
 
+async def _unsupported() -> None:
+    raise NotImplementedError
+
+
 @dataclass
 class Api:
     """A server and a namespace in it. `compact` removes the server's history."""
 
     http: aiohttp.ClientSession
     is_real: bool
-    compact: Callable[[], Awaitable[None]]
+    compact: Callable[[], Awaitable[None]] = field(kw_only=True, default=_unsupported)
     ns: str = "default"
 
     @property
@@ -194,6 +204,40 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
         return
     async with plane.client() as http:
         yield await _with_namespace(Api(http, is_real=True, compact=lambda: _compact_real(plane)))
+
+
+class LosingTransport(HttpTransport):
+    """While `loses`, the server carries out the write and the caller gets no answer."""
+
+    loses = False
+
+    async def patch(self, path: str, body: bytes, **rest: Any) -> bytes:
+        return self._lost(await super().patch(path, body, **rest))
+
+    async def put(self, path: str, body: bytes, **rest: Any) -> bytes:
+        return self._lost(await super().put(path, body, **rest))
+
+    async def post(self, path: str, body: bytes, **rest: Any) -> bytes:
+        return self._lost(await super().post(path, body, **rest))
+
+    def _lost(self, answer: bytes) -> bytes:
+        if self.loses:
+            raise Ambiguous("connection lost")
+        return answer
+
+
+@pytest.fixture
+async def transport(api: Api, plane: ControlPlane | None) -> AsyncIterator[LosingTransport]:
+    source = {"master": str(api.http._base_url)} if plane is None else {"kubeconfig": str(plane.kubeconfig)}
+    transport = LosingTransport(await load_settings(**source))
+    yield transport
+    await transport.close()
+
+
+@pytest.fixture
+def writer(transport: LosingTransport) -> ApiWriter:
+    """Return the scheduler's own writer, connected to the server under test."""
+    return ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
 
 
 async def _with_namespace(api: Api) -> Api:

@@ -179,6 +179,7 @@ async def test_one_user_comes_and_goes(api: Api) -> None:
 async def test_the_two_halves_of_a_claim(api: Api) -> None:
     path = await a_claim(api)
     created = await api("GET", path)
+    assert created.body["status"] == {}
     unheard = await api.merge(path, {"status": {"allocation": allocation()}})
     assert (unheard.status, unheard.body) == (200, created.body)
     metadata = {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": [FINALIZER], "ownerReferences": []}
@@ -266,7 +267,7 @@ async def writers(plane: ControlPlane | None, rights: AbstractSet[tuple[str, str
     if plane is None:
         async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
             server.forbidden.update({BINDING, DRIVER} - rights)
-            api = Api(http, is_real=False, compact=_nothing, ns="default")
+            api = Api(http, is_real=False, ns="default")
             yield Writers(api, api, server.forbidden)
         return
     async with plane.client() as http, plane.client() as theirs:
@@ -276,11 +277,8 @@ async def writers(plane: ControlPlane | None, rights: AbstractSet[tuple[str, str
         async with http.post("/api/v1/namespaces", json={"metadata": {"generateName": "writers-"}}) as made:
             ns = (await made.json())["metadata"]["name"]
         await _until_allowed(theirs, ns)
-        admin, them = (Api(each, is_real=True, compact=_nothing, ns=ns) for each in (http, theirs))
+        admin, them = (Api(each, is_real=True, ns=ns) for each in (http, theirs))
         yield Writers(admin, them, set())
-
-
-async def _nothing() -> None: ...
 
 
 async def _grant(http: aiohttp.ClientSession, user: str, rights: AbstractSet[tuple[str, str]]) -> None:

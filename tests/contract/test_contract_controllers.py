@@ -64,10 +64,7 @@ async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
             yield await _with_namespace(Api(http, is_real=False, compact=_compact_ours(server)))
         else:
             http = await running.enter_async_context(plane.client())
-            yield await _with_namespace(Api(http, is_real=True, compact=_compact_nothing))
-
-
-async def _compact_nothing() -> None: ...
+            yield await _with_namespace(Api(http, is_real=True))
 
 
 class Volumes:

@@ -1,6 +1,6 @@
 """What a scheduler writes to claims for devices: what the server takes, refuses, and keeps of it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,15 +13,12 @@ from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, Resou
 from scheduler.cache.devices.claim_tracker import is_made_for
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Ambiguous, Conflict, Gone, Invalid, NotFound
-from scheduler.kube.client_config import load_settings
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.claims import GROUP, STATUS, USER, a_claim, allocation, kept
-from tests.contract.conftest import Answer, Api, Object, pod, refusal, without
+from tests.contract.conftest import Answer, Api, LosingTransport, Object, pod, refusal, without
 from tests.contract.words import FINALIZER
-from tests.e2e.controlplane.harness import ControlPlane
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 REFUSED = "the server rejected our request due to an error in our request"
@@ -58,44 +55,6 @@ FULL: Object = {
 FIRST = ConsumerReference(resource="pods", name="p", uid="u1")
 SECOND = ConsumerReference(resource="pods", name="q", uid="u2")
 PLAIN = from_manifest(AllocationResult, allocation())
-
-
-class LosingTransport(HttpTransport):
-    """While `loses`, the server carries out the write and the caller gets no answer."""
-
-    loses = False
-
-    async def patch(self, path: str, body: bytes, **rest: Any) -> bytes:
-        return self._lost(await super().patch(path, body, **rest))
-
-    async def put(self, path: str, body: bytes, **rest: Any) -> bytes:
-        return self._lost(await super().put(path, body, **rest))
-
-    async def post(self, path: str, body: bytes, **rest: Any) -> bytes:
-        return self._lost(await super().post(path, body, **rest))
-
-    def _lost(self, answer: bytes) -> bytes:
-        if self.loses:
-            raise Ambiguous("connection lost")
-        return answer
-
-
-@pytest.fixture
-async def transport(api: Api, plane: ControlPlane | None) -> AsyncIterator[LosingTransport]:
-    settings = (
-        await load_settings(master=str(api.http._base_url))
-        if plane is None
-        else await load_settings(str(plane.kubeconfig))
-    )
-    transport = LosingTransport(settings)
-    yield transport
-    await transport.close()
-
-
-@pytest.fixture
-def writer(transport: LosingTransport) -> ApiWriter:
-    """Return the scheduler's own writer, connected to the server under test."""
-    return ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
 
 
 def speaking(transport: LosingTransport, version: str) -> ApiWriter:

@@ -1,19 +1,13 @@
 """Events of one object, found by field selectors under both versions, and what the product reads of them."""
 
-from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
 
 from scheduler.api.decode import from_manifest
 from scheduler.api.storage_v1 import PersistentVolumeClaim
-from scheduler.core.clock import SystemClock
-from scheduler.kube.client_config import load_settings
-from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.conftest import Api, Object, refusal
-from tests.e2e.controlplane.harness import ControlPlane
 
 CORE, NEW = "v1", "events.k8s.io/v1"
 DRIVER = "disk.example"
@@ -103,19 +97,6 @@ async def test_a_limit_counts_what_is_selected(api: Api) -> None:
     await three_events(api)
     answer = await api("GET", f"{api.at(CORE, 'events')}?fieldSelector=reason%3DSelectedNodeCleared&limit=1")
     assert answer.names == ["newer"]
-
-
-@pytest.fixture
-async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWriter]:
-    """Return the scheduler's own writer, connected to the server under test."""
-    settings = (
-        await load_settings(master=str(api.http._base_url))
-        if plane is None
-        else await load_settings(str(plane.kubeconfig))
-    )
-    transport = HttpTransport(settings)
-    yield ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
-    await transport.close()
 
 
 @pytest.mark.parametrize(

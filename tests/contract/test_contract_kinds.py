@@ -63,31 +63,6 @@ async def test_volumes_and_claims(api: Api) -> None:
     assert (await api.merge(f"{claims}/c", {"spec": {"volumeName": name}})).body["spec"]["volumeName"] == name
 
 
-async def test_resource_claims(api: Api) -> None:
-    claims = api.at("resource.k8s.io/v1", "resourceclaims")
-    requests = [{"name": "a", "exactly": {"deviceClassName": "x"}}]
-    created = (await api("POST", claims, {"metadata": {"name": "r"}, "spec": {"devices": {"requests": requests}}})).body
-    assert created["spec"]["devices"]["requests"][0]["exactly"] == {
-        "deviceClassName": "x",
-        "allocationMode": "ExactCount",
-        "count": 1,
-    }
-    assert (created["status"], "generation" in created["metadata"]) == ({}, False)
-    user: Object = {"resource": "pods", "name": "p", "uid": "u1"}
-    status: Object = {"allocation": {"devices": {}}, "reservedFor": [user]}
-    finalizers = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
-    body = (await api.patch(f"{claims}/r/status", {"metadata": finalizers, "status": status})).body
-    assert (body["status"], "finalizers" in body["metadata"]) == (status, False)
-    other = user | {"uid": "u2", "name": "p2"}
-    body = (await api.patch(f"{claims}/r/status", {"status": {"reservedFor": [other]}})).body
-    assert body["status"]["reservedFor"] == [other, user]
-    gone = {"uid": "u1", "$patch": "delete"}
-    body = (await api.patch(f"{claims}/r/status", {"status": {"reservedFor": [gone]}})).body
-    assert body["status"]["reservedFor"] == [other]
-    assert (await api.patch(f"{claims}/r", {"metadata": finalizers})).metadata["finalizers"] == finalizers["finalizers"]
-    assert (await api.merge(f"{claims}/r", {"spec": {"devices": {"requests": []}}})).status == 422
-
-
 async def test_leases(api: Api) -> None:
     leases = api.at("coordination.k8s.io/v1", "leases")
     body: Object = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}

@@ -18,11 +18,9 @@ from scheduler.core.errors import Ambiguous, Conflict
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.claims import GROUP, RESULT, STATUS, USER, allocation, exactly
-from tests.contract.conftest import MERGE, STRATEGIC, Answer, Api, Object, problems
-from tests.contract.test_contract_device_writes import LosingTransport, speaking, transport, writer
+from tests.contract.conftest import MERGE, STRATEGIC, Answer, Api, LosingTransport, Object, problems
+from tests.contract.test_contract_device_writes import speaking
 from tests.contract.words import FINALIZER
-
-__all__ = ["transport", "writer"]
 
 NO_PATCH = ()
 NOT_STRATEGIC = (JSON_PATCH, MERGE)
@@ -160,7 +158,7 @@ def as_allocated(claim: ResourceClaim) -> AllocationResult:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 @pytest.mark.parametrize("parameters", [pytest.param(row.values[0], id=row.id) for row in PARAMETERS])
-async def test_the_life_of_a_claim(api: Api, transport: Any, parameters: str, version: str) -> None:
+async def test_the_life_of_a_claim(api: Api, transport: LosingTransport, parameters: str, version: str) -> None:
     path = await a_claim_with(api, parameters)
     stored, parameters = parameters, as_json_shows(parameters)
     writer = speaking(transport, version)

@@ -19,18 +19,15 @@ PROFILES = "/apis/kubestow.dev/v1alpha1/schedulerprofiles"
 SPEC: Object = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 5}]}}}
 
 
-async def _nothing() -> None: ...
-
-
 @pytest.fixture
 async def api(plane: ControlPlane | None) -> AsyncIterator[Api]:
     """Yield a server that has the kind and no objects of it."""
     if plane is None:
         async with ApiServer(served=LIKE_1_36_WITH_OURS) as server, aiohttp.ClientSession(server.url) as http:
-            yield Api(http, is_real=False, compact=_nothing)
+            yield Api(http, is_real=False)
         return
     async with plane.client() as http:
-        api = Api(http, is_real=True, compact=_nothing)
+        api = Api(http, is_real=True)
         await served(api)
         yield api
         for item in (await api("GET", PROFILES)).body["items"]:

@@ -1,18 +1,11 @@
 """What a scheduler writes to volumes and claims: merge patches with preconditions, and the owners of fields after them."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
-from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Conflict, NotFound
-from scheduler.kube.client_config import load_settings
-from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.conftest import Answer, Api, Object
-from tests.e2e.controlplane.harness import ControlPlane
 
 VOLUMES = "/api/v1/persistentvolumes"
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -128,19 +121,6 @@ async def _gone(api: Api, path: str) -> None:
             return
         await api.merge(path, {"metadata": {"finalizers": None}})
     raise AssertionError(f"{path} does not go")
-
-
-@pytest.fixture
-async def writer(api: Api, plane: ControlPlane | None) -> AsyncIterator[ApiWriter]:
-    """Return the scheduler's own writer, connected to the server under test."""
-    settings = (
-        await load_settings(master=str(api.http._base_url))
-        if plane is None
-        else await load_settings(str(plane.kubeconfig))
-    )
-    transport = HttpTransport(settings)
-    yield ApiWriter(transport, Throttle(SystemClock(), qps=-1), SystemClock())
-    await transport.close()
 
 
 async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:

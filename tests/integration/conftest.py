@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
+from scheduler.cli import main as cli
 from scheduler.metrics import logs
+from simulator.builders.core import Builder
 from tests.integration.clocks import HastyClock
 
 
@@ -20,6 +27,41 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
     yield
     structlog.configure(**before)
+
+
+@dataclass
+class Simulation:
+    """`kubestow simulate -o json` in this process, with an empty directory for its files."""
+
+    capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+
+    def __call__(self, *arguments: str, stdin: str = "") -> tuple[int, Any, str]:
+        """Return exit code, JSON and standard error."""
+        self.monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *arguments])
+        out = self.capsys.readouterr()
+        return code, json.loads(out.out) if out.out else {}, out.err
+
+    def of(self, *objects: str | dict[str, Any] | Builder[Any], flags: Iterable[str] = ()) -> tuple[int, Any, str]:
+        """The same for these objects."""
+        manifests = [each.obj() if isinstance(each, Builder) else each for each in objects]
+        documents = [each if isinstance(each, str) else json.dumps(each) for each in manifests]
+        Path("in.yaml").write_text("\n---\n".join(documents))
+        return self("in.yaml", *flags)
+
+
+@pytest.fixture
+def simulate(
+    guest: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Simulation:
+    monkeypatch.chdir(tmp_path)
+    return Simulation(capsys, monkeypatch)
+
+
+def nodes_of(shown: dict[str, Any]) -> dict[str, str]:
+    """Return pod → node, "" for none."""
+    return {each["pod"].partition("/")[2]: each["node"] or "" for each in shown["pods"]}
 
 
 @pytest.fixture

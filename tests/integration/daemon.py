@@ -20,13 +20,10 @@ DEADLINE_S = 150.0
 
 @dataclass
 class Rig:
-    """A server, a daemon on it, and waits."""
-
     server: ApiServer
     daemon: Daemon
 
     def node(self, name: str, **more: Any) -> None:
-        """Create a node."""
         labels, taints = more.pop("labels", {}), more.pop("taints", [])
         spec = {"taints": taints, "unschedulable": more.pop("unschedulable", False)}
         allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **more}
@@ -47,7 +44,6 @@ class Rig:
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in self.server.list("pods")}
 
     def condition(self, name: str) -> dict[str, Any]:
-        """The PodScheduled condition, {} if there is none."""
         conditions = self.server.get("pods", name).get("status", {}).get("conditions", [])
         return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 

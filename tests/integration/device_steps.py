@@ -116,7 +116,6 @@ class DeviceSteps(VolumeSteps):
         return self._answers.pop(0) if self._answers else ""
 
     def add_class(self, name: str) -> None:
-        """Create the class unless it exists."""
         self._create("deviceclasses", a_device_class(name, f"device.driver == '{name}.example'"))
 
     def delete_class(self, name: str) -> None:
@@ -145,7 +144,6 @@ class DeviceSteps(VolumeSteps):
         return built
 
     def add_device_claim(self, want: str) -> None:
-        """Create the shared claim unless it exists."""
         self._create(DEVICE_CLAIMS, a_want(a_claim(_shared_name(want)), want.removesuffix("+")))
 
     def add_missing_device_claims(self) -> None:
@@ -163,7 +161,6 @@ class DeviceSteps(VolumeSteps):
             self.server.delete(DEVICE_CLAIMS, name)
 
     def label_device_claims(self, value: str) -> None:
-        """Label all claims, which changes nothing but their versions."""
         for claim in self.server.list(DEVICE_CLAIMS):
             patch = {"metadata": {"labels": {"example.com/n": value}}}
             self.server.patch(DEVICE_CLAIMS, claim["metadata"]["name"], patch)
@@ -189,7 +186,6 @@ class DeviceSteps(VolumeSteps):
 
 
 def _shared_name(want: str) -> str:
-    """Return the name of the claim that all pods with this want share."""
     return f"shared-{want.removesuffix('+')}"
 
 

@@ -56,7 +56,6 @@ def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
 
 
 def snapshot(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Section]:
-    """Return all sections of one daemon."""
     decisions = daemon.decisions
     waiting = sorted(decisions.shared.pending, key=lambda info: info.key)
     return {

@@ -100,7 +100,6 @@ class Harness(DeviceSteps):
         self._add_with(name, milli_cpu, volumes, devices, Rules())
 
     def add_set(self, name: str, count: int, volumes: Sequence[Want]) -> None:
-        """Create several equal pods at once."""
         for i in range(count):
             self.add_pod_with(f"{name}{i}", 100, volumes)
 
@@ -196,7 +195,6 @@ class Harness(DeviceSteps):
     # -- time ------------------------------------------------------------------------------------------------------------
 
     async def turns(self, count: int) -> None:
-        """Let the event loop run this many times."""
         for _ in range(count):
             await asyncio.sleep(0)
 
@@ -227,12 +225,10 @@ class Harness(DeviceSteps):
         return None if found is None else found.daemon
 
     def running(self) -> Daemon:
-        """Return the daemon, which must run."""
         assert self.daemon is not None
         return self.daemon
 
     async def start_daemon(self, port: int | None = None) -> None:
-        """Start all replicas that do not run."""
         await self.replicas.start(port)
 
     async def stop_daemon(self) -> None:
@@ -247,7 +243,6 @@ class Harness(DeviceSteps):
         await self.replicas.kill(everyone=True)
 
     async def crash_daemon(self) -> None:
-        """Kill the daemon and start it again."""
         await self.kill_daemon()
         await self.start_daemon()
 
@@ -323,7 +318,6 @@ class Harness(DeviceSteps):
         ]
 
     def _places(self) -> dict[str, str]:
-        """Return pods of ours → their nodes."""
         ours = (obj for obj in self.server.objects("pods") if obj["spec"]["schedulerName"] == OURS)
         return {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in ours}
 
@@ -486,7 +480,6 @@ class Harness(DeviceSteps):
 
 
 def _refusal(obj: Object) -> str:
-    """Return the message of a False PodScheduled condition."""
     conditions = obj["status"].get("conditions", [])
     return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
 

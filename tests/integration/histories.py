@@ -59,8 +59,6 @@ PERMISSIONS: Final = (
 
 @dataclass(frozen=True)
 class Step:
-    """A method of `Harness` and its arguments."""
-
     act: Callable[..., Coroutine[Any, Any, None] | None]
     args: tuple[Any, ...] = ()
 

@@ -37,7 +37,6 @@ _DEADLINE_S: Final = 600.0
 
 
 def scraped(daemon: Daemon) -> Samples:
-    """Return what GET /metrics would return now."""
     daemon.metrics.sample()
     found: Samples = {}
     for name, labels, value in _SAMPLE.findall(daemon.metrics.render().decode()):
@@ -64,7 +63,6 @@ class Row:
         return f"{self.name}{{{labels}}} when {self.step}"
 
     def problems(self, seen: Mapping[str, tuple[Samples, Samples]]) -> list[str]:
-        """Return how the metric differs from the row."""
         before, after = seen[self.step]
         if self.shows is not None:
             was, now = self._value(before, self.name), self._value(after, self.name)
@@ -84,7 +82,6 @@ class Row:
 
 
 def when(step: str, *rows: Row) -> list[Row]:
-    """Return rows that belong to this step."""
     return [Row(step, row.name, row.labels, row.rises, row.total, row.shows) for row in rows]
 
 
@@ -115,15 +112,12 @@ def _is_in(value: float, amount: Amount | None) -> bool:
 
 
 class Steps:
-    """Records what each step changed."""
-
     def __init__(self, daemon: Callable[[], Daemon]) -> None:
         self._daemon = daemon
         self.seen: dict[str, tuple[Samples, Samples]] = {}
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Record the metrics before and after the block."""
         before = scraped(self._daemon())
         yield
         self.seen[name] = before, scraped(self._daemon())
@@ -162,8 +156,6 @@ async def reached(clock: Clock, holds: Callable[[], object], what: Callable[[], 
 
 
 class ClusterStage:
-    """A cluster in virtual time, and its steps."""
-
     def __init__(self, cluster: Harness) -> None:
         self.cluster = cluster
         self.steps = Steps(cluster.running)
@@ -182,8 +174,6 @@ class ClusterStage:
 
 
 class Stage(Rig):
-    """A server and a daemon in virtual time."""
-
     clock: SkippingClock
     steps: Steps
 
@@ -191,11 +181,9 @@ class Stage(Rig):
         await self.clock.sleep(count)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for a condition, within ten minutes of virtual time."""
         await reached(self.clock, holds, lambda: f"{what}: {self.pods()}")
 
     async def refused(self, *names: str) -> None:
-        """Wait until each pod was tried and has a message."""
         await self.until(lambda: all(self.condition(name).get("message") for name in names), f"not refused: {names}")
 
     def moved(self, name: str, node_name: str) -> None:
@@ -207,7 +195,6 @@ class Stage(Rig):
         self.server.store("pods", json.dumps(pod, separators=(",", ":")).encode(), name=name, namespace="default")
 
     def patch_status(self, name: str, **status: Any) -> None:
-        """Change the status of a pod as a kubelet does."""
         self.server.patch("pods", name, {"status": status}, subresource="status")
 
 

@@ -38,7 +38,6 @@ class OtherAllocator(Actor):
         delay_s: float = 0.5,
         writes_after_s: float,
     ) -> None:
-        """`drivers` by class."""
         self.allocated: set[str] = set()
         """Uids of claims that it has allocated."""
         self._name = scheduler_name

@@ -27,8 +27,6 @@ _TRIES_MAX: Final = 3
 
 
 class GarbageCollector(Actor):
-    """Deletes the claims whose pod is gone."""
-
     component = "garbage-collector"
     resources = (_CLAIMS,)
 
@@ -162,5 +160,4 @@ def _size_of(volume: Object) -> tuple[int, str]:
 
 
 def gibi(amount: str) -> int:
-    """Return the amount of a volume or claim, which is whole `Gi` in histories."""
     return int(amount.removesuffix("Gi"))

@@ -15,8 +15,6 @@ from scheduler.daemon.app import Daemon
 
 
 class NodePod(NamedTuple):
-    """The fields of a pod on a node that a plan depends on."""
-
     priority: int
     milli_cpu: int
     ports: frozenset[int]
@@ -52,8 +50,6 @@ class NodeState(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A decision and the state that it was based on."""
-
     node_name: str
     victims: tuple[str, ...]
     nodes: dict[str, NodeState]
@@ -127,7 +123,6 @@ def _still_holds(before: Plan, now: Plan) -> bool:
 
 
 def nodes(daemon: Daemon, preemptor: PodInfo) -> dict[str, NodeState]:
-    """Return each node that exists for the daemon."""
     decisions = daemon.decisions
     nodes, nominator = decisions.cluster.nodes, decisions.queue.nominator
     cpu = nodes.resources()["cpu"]
@@ -159,7 +154,6 @@ def nodes(daemon: Daemon, preemptor: PodInfo) -> dict[str, NodeState]:
 
 
 def budgets(daemon: Daemon) -> tuple[Any, ...]:
-    """Return the disruption budgets in the cache."""
     known = daemon.decisions.cluster.disruptions._budgets
     return tuple((key, budget.spec, budget.status.disruptions_allowed) for key, budget in sorted(known.items()))
 

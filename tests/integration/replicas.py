@@ -165,11 +165,9 @@ class Replicas:
                         await replica.start(self._server.url)
 
     def leaders(self) -> list[Replica]:
-        """Return the replicas that may write now: never more than one."""
         return [replica for replica in self.all if replica.leads()]
 
     def foremost(self) -> Replica | None:
-        """Return the leader; without one, any replica that runs."""
         running = [replica for replica in self.all if replica.daemon is not None]
         return next(iter(self.leaders() or running), None)
 
@@ -177,19 +175,16 @@ class Replicas:
         return [replica.daemon for replica in self.all if replica.daemon is not None]
 
     async def start(self, port: int | None = None) -> None:
-        """Start those that do not run."""
         async with self._turn:
             for replica in self.all:
                 await replica.start(self._server.url, port)
 
     async def stop(self, *, everyone: bool = False) -> None:
-        """Stop the foremost, or all of them."""
         async with self._turn:
             for replica in self._chosen(everyone):
                 await replica.stop()
 
     async def kill(self, *, everyone: bool = False) -> None:
-        """Kill the foremost, or all of them."""
         async with self._turn:
             for replica in self._chosen(everyone):
                 await replica.kill()

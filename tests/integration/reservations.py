@@ -24,8 +24,6 @@ OnBinding = Callable[[Cluster, PodInfo, str], None]
 
 @dataclass
 class Reservations:
-    """The reservations of all daemons, by their caches."""
-
     on_binding: OnBinding
     broken: list[str] = field(default_factory=list)
     calls: int = 0
@@ -37,7 +35,6 @@ class Reservations:
     _bound: dict[int, set[str]] = field(default_factory=dict)
 
     def reserved(self, cluster: Cluster, plugin: str, pod: PodInfo) -> None:
-        """Note a call of Reserve."""
         self.calls += 1
         held = self._open.setdefault(id(cluster), {})
         if (plugin, pod.uid) in held:
@@ -45,35 +42,29 @@ class Reservations:
         held[plugin, pod.uid] = pod
 
     def unreserved(self, cluster: Cluster, plugin: str, pod: PodInfo) -> None:
-        """Note a call of Unreserve."""
         if pod.uid in self._bound.get(id(cluster), ()):
             self.broken.append(f"{plugin} was to give back what it has reserved for {pod.key}, which is bound")
         if self._open.setdefault(id(cluster), {}).pop((plugin, pod.uid), None) is not None:
             self.undone += 1
 
     def bound(self, cluster: Cluster, pod: PodInfo) -> None:
-        """Note a Binding, which ends the reservations of the pod."""
         self._bound.setdefault(id(cluster), set()).add(pod.uid)
         held = self._open.setdefault(id(cluster), {})
         for key in [key for key in held if key[1] == pod.uid]:
             del held[key]
 
     def left(self, cluster: Cluster) -> list[str]:
-        """Return the open reservations of an idle daemon."""
         return [
             f"{plugin} has reserved for {pod.key} on {pod.node_name}, and neither was it bound nor Unreserve called"
             for (plugin, _), pod in self._open.get(id(cluster), {}).items()
         ]
 
     def forget(self, cluster: Cluster) -> None:
-        """Drop the reservations of a daemon that was killed."""
         self._open.pop(id(cluster), None)
         self._bound.pop(id(cluster), None)
 
 
 class _Plugin:
-    """Delegates to the plugin all that is not recorded."""
-
     def __init__(self, inner: Any, recorder: Reservations, cluster: Cluster) -> None:
         self._inner = inner
         self._recorder = recorder
@@ -114,8 +105,6 @@ class _PostBind:
 
 @contextlib.contextmanager
 def observed(recorder: Reservations) -> Iterator[None]:
-    """Record the daemons that start within it."""
-
     def recorded(config: Any, registry: Any, handle: Any, **more: Any) -> Profile:
         profile, cluster = build(config, registry, handle, **more), handle.cluster
         reserve: tuple[ReservePlugin, ...] = tuple(_Reserve(each, recorder, cluster) for each in profile.reserve)

@@ -106,7 +106,6 @@ def create(cluster: Harness, built: Iterable[Builder[Any]]) -> None:
 
 
 def classes() -> Iterator[Builder[Any]]:
-    """Yield the classes of local and provisioned storage, and of devices."""
     yield a_csi_driver(MADE)
     yield a_class("local", NO_PROVISIONER)
     yield a_class("made", MADE)
@@ -114,7 +113,6 @@ def classes() -> Iterator[Builder[Any]]:
 
 
 def nodes() -> Iterator[Builder[Any]]:
-    """Yield each node with its devices and local volumes."""
     for at in range(NODES):
         name = f"n{at:02}"
         yield node(name).cpu("8")
@@ -131,7 +129,6 @@ def replicas(chance: random.Random) -> list[tuple[int, int]]:
 
 
 def with_claims(app: int, replica: int) -> Iterator[Builder[Any]]:
-    """Yield the claims of a pod, and then the pod."""
     name = f"a{app}-{replica:02}"
     yield from (a_claim(f"{name}-{volume}", "1Gi", volume) for volume in ("made", "local"))
     term = {"labelSelector": {"matchLabels": {"app": f"a{app}"}}, "topologyKey": HOSTNAME}
@@ -146,7 +143,6 @@ def with_claims(app: int, replica: int) -> Iterator[Builder[Any]]:
 
 @contextlib.asynccontextmanager
 async def restarting(seed: int, *, ours: KubestowArgs | None = None) -> AsyncIterator[RestartBurst]:
-    """Yield a burst on a cluster with nodes, controllers and a daemon."""
     async with running_cluster(seed=seed, ours=ours) as cluster:
         create(cluster, (*classes(), *nodes()))
         server, clock = cluster.server, cluster.clock

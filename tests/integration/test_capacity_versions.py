@@ -45,7 +45,6 @@ def capacities(cluster: Rig) -> Capacities:
 
 
 def state(cluster: Rig) -> tuple[str | None, bool, int]:
-    """Return the mirrored version, whether capacity is considered, and the number of objects."""
     known = capacities(cluster)
     return cluster.daemon.mirrors.capacity_version(), known.is_served, len(known)
 

@@ -23,7 +23,6 @@ EXPIRED = '{"token":"t1","expirationTimestamp":"2000-01-01T00:00:00Z"}'
 
 
 def user(path: pathlib.Path, script: str, **more: object) -> dict[str, object]:
-    """Return the kubeconfig's user with this plugin."""
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), **more}}

@@ -143,12 +143,10 @@ def events(cluster: Rig, reason: str) -> list[Any]:
 
 
 def binding_requests(server: ApiServer) -> list[Any]:
-    """Return the fault rules that struck a Binding."""
     return [rule for rule in server.faults.rules if rule.hits]
 
 
 async def said(process: asyncio.subprocess.Process, word: bytes) -> None:
-    """Read the log until a line has the word."""
     assert process.stderr is not None
     async with asyncio.timeout(DEADLINE_S):
         while word not in await process.stderr.readline():
@@ -156,7 +154,6 @@ async def said(process: asyncio.subprocess.Process, word: bytes) -> None:
 
 
 async def text(http: aiohttp.ClientSession, path: str) -> str:
-    """Return the body of a 200."""
     async with http.get(path) as answer:
         body = await answer.text()
         assert answer.status == 200, body

@@ -50,7 +50,6 @@ def node_of(cluster: Harness, name: str) -> str:
 
 
 def holders(cluster: Harness) -> list[str]:
-    """Return the pods whose claims have the GPU; a claim without an owner by its own name."""
     claims = (obj["metadata"] for obj in cluster.server.objects(CLAIMS) if results_of(obj))
     return sorted(each.get("ownerReferences", (each,))[0]["name"] for each in claims)
 

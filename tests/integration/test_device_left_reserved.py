@@ -21,7 +21,6 @@ def claim(cluster: Harness) -> Object:
 
 
 def users(cluster: Harness) -> list[str]:
-    """Return the pods for which the shared claim is reserved."""
     return sorted(user["name"] for user in (claim(cluster).get("status") or {}).get("reservedFor") or ())
 
 
@@ -30,7 +29,6 @@ def nodes_of(cluster: Harness, names: Sequence[str]) -> list[str]:
 
 
 def has_failed(cluster: Harness) -> bool:
-    """Return whether the driver has reported a failed device."""
     devices = (claim(cluster).get("status") or {}).get("devices") or ()
     return any(each["type"] == "failed" for device in devices for each in device.get("conditions") or ())
 

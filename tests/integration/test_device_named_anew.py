@@ -26,7 +26,6 @@ def name_another(cluster: Harness, pod: str, class_name: str) -> None:
 
 
 def users(cluster: Harness) -> dict[str, list[str]]:
-    """Return claims with devices → pods for which they are reserved."""
     return {
         obj["metadata"]["name"]: [user["name"] for user in obj["status"].get("reservedFor") or ()]
         for obj in cluster.server.objects(CLAIMS)

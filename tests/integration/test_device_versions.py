@@ -50,14 +50,12 @@ def known(cluster: Rig) -> SharedDRAManager:
 
 
 def sizes(cluster: Rig) -> tuple[int, int, int, int]:
-    """Return the numbers of claims, devices, classes, and taints on devices."""
     devices = known(cluster)
     published = [device for each in devices.slices() for device in each.spec.devices]
     return len(devices.claims), len(published), len(devices.classes), sum(len(device.taints) for device in published)
 
 
 def versions(cluster: Rig) -> Mapping[str, str]:
-    """Return the version of each mirrored kind, or "gone"."""
     return {
         name: "gone" if mirror.stats.absent else mirror.served.version
         for name, mirror in cluster.daemon.mirrors.reflectors.items()

@@ -24,7 +24,6 @@ BUSY: Final = {
 
 
 def filled(cluster: Harness, *pods: str) -> None:
-    """Create two nodes with capacity for two pods each, and pods."""
     for name in ("n0", "n1"):
         cluster.add_node(name, 1000, "a")
     for name in pods:
@@ -32,7 +31,6 @@ def filled(cluster: Harness, *pods: str) -> None:
 
 
 async def until(cluster: Harness, holds: Callable[[], object], within_s: float) -> None:
-    """Wait in virtual time. Raises AssertionError after `within_s`."""
     end = cluster.clock.now() + within_s
     while not holds():
         assert cluster.clock.now() < end, cluster.server.list("pods")

@@ -21,7 +21,6 @@ FITTING: Final = NODES * PER_NODE
 
 
 def filled(cluster: Harness, *, from_: int = 0, to: int = FITTING) -> None:
-    """Create pods that fill all nodes; the last come with one that is too large."""
     for i in range(from_, to):
         cluster.add_pod(f"p{i}", 500)
     if to == FITTING:

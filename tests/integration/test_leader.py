@@ -36,7 +36,6 @@ def leads(cluster: Rig) -> bool:
 
 
 def lease(server: ApiServer) -> dict[str, Any]:
-    """Return the spec of the lease; empty while there is none."""
     found = server.list("leases", "kube-system")
     return found[0]["spec"] if found else {}
 
@@ -51,7 +50,6 @@ def hand_to(server: ApiServer, holder: str) -> None:
 
 
 def writes(server: ApiServer) -> Counter[str]:
-    """Return the requests that change objects other than leases."""
     verbs = ("create", "patch", "update", "delete")
     return Counter(
         {what: n for what, n in server.requests().items() if what.startswith(verbs) and "leases" not in what}
@@ -206,7 +204,6 @@ async def daemon_process(server: ApiServer, *flags: str) -> asyncio.subprocess.P
 
 
 async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
-    """Return exit code and log; kill the process if it does not end."""
     try:
         _, log = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     finally:

@@ -28,8 +28,6 @@ BIND: Final[dict[str, Any]] = {"verb": "create", "subresource": "binding"}
 
 
 class Directed:
-    """A plugin that the labels of a pod control."""
-
     name = "Directed"
     is_open = False
 
@@ -79,7 +77,6 @@ DIRECTED: Final = (
 
 
 def labelled(stage: Stage, name: str, cpu: str = "100m", **labels: str) -> None:
-    """Create a pod with labels of `Directed`."""
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "namespace": "default", "labels": {f"example.com/{key}": v for key, v in labels.items()}}
     stage.server.create("pods", {"metadata": metadata, "spec": {"schedulerName": OUR_NAME, "containers": [container]}})
@@ -114,7 +111,6 @@ _UNSCHEDULABLE: Final = "scheduler_unschedulable_pods"
 
 
 def point(name: str, status: str = "Success", by: int = 1) -> Row:
-    """An extension point is timed."""
     return rises(
         "scheduler_framework_extension_point_duration_seconds",
         by,
@@ -125,7 +121,6 @@ def point(name: str, status: str = "Success", by: int = 1) -> Row:
 
 
 def evaluated(plugin: str, name: str, by: int = 1) -> Row:
-    """A plugin is evaluated."""
     return rises("scheduler_plugin_evaluation_total", by, plugin=plugin, extension_point=name, profile=OUR_NAME)
 
 

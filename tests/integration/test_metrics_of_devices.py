@@ -141,7 +141,6 @@ async def _extended(stage: _Stage) -> None:
 
 
 def waited(status: str, seconds: Amount) -> list[Row]:
-    """One device was waited for."""
     return [
         rises(_ALLOCATIONS, profile=OUR_NAME, driver=SLOW, status=status),
         rises(_WAITS, total=seconds, profile=OUR_NAME, driver=SLOW, status=status),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.cli import main as cli
+from tests.integration.conftest import Simulation
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.yaml"
 
 NODE = '{apiVersion: v1, kind: Node, metadata: {name: "n"}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
-
-pytestmark = pytest.mark.usefixtures("guest")
 
 
 def pod(name: str, cpu: str = "1", **spec: Any) -> str:
@@ -41,20 +38,8 @@ def resizing(wanted: str, reason: str = "Deferred") -> str:
     return json.dumps(manifest)
 
 
-def simulate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], *flags: str
-) -> tuple[int, dict[str, Any]]:
-    """Return exit code and JSON."""
-    file = tmp_path / "in.yaml"
-    file.write_text("\n---\n".join(documents))
-    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *flags, str(file)])
-    out = capsys.readouterr()
-    return code, json.loads(out.out) if out.out else {"stderr": out.err}
-
-
-def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    code = cli.main(["simulate", "-o", "json", str(DEMO)])
-    shown = json.loads(capsys.readouterr().out)
+def test_the_demo(simulate: Simulation) -> None:
+    code, shown, _ = simulate(str(DEMO))
 
     assert shown["problems"] == []
     assert code == 0
@@ -75,10 +60,8 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param([NODE, pod("a", priority=7), pod("b", "2", priority=9)], [], 1, 1, id="the first in line wins"),
     ],
 )
-def test_exit_codes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], flags: list[str], code: int, problems: int
-) -> None:
-    ended, shown = simulate(tmp_path, capsys, documents, *flags)
+def test_exit_codes(simulate: Simulation, documents: list[str], flags: list[str], code: int, problems: int) -> None:
+    ended, shown, _ = simulate.of(*documents, flags=flags)
 
     assert (ended, len(shown["problems"])) == (code, problems)
     assert shown["settled"] is True
@@ -87,9 +70,7 @@ def test_exit_codes(
 @pytest.mark.parametrize(
     ("api", "kind"), [("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")]
 )
-def test_pods_of_a_workload_spread_by_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], api: str, kind: str
-) -> None:
+def test_pods_of_a_workload_spread_by_default(simulate: Simulation, api: str, kind: str) -> None:
     """Without the default spread by owner, the larger node would get all pods."""
     larger = '{apiVersion: v1, kind: Node, metadata: {name: larger}, status: {allocatable: {cpu: "64", memory: 64Gi}}}'
     template = {
@@ -98,16 +79,16 @@ def test_pods_of_a_workload_spread_by_default(
     }
     spec = {"replicas": 4, "selector": {"matchLabels": {"app": "w"}}, "template": template}
     workload = json.dumps({"apiVersion": api, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
-    _, shown = simulate(tmp_path, capsys, [NODE, larger, workload])
+    _, shown, _ = simulate.of(NODE, larger, workload)
 
     assert sorted(each["node"] for each in shown["pods"]) == ["larger", "larger", "n", "n"]
 
 
-def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scheduler_names(simulate: Simulation) -> None:
     documents = [NODE, pod("a"), pod("b", schedulerName="default-scheduler"), pod("c", schedulerName="volcano")]
 
-    _, ours = simulate(tmp_path, capsys, documents)
-    _, kept = simulate(tmp_path, capsys, documents, "--keep-scheduler-names")
+    _, ours, _ = simulate.of(*documents)
+    _, kept, _ = simulate.of(*documents, flags=["--keep-scheduler-names"])
     assert (len(ours["pods"]), ours["summary"]["leftAlone"]) == (2, 1)
     assert (len(kept["pods"]), kept["summary"]["leftAlone"]) == (0, 3)
 
@@ -129,23 +110,11 @@ def test_scheduler_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         ),
     ],
 )
-def test_bad_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], flags: list[str], said: str
-) -> None:
-    code, shown = simulate(tmp_path, capsys, documents, *flags)
+def test_bad_input(simulate: Simulation, documents: list[str], flags: list[str], said: str) -> None:
+    code, _, errors = simulate.of(*documents, flags=flags)
 
     assert code == 2
-    assert said in shown["stderr"]
-
-
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: str = ""
-) -> tuple[int, dict[str, Any], str]:
-    """Return exit code, JSON and standard error."""
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *arguments])
-    out = capsys.readouterr()
-    return code, json.loads(out.out) if out.out else {}, out.err
+    assert said in errors
 
 
 @pytest.mark.parametrize(
@@ -158,15 +127,12 @@ def run(
         pytest.param(["-R", "."], id="a directory and those in it"),
     ],
 )
-def test_inputs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_inputs(simulate: Simulation, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     Path("more").mkdir()
     Path("nodes.yaml").write_text(NODE)
     Path("more/pod.json.gz").write_bytes(gzip.compress(pod("a").encode()))
     monkeypatch.setattr("simulator.simulate._SLOW_S", -1.0)
-    code, shown, said = run(capsys, monkeypatch, *arguments, stdin=pod("a"))
+    code, shown, said = simulate(*arguments, stdin=pod("a"))
 
     assert (code, [each["node"] for each in shown["pods"]]) == (0, ["n"])
     assert re.search(r"^reading: 2 objects from 2 files in \d+\.\d\d s$", said, re.MULTILINE)
@@ -185,27 +151,19 @@ MISSPELT = pod("a", nodeSelectr={"a": "b"})
     ],
 )
 def test_validation(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    simulate: Simulation,
     flags: list[str],
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("in.yaml").write_text(f"{NODE}\n---\n{MISSPELT}")
-    ended, _, errors = run(capsys, monkeypatch, "in.yaml", *flags)
+    ended, _, errors = simulate.of(NODE, MISSPELT, flags=flags)
 
     assert (ended, said in errors) == (code, True), errors
 
 
 @pytest.mark.parametrize("flag", ["--validate=ignore", "--validate=false"])
-def test_validation_can_be_turned_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flag: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("in.yaml").write_text(f"{NODE}\n---\n{MISSPELT}")
-    ended, _, errors = run(capsys, monkeypatch, "in.yaml", flag)
+def test_validation_can_be_turned_off(simulate: Simulation, monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    ended, _, errors = simulate.of(NODE, MISSPELT, flags=[flag])
 
     assert (ended, "unknown field" in errors) == (0, False)
 
@@ -220,28 +178,22 @@ def test_validation_can_be_turned_off(
     ],
 )
 def test_inputs_that_cannot_be_used(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    simulate: Simulation,
     arguments: list[str],
     stdin: str,
     said: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, shown, errors = run(capsys, monkeypatch, *arguments, stdin=stdin)
+    code, shown, errors = simulate(*arguments, stdin=stdin)
 
     assert (code, shown) == (2, {})
     assert said in errors
 
 
-def test_pods_of_another_scheduler_s_groups_are_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_of_another_scheduler_s_groups_are_named(simulate: Simulation) -> None:
     manifests = [json.loads(pod(name)) for name in ("a", "b")]
     for manifest in manifests:
         manifest["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
-    text = "\n---\n".join([NODE, *map(json.dumps, manifests)])
-    code, _, errors = run(capsys, monkeypatch, "-", stdin=text)
+    code, _, errors = simulate.of(NODE, *manifests)
 
     assert code == 0
     assert errors.count("scheduling.x-k8s.io/pod-group (coscheduling)") == 1
@@ -259,11 +211,9 @@ TEMPLATED: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTe
         pytest.param(TEMPLATED, "ResourceClaimTemplate", id="a template"),
     ],
 )
-def test_a_missing_claim_is_named_and_not_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], kind: str
-) -> None:
+def test_a_missing_claim_is_named_and_not_waited_for(simulate: Simulation, spec: dict[str, Any], kind: str) -> None:
     """Upstream writes no condition for such a pod, so the simulation itself names the missing object."""
-    code, shown = simulate(tmp_path, capsys, [NODE, pod("a", **spec)])
+    code, shown, _ = simulate.of(NODE, pod("a", **spec))
     (waits,) = shown["pods"]
 
     assert (code, shown["settled"]) == (1, True)
@@ -271,17 +221,17 @@ def test_a_missing_claim_is_named_and_not_waited_for(
     assert [(each["kind"], each["name"]) for each in shown["missingReferences"]] == [(kind, "default/forgotten")]
 
 
-def test_missing_references_end_a_strict_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = simulate(tmp_path, capsys, [NODE, pod("a", **CLAIMED)], "--strict")
+def test_missing_references_end_a_strict_run(simulate: Simulation) -> None:
+    code, _, errors = simulate.of(NODE, pod("a", **CLAIMED), flags=["--strict"])
 
     assert code == 2
-    assert "1 object is missing in the input:\n  ResourceClaim default/forgotten: named by" in shown["stderr"]
+    assert "1 object is missing in the input:\n  ResourceClaim default/forgotten: named by" in errors
 
 
-def test_all_pods_of_missing_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_pods_of_missing_classes_are_named(simulate: Simulation) -> None:
     documents = [NODE, pod("a", priorityClassName="high"), pod("b", runtimeClassName="kata"), pod("c", **CLAIMED)]
-    code, shown = simulate(tmp_path, capsys, documents)
-    first, second, third = shown["stderr"].splitlines()
+    code, _, errors = simulate.of(*documents)
+    first, second, third = errors.splitlines()
 
     assert code == 2
     assert "(Pod default/a): spec.priorityClassName: no PriorityClass 'high'" in first
@@ -296,9 +246,7 @@ def test_all_pods_of_missing_classes_are_named(tmp_path: Path, capsys: pytest.Ca
         pytest.param({"runtimeClassName": "kata"}, 'pod rejected: RuntimeClass "kata" not found', id="a runtime class"),
     ],
 )
-def test_a_workload_whose_pods_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], refusal: str
-) -> None:
+def test_a_workload_whose_pods_are_refused(simulate: Simulation, spec: dict[str, Any], refusal: str) -> None:
     """The workload exists without pods, as in a cluster; that is a problem, and the other pods are placed."""
     template = {"metadata": {"labels": {"app": "w"}}, "spec": {**json.loads(pod("x"))["spec"], **spec}}
     selector = {"matchLabels": {"app": "w"}}
@@ -308,7 +256,7 @@ def test_a_workload_whose_pods_are_refused(
         "metadata": {"name": "w"},
         "spec": {"replicas": 2, "selector": selector, "template": template},
     }
-    code, shown = simulate(tmp_path, capsys, [NODE, pod("a"), json.dumps(workload)])
+    code, shown, _ = simulate.of(NODE, pod("a"), workload)
 
     assert (code, [each["node"] for each in shown["pods"]]) == (1, ["n"])
     (problem,) = shown["problems"]
@@ -324,9 +272,7 @@ def test_a_workload_whose_pods_are_refused(
         pytest.param({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}, id="with the time that every dump has"),
     ],
 )
-def test_bound_pods_of_a_dump_are_ready(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: dict[str, str]
-) -> None:
+def test_bound_pods_of_a_dump_are_ready(simulate: Simulation, status: dict[str, str]) -> None:
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
     metadata = {"name": "web", "uid": "web-uid"}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
@@ -337,5 +283,5 @@ def test_bound_pods_of_a_dump_are_ready(
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": web},
         {"apiVersion": "v1", "kind": "Pod", "metadata": first, "spec": spec | {"nodeName": "n"}, "status": status},
     ]
-    _, shown = simulate(tmp_path, capsys, [NODE, *map(json.dumps, documents)])
+    _, shown, _ = simulate.of(NODE, *documents)
     assert [(each["pod"], each["node"]) for each in shown["pods"]] == [("default/web-1", "n")]

@@ -13,6 +13,7 @@ import pytest
 from scheduler.cli import main as cli
 from simulator.apiserver import ApiServer
 from simulator.builders.core import node, pod
+from tests.integration.conftest import Simulation
 from tests.integration.test_transport import kubeconfig
 
 pytestmark = pytest.mark.usefixtures("guest")
@@ -56,25 +57,21 @@ async def server() -> AsyncIterator[ApiServer]:
         yield server
 
 
-async def simulate(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer | None, *flags: str
-) -> tuple[int, Object, str]:
-    """Return exit code, JSON, and standard error."""
-    where = ["--from-cluster", "--kubeconfig", kubeconfig(tmp_path / "config", {}, server.url)] if server else []
-    code = await asyncio.to_thread(cli.main, ["simulate", "-o", "json", "--timeout", "60s", *where, *flags])
-    out = capsys.readouterr()
-    return code, json.loads(out.out) if out.out else {}, out.err
+@pytest.fixture
+def cluster(tmp_path: Path, server: ApiServer) -> list[str]:
+    """The flags for this cluster."""
+    return ["--from-cluster", "--kubeconfig", kubeconfig(tmp_path / "config", {}, server.url)]
 
 
 def pods(shown: Object) -> dict[str, str]:
     return {each["pod"]: each["node"] or "" for each in shown["pods"]}
 
 
-async def test_a_cluster_and_its_dump(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
+async def test_a_cluster_and_its_dump(simulate: Simulation, cluster: list[str], server: ApiServer) -> None:
     before = server.resource_version
-    dump = tmp_path / "dump.json.gz"
-    code, shown, said = await simulate(capsys, tmp_path, server, "--save", str(dump))
-    _, again, _ = await simulate(capsys, tmp_path, None, str(dump))
+    dump = Path("dump.json.gz")
+    code, shown, said = await asyncio.to_thread(simulate, *cluster, "--save", str(dump))
+    _, again, _ = await asyncio.to_thread(simulate, str(dump))
 
     assert (code, len(shown["pods"])) == (1, 4)
     assert shown["summary"]["placed"] == 3
@@ -84,28 +81,26 @@ async def test_a_cluster_and_its_dump(capsys: pytest.CaptureFixture[str], tmp_pa
     assert {request.partition(" ")[0] for request in server.requests()} == {"list"}
 
 
-async def test_one_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
-    code, shown, _ = await simulate(capsys, tmp_path, server, "-n", "a")
+async def test_one_namespace(simulate: Simulation, cluster: list[str]) -> None:
+    code, shown, _ = await asyncio.to_thread(simulate, *cluster, "-n", "a")
 
     assert (code, pods(shown)) == (0, {"a/web-0": "n", "a/web-1": "n"})
     assert shown["summary"]["boundBefore"] == 1
 
 
-async def test_manifests_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer) -> None:
+async def test_manifests_on_top(simulate: Simulation, cluster: list[str], tmp_path: Path) -> None:
     file = tmp_path / "in.json"
     more = [deployment("web", "a", 5), node("m").cpu("2").obj()]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
-    code, shown, _ = await simulate(capsys, tmp_path, server, "-n", "a", "-f", str(file))
+    code, shown, _ = await asyncio.to_thread(simulate, *cluster, "-n", "a", "-f", str(file))
 
     assert (code, sorted(pods(shown).values())) == (0, ["m", "m", "n", "n", "n"])
 
 
-async def test_permissions_that_are_missing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, server: ApiServer
-) -> None:
+async def test_permissions_that_are_missing(simulate: Simulation, cluster: list[str], server: ApiServer) -> None:
     server.forbidden.update({("list", "pods"), ("list", "deployments")})
-    refused, nothing, said = await simulate(capsys, tmp_path, server)
-    partial, shown, warned = await simulate(capsys, tmp_path, server, "--allow-partial")
+    refused, nothing, said = await asyncio.to_thread(simulate, *cluster)
+    partial, shown, warned = await asyncio.to_thread(simulate, *cluster, "--allow-partial")
 
     assert (refused, nothing) == (2, {})
     assert "--verb=list --resource=pods,deployments.apps\n" in said

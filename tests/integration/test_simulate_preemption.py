@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scheduler.cli import main as cli
+from tests.integration.conftest import Simulation, nodes_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preemption.yaml"
-
-pytestmark = pytest.mark.usefixtures("guest")
 
 
 def obj(kind: str, name: str, version: str = "v1", **rest: Any) -> dict[str, Any]:
@@ -30,37 +27,21 @@ def pod(name: str, cpu: int, *, started: str = "", labels: dict[str, str] | None
     return made | ({"status": {"startTime": started}} if started else {})
 
 
-def simulate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], objects: list[dict[str, Any]], *flags: str
-) -> tuple[int, dict[str, Any]]:
-    """Return exit code and JSON."""
-    file = tmp_path / "in.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *flags, str(file)])
-    out = capsys.readouterr()
-    return code, json.loads(out.out) if out.out else {"stderr": out.err}
-
-
-def places(shown: dict[str, Any]) -> dict[str, str | None]:
-    return {each["pod"].partition("/")[2]: each["node"] for each in shown["pods"]}
-
-
 def went(shown: dict[str, Any]) -> dict[str, str]:
     """Return victim → preemptor."""
     return {each["pod"].partition("/")[2]: each["for"].partition("/")[2] for each in shown["preempted"]}
 
 
-def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    code = cli.main(["simulate", "-o", "json", str(EXAMPLE)])
-    shown = json.loads(capsys.readouterr().out)
+def test_the_example(simulate: Simulation) -> None:
+    code, shown, _ = simulate(str(EXAMPLE))
 
     assert (code, shown["problems"], shown["settled"]) == (0, [], True)
-    assert places(shown) == {
+    assert nodes_of(shown) == {
         "payments": "node-c",
         "search": "node-a",
         "alerts": "node-b",
-        "patient": None,
-        "late": None,
+        "patient": "",
+        "late": "",
     }
     gone: dict[str, set[str]] = {}
     for victim, preemptor in went(shown).items():
@@ -87,8 +68,7 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_start_times_and_budgets(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    simulate: Simulation,
     budget: dict[str, Any] | None,
     status: dict[str, Any] | None,
     victim: str,
@@ -104,31 +84,29 @@ def test_start_times_and_budgets(
         objects.append(
             obj("PodDisruptionBudget", "b", "policy/v1", spec=spec, **({"status": status} if status else {}))
         )
-    code, shown = simulate(tmp_path, capsys, objects)
+    code, shown, _ = simulate.of(*objects)
 
     assert (code, went(shown)) == (0, {victim: "p"})
 
 
 @pytest.mark.parametrize(("flags", "code"), [([], 1), (["--expect-pending=low"], 0)], ids=["a surprise", "expected"])
-def test_one_that_was_placed_and_had_to_go_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int
-) -> None:
+def test_one_that_was_placed_and_had_to_go_again(simulate: Simulation, flags: list[str], code: int) -> None:
     """The pod of the highest priority waits for its affinity; before that, another pod has taken the node's last CPU."""
-    beside = {"labelSelector": {"matchLabels": {"app": "friend"}}, "topologyKey": "kubernetes.io/hostname"}
+    near = {"labelSelector": {"matchLabels": {"app": "friend"}}, "topologyKey": "kubernetes.io/hostname"}
     objects = [
         node("n", 2),
         pod(
             "ally",
             1,
             priority=9,
-            affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}},
+            affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}},
         ),
         pod("friend", 1, priority=9, labels={"app": "friend"}),
         pod("low", 1, priority=1),
     ]
-    ended, shown = simulate(tmp_path, capsys, objects, *flags)
+    ended, shown, _ = simulate.of(*objects, flags=flags)
 
-    assert (ended, places(shown), went(shown)) == (code, {"ally": "n", "friend": "n", "low": None}, {"low": "ally"})
+    assert (ended, nodes_of(shown), went(shown)) == (code, {"ally": "n", "friend": "n", "low": ""}, {"low": "ally"})
     low = shown["pods"][-1]
     assert (low["reason"], low["message"]) == ("Preempted", "was placed on n and preempted there")
     assert shown["problems"] == (["default/low was not placed: was placed on n and preempted there"] if code else [])
@@ -164,10 +142,8 @@ def test_one_that_was_placed_and_had_to_go_again(
         ),
     ],
 )
-def test_mistakes_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, Any], said: str
-) -> None:
-    code, shown = simulate(tmp_path, capsys, [node("n", 1), wrong])
+def test_mistakes_are_named(simulate: Simulation, wrong: dict[str, Any], said: str) -> None:
+    code, _, errors = simulate.of(node("n", 1), wrong)
 
     assert code == 2
-    assert said in shown["stderr"]
+    assert said in errors

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.cli import main as cli
 from simulator.simulate.answer import Answer
+from tests.integration.conftest import Simulation
 from tests.support.jsonschema import mistakes
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +27,12 @@ def test_the_output_is_as_the_schema_says(path: Path, capsys: pytest.CaptureFixt
     assert msgspec.json.decode(printed, type=Answer).pods
 
 
-def test_missing_objects_are_in_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_objects_are_in_the_schema(simulate: Simulation) -> None:
     spec = {
         "containers": [{"name": "c"}],
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}],
     }
-    file = tmp_path / "in.yaml"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
-    cli.main(["simulate", "-o", "json", str(file)])
-    shown = json.loads(capsys.readouterr().out)
+    _, shown, _ = simulate.of({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
     assert list(mistakes(shown, SCHEMA)) == []
     assert [each["kind"] for each in shown["missingReferences"]] == ["PersistentVolumeClaim"]
 

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scheduler.cli import main as cli
 from simulator.builders.core import Builder, node, pod
+from tests.integration.conftest import Simulation
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "volumes.yaml"
 RACK = "example.com/rack"
 DRIVER = "d.example"
 
-pytestmark = pytest.mark.usefixtures("guest")
 
-
-def simulate(capsys: pytest.CaptureFixture[str], file: Path) -> tuple[int, dict[str, Any], str]:
-    """Return exit code, JSON, and standard error."""
-    code = cli.main(["simulate", "-o", "json", "--timeout", "60s", str(file)])
-    out = capsys.readouterr()
-    return code, json.loads(out.out) if out.out else {}, out.err
-
-
-def simulated(
-    capsys: pytest.CaptureFixture[str], directory: Path, *objects: Builder[object]
-) -> dict[str, tuple[str, str]]:
+def placements(shown: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return pod → node and, if it has none, the first sentence of the reason."""
-    file = directory / "in.yaml"
-    file.write_text("\n---\n".join(json.dumps(each.obj()) for each in objects))
-    _, shown, _ = simulate(capsys, file)
-    assert shown["settled"]
-    return _placements(shown)
-
-
-def _placements(shown: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {
         each["pod"].partition("/")[2]: (each["node"] or "", each.get("message", "").partition(". ")[0])
         for each in shown["pods"]
     }
 
 
-def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown, _ = simulate(capsys, EXAMPLE)
+def test_the_example(simulate: Simulation) -> None:
+    code, shown, _ = simulate(str(EXAMPLE))
     assert (code, shown["problems"], shown["settled"]) == (0, [], True)
-    placed = _placements(shown)
+    placed = placements(shown)
 
     databases = {placed[f"database-{i}"][0] for i in range(3)}
     assert databases == {"store-1", "store-2", "store-3"}
@@ -61,10 +41,8 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'persistentvolumeclaim "forgotten" not found' in placed["forgotten"][1]
 
 
-def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    placed = simulated(
-        capsys,
-        tmp_path,
+def test_a_burst_does_not_use_more_than_there_is(simulate: Simulation) -> None:
+    _, shown, _ = simulate.of(
         *(node(f"n{i}").cpu("8").label(RACK, f"r{i}") for i in range(2)),
         a_class("w", DRIVER),
         a_csi_driver(DRIVER).tracks_capacity(),
@@ -72,6 +50,8 @@ def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[s
         a_capacity("r1", "w", "20Gi").where(RACK, "r1"),
         *(pod(f"p{i}").ephemeral("v", "10Gi", "w") for i in range(12)),
     )
+    assert shown["settled"]
+    placed = placements(shown)
     nodes = [where for where, _ in placed.values()]
     assert (nodes.count("n0"), nodes.count("n1"), nodes.count("")) == (3, 2, 7)
     reasons = {why for where, why in placed.values() if not where}
@@ -96,8 +76,6 @@ def test_a_burst_does_not_use_more_than_there_is(capsys: pytest.CaptureFixture[s
         ),
     ],
 )  # fmt: skip
-def test_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path, broken: Builder[object], complaint: str) -> None:
-    file = tmp_path / "in.yaml"
-    file.write_text(json.dumps(broken.obj()))
-    code, _, err = simulate(capsys, file)
+def test_bad_input(simulate: Simulation, broken: Builder[object], complaint: str) -> None:
+    code, _, err = simulate.of(broken)
     assert (code, complaint in err) == (2, True), err
