@@ -92,7 +92,7 @@ class Daemon:
         self._errors = UnforeseenErrors(self._clock)
         self._parts: Supervisor | None = None
         self._is_composed = False
-        self._is_synced = False
+        self.is_synced = False
         self._is_stopping = False
         self._serving: Serving | None = None
         self._transport: Transport | None = None
@@ -118,16 +118,16 @@ class Daemon:
             settings, clock=self._clock, on_answer=self.metrics.traffic.answered
         )
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
-        self._leadership = self._leadership_over(transport.apart())
+        self.leadership = self._leadership_over(transport.apart())
         self._writer = writer = ApiWriter(
             transport,
             throttle,
             self._clock,
-            may_write=self._leadership.may_write,
+            may_write=self.leadership.may_write,
             claims_version=self._claims_version,
         )
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
-        self._extenders, self._whole = await build_extenders(self._options.config, may_write=self._leadership.may_write)
+        self._extenders, self._whole = await build_extenders(self._options.config, may_write=self.leadership.may_write)
         self.decisions = Decisions(
             self._options,
             writer=writer,
@@ -148,7 +148,7 @@ class Daemon:
         election = self._options.config.leader_election
         lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
         writes = writes_of(profiles.values(), self._options)
-        self._check = check = SelfCheck(
+        self.self_check = check = SelfCheck(
             transport, self._clock, self._discovery, kinds=kinds, writes=writes, lease=lease
         )
         changes = ProfileChanges(
@@ -160,18 +160,18 @@ class Daemon:
             reflect=partial(self._reflect, transport),
         )
         way = KopfConnection(transport, settings, throttle, self._take_signals)
-        self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self._leadership.may_write)
+        self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self.leadership.may_write)
         showing = Introspection(
             self._options,
             self.decisions,
             self.mirrors,
-            self._leadership,
+            self.leadership,
             check,
             self._recorder,
             self.metrics,
             self._clock,
             throttle=throttle,
-            is_synced=lambda: self._is_synced,
+            is_synced=lambda: self.is_synced,
             is_stopping=lambda: self._is_stopping,
             shell=self._shell,
             errors=self._errors,
@@ -225,7 +225,7 @@ class Daemon:
 
     def idle(self) -> bool:
         """Return whether all informers are synced and there is no work."""
-        return self._is_synced and self.decisions.is_idle()
+        return self.is_synced and self.decisions.is_idle()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Daemon:
     async def _drain(self, limit_s: float) -> None:
         decisions = self.decisions
         decisions.loop.stop()
-        if self._scheduling is not None and self._is_synced:
+        if self._scheduling is not None and self.is_synced:
             await asyncio.wait([self._scheduling])
         await decisions.consultations.stop()
         listening = asyncio.ensure_future(self._listen())
@@ -253,7 +253,7 @@ class Daemon:
             )
         finally:
             listening.cancel()
-        if self._leadership.may_write():  # otherwise nothing may be written about cancelled work
+        if self.leadership.may_write():  # otherwise nothing may be written about cancelled work
             decisions.inbox.apply()
         decisions.queue.close()
         _log.info("drained", bindings_cancelled=bindings, preemptions_cut_short=preemptions)
@@ -267,7 +267,7 @@ class Daemon:
         await self._recorder.flush(_FLUSH_S)
 
     async def _give_back_the_rest(self) -> None:
-        if self._leadership.may_write():
+        if self.leadership.may_write():
             await self.decisions.drain_plugins()
 
     async def _listen(self) -> None:
@@ -278,14 +278,14 @@ class Daemon:
         inbox = self.decisions.inbox
         while True:
             await inbox.wait()
-            if not self._leadership.may_write():
+            if not self.leadership.may_write():
                 return
             inbox.apply()
 
     def _stand(self) -> None:
         """Stand for election once all informers are synced, as upstream, so that a new leader can decide at once."""
         controller = self._options.config.profiles[0].scheduler_name
-        campaign = partial(self._leadership.run, self._writer, controller, self._lead)
+        campaign = partial(self.leadership.run, self._writer, controller, self._lead)
         self._election = self._spawn("leader-election", campaign)
 
     def _lead(self) -> None:
@@ -305,7 +305,7 @@ class Daemon:
             self._election.cancel()
             await asyncio.gather(self._election, return_exceptions=True)
         is_quiet = not self.decisions.binder and not self.decisions.evictions
-        await self._leadership.resign(gives_back=is_quiet)
+        await self.leadership.resign(gives_back=is_quiet)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record the errors of callbacks and of tasks that no code waits for; a peer that went away is none."""
@@ -317,7 +317,7 @@ class Daemon:
 
     async def _mirror(self, transport: Transport) -> None:
         if self._options.config.delay_cache_until_active:
-            await self._leadership.begun.wait()
+            await self.leadership.begun.wait()
         await self._discovery.run(partial(self._reflect, transport))
 
     def _reflect(self, transport: Transport, spec: KindSpec, served: ServedKind) -> None:
@@ -367,13 +367,13 @@ class Daemon:
         self.decisions.inbox.apply()
         gc.collect()
         gc.freeze()
-        self._is_synced = True
+        self.is_synced = True
         named = Counter(info.pod.spec.scheduler_name for info in self.decisions.shared.pending)
         waiting = {name: named[name] for name in self.decisions.profiles}
         _log.info("synced", **self.decisions.cluster.sizes(), pending=sum(waiting.values()), by_profile=waiting)
         if self._election is None and not self._is_stopping:
             self._stand()
-        await self.decisions.loop.run(self._leadership.may_write)
+        await self.decisions.loop.run(self.leadership.may_write)
 
     async def _measure_lag(self) -> None:
         while True:

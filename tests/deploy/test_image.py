@@ -33,6 +33,7 @@ from tests.deploy import confined
 from tests.deploy.confined import Confined
 from tests.deploy.image import PROGRAM, Image
 from tests.deploy.running import Running, bound, daemon, fill
+from tests.support.kubeconfigs import kubeconfig
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -198,17 +199,9 @@ def test_without_a_cluster_it_says_so(image: Image) -> None:
 def test_certificates_within_a_kubeconfig_need_a_place(image: Image) -> None:
     key, certificate = authority()
     name = "kubeconfig"
-    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": b64encode(certificate).decode()}
+    cluster = {"certificate-authority-data": b64encode(certificate).decode()}
     user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
-    whole = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": user}],
-    }
-    (image.root / name).write_text(json.dumps(whole))
+    (image.root / name).write_text(json.dumps(kubeconfig(user, "https://127.0.0.1:1", **cluster)))
     try:
         ended = Confined(image.root).run([*PROGRAM, "run", f"--kubeconfig=/{name}", "--secure-port=0"])
     finally:

@@ -104,7 +104,7 @@ def newest_options(arguments: list[str]) -> RunOptions:
 async def needed_rights(chart: Rendered, directory: Path) -> set[Right]:
     """The rights of the daemon's requests at start, on a server that serves everything and denies nothing."""
     async with ApiServer(served=SERVED) as server, started(chart, server, directory) as daemon:
-        check = daemon._check
+        check = daemon.self_check
         await until(lambda: check._has_asked and not check.findings, lambda: f"self-check: {check.findings}")
         return {Right(*question.rule, question.namespace, question.name) for question in check._granted}
 

@@ -18,6 +18,7 @@ from tests.deploy.chart import NAMESPACE, Json, Rendered
 from tests.e2e.cluster import until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Group, Server, free_port
+from tests.support.kubeconfigs import kubeconfig
 
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -112,9 +113,10 @@ class Installation:
         port = free_port()
         directory = self.plane.directory / name
         directory.mkdir()
-        kubeconfig = directory / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(self._credentials(who)))
-        here = ("--kubeconfig", str(kubeconfig), "--bind-address=127.0.0.1", f"--secure-port={port}", *flags)
+        path = directory / "kubeconfig"
+        authority = {"certificate-authority": str(self.plane.ca_file)}
+        path.write_text(yaml.safe_dump(kubeconfig({"token": who.token}, self.plane.url, **authority)))
+        here = ("--kubeconfig", str(path), "--bind-address=127.0.0.1", f"--secure-port={port}", *flags)
         group = Group(self.plane.logs)
         try:
             environment = [f"{each['name']}={each['value']}" for each in self.rendered.container.get("env", ())]
@@ -142,17 +144,6 @@ class Installation:
                 (place / file).write_text(text)
             arguments = [argument.replace(f"={mount['mountPath']}/", f"={place}/") for argument in arguments]
         return arguments
-
-    def _credentials(self, who: Account) -> Json:
-        cluster = {"server": self.plane.url, "certificate-authority": str(self.plane.ca_file)}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "e2e", "cluster": cluster}],
-            "users": [{"name": who.name, "user": {"token": who.token}}],
-            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": who.name}}],
-            "current-context": "e2e",
-        }
 
 
 def _last_right(role: Json) -> dict[str, str]:

@@ -255,11 +255,6 @@ class Restored:
                 assert answer.status in {200, 404, 409}, await answer.text()
 
 
-def _is_builtin(obj: Object) -> bool:
-    """Whether no server lets go of it: the priority classes of the system."""
-    return bool(obj["metadata"]["name"].startswith("system-"))
-
-
 def has_answer(pod: Object) -> bool:
     """Whether the pod has a node or a reason why not."""
     return bool(pod["spec"].get("nodeName") or pod["status"].get("conditions"))

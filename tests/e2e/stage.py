@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import aiohttp
 import yaml
@@ -25,6 +25,7 @@ from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.history import History
+from tests.support.kubeconfigs import kubeconfig
 
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 BINDING: Final[Json] = {"verb": "create", "resource": "pods", "subresource": "binding"}
@@ -72,11 +73,33 @@ class Stage:
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.admin)
 
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, plane: ControlPlane) -> AsyncIterator[Self]:
+        """A prepared plane without other pods and nodes, and a running watch."""
+        async with plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(plane) as proxy:
+            stage = cls(plane, proxy, admin, http)
+            await stage.clean()
+            await stage.prepare()
+            watching = asyncio.create_task(stage.follow())
+            try:
+                yield stage
+            finally:
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+                await stage.clean()
+
+    async def clean(self) -> None:
+        await self.cluster.wipe()
+
+    async def prepare(self) -> None: ...
+
     @contextlib.contextmanager
     def daemon(self, token: str = "", *, config: Json | None = None, name: str = SCHEDULER_NAME) -> Iterator[Server]:
         """The daemon behind the proxy, with this token or the proxy's permissions. `name` is the scheduler's."""
         path = self.plane.directory / f"{name}-proxy.kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig(self.proxy.url, token)))
+        path.write_text(yaml.safe_dump(kubeconfig({"token": token} if token else {}, self.proxy.url)))
         flags = (f"--kubeconfig={path}", f"--plain-port={self.port}")
         with daemon(self.plane, name, config=config, flags=flags, name=name) as server:
             yield server
@@ -128,14 +151,3 @@ class Stage:
                 await self.history.follow(self.admin, page["metadata"]["resourceVersion"])
             except (aiohttp.ClientError, OSError, AssertionError):
                 await asyncio.sleep(0.1)
-
-
-def kubeconfig(url: str, token: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        "users": [{"name": "kubestow", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "e2e", "context": {"cluster": "proxy", "user": "kubestow"}}],
-        "current-context": "e2e",
-    }

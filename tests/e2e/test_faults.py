@@ -4,8 +4,6 @@ A watch that does not pass through the proxy shows: every pod that fits is bound
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,7 +17,6 @@ from tests.e2e.cluster import NODES as NODES_PATH, PODS, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import SCHEDULER_NAME
-from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.stage import ALL, BINDING, STATUS, Permission, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -32,6 +29,9 @@ WITHIN_S: Final = 120.0
 
 class Burst(Stage):
     """Empty nodes, and pods that fill them."""
+
+    async def prepare(self) -> None:
+        await self.cluster.create(*(node(f"n-{i}", cpu=f"{PER_NODE * 500}m") for i in range(NODES)))
 
     async def burst(self, *, start: int = 0, end: int = FITTING) -> None:
         """These pods all fit; the last ones come with three that do not fit."""
@@ -78,16 +78,8 @@ class Burst(Stage):
 
 @pytest.fixture
 async def stage(control_plane: ControlPlane) -> AsyncIterator[Burst]:
-    async with control_plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(control_plane) as proxy:
-        stage = Burst(control_plane, proxy, admin, http)
-        await stage.cluster.wipe()
-        await stage.cluster.create(*(node(f"n-{i}", cpu=f"{PER_NODE * 500}m") for i in range(NODES)))
-        watching = asyncio.create_task(stage.follow())
+    async with Burst.opened(control_plane) as stage:
         yield stage
-        watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
-        await stage.cluster.wipe()
 
 
 FAULTS: Final[dict[str, list[Fault]]] = {

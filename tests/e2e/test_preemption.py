@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
-import aiohttp
 import pytest
 
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
@@ -18,7 +17,6 @@ from tests.e2e.cluster import EVENTS, NODES, PODS, Json, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME
-from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.stage import ALL, DELETION, DELETIONS, STATUS, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -39,6 +37,9 @@ class Preemption(Stage):
     async def prepare(self) -> None:
         for name, value in PRIORITIES.items():
             await self.put(CLASSES, {"metadata": {"name": name}, "value": value})
+
+    async def clean(self) -> None:
+        await super().clean()
         for budget in (await self.cluster.get(BUDGETS))["items"]:
             await self.cluster.delete(f"{BUDGETS}/{budget['metadata']['name']}")
 
@@ -109,33 +110,16 @@ def important(name: str, scheduler: str = SCHEDULER_NAME, *, class_name: str = H
     return pod(name, scheduler, {"priorityClassName": class_name, "terminationGracePeriodSeconds": 0}, cpu=cpu)
 
 
-@contextlib.asynccontextmanager
-async def set_up(plane: ControlPlane) -> AsyncIterator[Preemption]:
-    async with plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(plane) as proxy:
-        stage = Preemption(plane, proxy, admin, http)
-        await stage.cluster.wipe()
-        await stage.prepare()
-        watching = asyncio.create_task(stage.follow())
-        try:
-            yield stage
-        finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-            await stage.cluster.wipe()
-            await stage.prepare()
-
-
 @pytest.fixture
 async def stage(control_plane: ControlPlane) -> AsyncIterator[Preemption]:
-    async with set_up(control_plane) as stage:
+    async with Preemption.opened(control_plane) as stage:
         yield stage
 
 
 @pytest.fixture
 async def shared(control_plane_binaries: Path) -> AsyncIterator[Preemption]:
     """With a real kube-scheduler on the same nodes, so on a separate plane."""
-    async with ControlPlane() as plane, set_up(plane) as stage:
+    async with ControlPlane() as plane, Preemption.opened(plane) as stage:
         await plane.start_scheduler(scheduler_config(THEIRS))
         yield stage
 

@@ -485,7 +485,7 @@ def _refusal(obj: Object) -> str:
 
 
 def _has_read(daemon: Daemon) -> bool:
-    return daemon._is_synced and not len(daemon.decisions.inbox)
+    return daemon.is_synced and not len(daemon.decisions.inbox)
 
 
 @contextlib.asynccontextmanager

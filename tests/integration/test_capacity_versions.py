@@ -51,7 +51,7 @@ def state(cluster: Rig) -> tuple[str | None, bool, int]:
 
 async def shows(cluster: Rig, *wanted: object) -> None:
     await until(
-        lambda: cluster.daemon._is_synced and state(cluster) == wanted, lambda: f"{state(cluster)}, not {wanted}"
+        lambda: cluster.daemon.is_synced and state(cluster) == wanted, lambda: f"{state(cluster)}, not {wanted}"
     )
 
 

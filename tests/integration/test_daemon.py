@@ -69,7 +69,7 @@ async def test_endpoints_show_the_state() -> None:
         await cluster.until(lambda: "message" in cluster.condition("big"), "no condition")
 
         assert await text(http, "/livez") == "ok"
-        await cluster.until(lambda: cluster.daemon._check.permissions() is None, "permissions were not checked")
+        await cluster.until(lambda: cluster.daemon.self_check.permissions() is None, "permissions were not checked")
         assert "[+]informer-sync-pods ok" in await text(http, "/readyz?verbose")
         metrics = await text(http, "/metrics")
         assert 'scheduler_schedule_attempts_total{profile="kubestow",result="scheduled"} 1.0' in metrics

@@ -75,7 +75,7 @@ def absences(logs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 async def shows(cluster: Rig, wanted: Mapping[str, str], *counts: int) -> None:
     await until(
-        lambda: cluster.daemon._is_synced and versions(cluster) == wanted and sizes(cluster) == counts,
+        lambda: cluster.daemon.is_synced and versions(cluster) == wanted and sizes(cluster) == counts,
         lambda: f"{versions(cluster)} {sizes(cluster)}, not {wanted} {counts}",
     )
 
@@ -174,10 +174,10 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
 
             await until(is_reported, lambda: str(daemon.mirrors.lag("ResourceClaim")))
             await until(
-                lambda: "list resourceclaims in group resource.k8s.io" in (daemon._check.permissions() or ""),
-                lambda: str(daemon._check.permissions()),
+                lambda: "list resourceclaims in group resource.k8s.io" in (daemon.self_check.permissions() or ""),
+                lambda: str(daemon.self_check.permissions()),
             )
-            assert not daemon._is_synced
+            assert not daemon.is_synced
             server.forbidden.clear()
             await shows(cluster, all_in("v1"), 0, 0, 0, 0)
         finally:

@@ -25,8 +25,8 @@ async def test_permissions_are_checked_where_devices_are_allocated(is_enabled: b
         daemon = Daemon(options(server.url, **profiles))
         try:
             await daemon.start()
-            await until(lambda: daemon._check.kinds_served() is None, lambda: "not checked yet")
-            missing = daemon._check.minor(PERMISSIONS)
+            await until(lambda: daemon.self_check.kinds_served() is None, lambda: "not checked yet")
+            missing = daemon.self_check.minor(PERMISSIONS)
         finally:
             await daemon.stop()
 

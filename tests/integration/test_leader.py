@@ -32,7 +32,7 @@ async def server() -> AsyncIterator[ApiServer]:
 
 
 def leads(cluster: Rig) -> bool:
-    return cluster.daemon._leadership.may_write()
+    return cluster.daemon.leadership.may_write()
 
 
 def lease(server: ApiServer) -> dict[str, Any]:
@@ -72,7 +72,7 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
             await first.bound("fits")
             await first.until(lambda: "message" in first.condition("big"), "no condition")
             await second.until(lambda: second.daemon.decisions.cluster.sizes()["pods"] == 1, "the standby is not warm")
-            await second.until(lambda: second.daemon._check.permissions() is None, "not checked")
+            await second.until(lambda: second.daemon.self_check.permissions() is None, "not checked")
 
             assert (leads(first), leads(second)) == (True, False)
             assert lease(server)["holderIdentity"].partition("_")[2]

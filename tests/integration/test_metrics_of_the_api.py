@@ -52,7 +52,7 @@ async def _beginning(stage: Stage) -> None:
     await stage.seconds(5)
     stage.steps.begin("the daemon starts while another one leads")
     with stage.steps("the lease of the other daemon expires"):
-        await stage.until(stage.daemon._leadership.may_write, "does not lead")
+        await stage.until(stage.daemon.leadership.may_write, "does not lead")
         await stage.seconds(1)
     with stage.steps("a permission that was missing is given"):
         stage.server.forbidden.clear()

@@ -40,7 +40,7 @@ async def running(
 
 
 def leads(cluster: Rig) -> bool:
-    return cluster.daemon._leadership.may_write()
+    return cluster.daemon.leadership.may_write()
 
 
 @contextlib.asynccontextmanager
@@ -84,7 +84,7 @@ async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
             (held,) = server.list("leases", "stow")
         server.patch("leases", "kubestow", {"spec": held["spec"]}, namespace="stow")
         async with running(server, clock, BY_HAND) as second:
-            ready = second.daemon._leadership.readyz()["other-schedulers"]
+            ready = second.daemon.leadership.readyz()["other-schedulers"]
             await second.until(lambda: bool(ready()), "it does not look")
             assert (ready(), leads(second)) == ("looking whether it is renewed: Lease stow/kubestow", False)
             await second.until(lambda: leads(second), "it does not act")

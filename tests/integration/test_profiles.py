@@ -170,7 +170,7 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
     server.forbidden.add(("delete", "pods"))
     deciding = server.faults.add(Fault(verb="watch", resource="resourceclaims", status=500, times=3))
     async with rig_on(server, clock=clock, profiles=(without,)) as cluster:
-        await cluster.until(lambda: cluster.daemon._check.permissions() is None, "not checked")
+        await cluster.until(lambda: cluster.daemon.self_check.permissions() is None, "not checked")
         assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(cluster.daemon.mirrors.reflectors)
 
         wish(server, {"plugins": {"multiPoint": {}}})
@@ -182,7 +182,8 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
         assert deciding.hits == 3
         missing = "missing permission: delete pods: preemption evicts no pods"
         await until(
-            lambda: missing in cluster.daemon._check.minor("permissions"), lambda: str(cluster.daemon._check.findings)
+            lambda: missing in cluster.daemon.self_check.minor("permissions"),
+            lambda: str(cluster.daemon.self_check.findings),
         )
 
 
@@ -208,7 +209,7 @@ async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: Hast
 async def test_a_standby_goes_by_the_same_rules_and_says_nothing(server: ApiServer) -> None:
     async with rig_on(server, leader_election=ELECTION) as first:
         two_nodes(first)
-        await first.until(first.daemon._leadership.may_write, "no replica leads")
+        await first.until(first.daemon.leadership.may_write, "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as second:
             wish(server, MOST)
             await observed(server, "True", 1)
@@ -217,7 +218,7 @@ async def test_a_standby_goes_by_the_same_rules_and_says_nothing(server: ApiServ
             )
             assert server.requests()["patch schedulerprofiles/status 200"] == 1
             await first.daemon.stop()
-            await second.until(second.daemon._leadership.may_write, "no replica took over")
+            await second.until(second.daemon.leadership.may_write, "no replica took over")
             assert await placed(second, "p") == "full"
             wish(server, {"plugins": {"score": {"enabled": [{"name": "Missing"}]}}})
             await observed(server, "False", 2)

@@ -193,10 +193,10 @@ async def test_without_pods_and_nodes_no_replica_takes_part_in_the_election(cloc
                 lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
             )
             missing = "not served: pods (v1); not served: nodes (v1)"
-            await until(lambda: daemon._check.kinds_served() == missing, lambda: str(daemon._check.findings))
+            await until(lambda: daemon.self_check.kinds_served() == missing, lambda: str(daemon.self_check.findings))
             for _ in range(50):
                 await asyncio.sleep(0)
-            assert not daemon._is_synced
+            assert not daemon.is_synced
             assert not bare.list("leases")
             await bare.stop()
             async with ApiServer(clock=clock) as server:

@@ -25,6 +25,7 @@ from scheduler.server.serving import LookupFailed
 from simulator.apiserver import ApiServer
 from tests.integration.daemon import Rig, options, until
 from tests.support.connections import SettledConnector
+from tests.support.kubeconfigs import kubeconfig
 from tests.unit.server.authorities import Authority
 
 OPEN = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/shutdown", "/healthz/ping", "/readyz?verbose")
@@ -81,17 +82,6 @@ def shows(authority: Authority, name: str, path: Path, *groups: str) -> ssl.SSLC
     return context
 
 
-def kubeconfig(url: str, user: dict[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "c",
-    }
-
-
 @asynccontextmanager
 async def served(
     secure: SecureServing | None = None, *, server: ApiServer | None = None, given: RunOptions | None = None
@@ -106,7 +96,7 @@ async def served(
             connector = SettledConnector(force_close=True)
             async with aiohttp.ClientSession(connector=connector) as http:
                 rig = Rig(running, daemon)
-                await until(lambda: daemon._is_synced, lambda: "never synced")
+                await until(lambda: daemon.is_synced, lambda: "never synced")
                 yield Served(rig, http)
         finally:
             await daemon.stop()
@@ -209,7 +199,7 @@ async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
         missing = (
             "missing permission: get configmaps in namespace kube-system: the endpoints accept no client certificates"
         )
-        await until(lambda: missing in str(cluster.rig.daemon._check.findings), lambda: str(log.calls))
+        await until(lambda: missing in str(cluster.rig.daemon.self_check.findings), lambda: str(log.calls))
     with pytest.raises(LookupFailed, match=r"kube-system/extension-apiserver-authentication: .*forbidden"):
         async with served(SecureServing(tolerates_lookup_failure=False), server=server):
             pass
@@ -301,7 +291,7 @@ async def test_reviews_by_other_servers(tmp_path: Path) -> None:
         permits.people.sees.add(("zoe", "get", "/metrics"))
         for name, server in (("knows", knows), ("permits", permits)):
             files.append(tmp_path / name)
-            files[-1].write_text(yaml.safe_dump(kubeconfig(server.url, {})))
+            files[-1].write_text(yaml.safe_dump(kubeconfig({}, server.url)))
         secure = SecureServing(authentication_kubeconfig=str(files[0]), authorization_kubeconfig=str(files[1]))
         async with served(secure) as cluster:
             assert (await cluster.get("/metrics", token="zoe's"))[0] == 200
@@ -322,8 +312,10 @@ async def test_the_permissions_of_the_endpoints() -> None:
     server.forbidden.update({("create", "tokenreviews"), ("create", "subjectaccessreviews")})
     async with served(server=server) as cluster:
         daemon = cluster.rig.daemon
-        await until(lambda: len(daemon._check.findings) == 2, lambda: str(daemon._check.findings))
-        tokens, access = (finding.problem.removeprefix("missing permission: ") for finding in daemon._check.findings)
+        await until(lambda: len(daemon.self_check.findings) == 2, lambda: str(daemon.self_check.findings))
+        tokens, access = (
+            finding.problem.removeprefix("missing permission: ") for finding in daemon.self_check.findings
+        )
         assert tokens == "create tokenreviews in group authentication.k8s.io: the endpoints accept no bearer tokens"
         what = "create subjectaccessreviews in group authorization.k8s.io"
         assert access == f"{what}: the endpoints admit only system:masters"
@@ -339,7 +331,7 @@ def _config(tmp_path: Path, url: str) -> RunOptions:
     """Return a configuration and credentials with a secret in each possible field."""
     credentials = tmp_path / "kubeconfig"
     user = {"token": f"{PLANTED}-token", "password": f"{PLANTED}-password"}
-    credentials.write_text(yaml.safe_dump(kubeconfig(url, user)))
+    credentials.write_text(yaml.safe_dump(kubeconfig(user, url)))
     file = tmp_path / "config.yaml"
     file.write_text(
         yaml.safe_dump(

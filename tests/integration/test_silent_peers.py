@@ -108,7 +108,7 @@ async def test_a_leader_keeps_its_lease_when_its_api_server_is_silently_replaced
         await until(lambda: clock.now() > died_at + 60, lambda: "time stands", clock=clock, lasts_s=60)
 
         assert daemon.failure is None
-        assert daemon._leadership.may_write()
+        assert daemon.leadership.may_write()
         await daemon.stop(0)
 
 

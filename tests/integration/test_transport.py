@@ -18,6 +18,7 @@ import yaml
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
 from scheduler.kube.transport import HttpTransport, SharedSession
+from tests.support import kubeconfigs
 from tests.support.clock import VirtualClock
 from tests.unit.server.authorities import Authority
 
@@ -351,16 +352,8 @@ async def _drained(transport: HttpTransport, *, inactivity_timeout_s: float) -> 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def kubeconfig(path, user, server="http://127.0.0.1:1", *, name="k", **cluster):
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}}],
-        "clusters": [{"name": name, "cluster": {"server": server} | cluster}],
-        "users": [{"name": "u", "user": user or {}}],
-    }
-    path.write_text(yaml.safe_dump(document))
+def kubeconfig(path, user, server="http://127.0.0.1:1", **rest):
+    path.write_text(yaml.safe_dump(kubeconfigs.kubeconfig(user or {}, server, **rest)))
     return str(path)
 
 

@@ -23,6 +23,7 @@ import yaml
 from tests.e2e.controlplane.build import binaries
 from tests.e2e.controlplane.process import Group, Server, free_port, was_refused_its_port
 from tests.support.connections import SettledConnector
+from tests.support.kubeconfigs import kubeconfig
 
 STORAGE_AND_DEVICES = ("persistentvolume-binder-controller", "resourceclaim-controller", "ephemeral-volume-controller")
 _READY_WITHIN_S = 120.0  # seconds on an idle machine; shared ones are far slower
@@ -191,16 +192,8 @@ class ControlPlane:
         self._tokens.write_text(f"{self.token},admin,admin,system:masters\n")
 
     def _write_kubeconfig(self) -> None:
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "e2e", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self.token}}],
-            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "admin"}}],
-            "current-context": "e2e",
-        }
-        self.kubeconfig.write_text(yaml.safe_dump(config))
+        authority = {"certificate-authority": str(self.ca_file)}
+        self.kubeconfig.write_text(yaml.safe_dump(kubeconfig({"token": self.token}, self.url, **authority)))
 
     def _run(self, name: str, *flags: str) -> Server:
         self._servers[name] = self._group.start(name, [str(self._bin / name), *flags])
