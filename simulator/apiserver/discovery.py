@@ -1,4 +1,4 @@
-"""The documents that tell a client what is served. Not aggregated: clients fall back to these."""
+"""Discovery documents, not aggregated. Clients fall back to these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = {
 
 
 def document(served: Served, path: str) -> dict[str, Any] | None:
-    """The answer for `/api`, `/apis`, `/api/v1`, `/apis/<group>`, `/apis/<group>/<version>` or `/version`."""
+    """Return the answer for `/api`, `/apis`, `/api/v1`, `/apis/<group>`, `/apis/<group>/<version>` or `/version`."""
     parts = [part for part in path.split("/") if part]
     if parts == ["version"]:
         return VERSION

@@ -89,7 +89,7 @@ class Faults:
         self.rules.clear()
 
     def strike(self, request: Request) -> Fault | None:
-        """The rule that strikes this request, counted."""
+        """Return the rule that strikes this request, counted."""
         for rule in self.rules:
             if rule.matches(request) and (rule.probability >= 1 or self.rng.random() < rule.probability):
                 rule.hits += 1
@@ -98,7 +98,7 @@ class Faults:
 
 
 def refusal(fault: Fault) -> Refused:
-    """The answer of a rule with a status."""
+    """Return the answer of a rule with a status."""
     if fault.status == 429:
         why = "the server has received too many requests and has asked us to try again later"
         details = {"retryAfterSeconds": fault.retry_after_s}

@@ -164,7 +164,7 @@ class Handler:
         return reviews.group_version(review) in self._served.group_versions
 
     async def _review(self, request: web.BaseRequest, path: str) -> web.Response:
-        """What is asked about others is logged and may meet faults; what a client asks about itself is not worth a line."""
+        """Log a request and apply faults, except for reviews of the client's rights."""
         resource, asked = reviews.resource(path), _decoded(await request.read())
         what = Request("create", resource.name, "", "", "")
         fault = self._faults.strike(what) if self._faults.rules and path != reviews.SELF else None
@@ -218,7 +218,7 @@ class Handler:
             request.transport.abort()
         raise ConnectionResetError("cut by a fault rule")
 
-    # -- everything but watches ----------------------------------------------------------------------------------------
+    # -- everything but watches ---------------------------------------------------------------------------------------
 
     def _carry_out(self, request: web.BaseRequest, found: Target, what: Request, body: bytes) -> web.Response:
         resource, namespace, name = found.resource, found.namespace, found.name
@@ -254,7 +254,7 @@ class Handler:
             self._registry.delete(found.resource, metadata.get("namespace", ""), metadata["name"])
         return _json(answer)
 
-    # -- watches -------------------------------------------------------------------------------------------------------
+    # -- watches ------------------------------------------------------------------------------------------------------
 
     async def _watch(
         self, request: web.BaseRequest, found: Target, what: Request, query: Mapping[str, str], fault: WatchFault | None
@@ -311,7 +311,7 @@ def _patch(registry: Registry, request: web.BaseRequest, found: Target, body: by
 
 
 def _client(request: web.BaseRequest) -> str:
-    """Who calls itself so is the field manager, unless the request names another."""
+    """Return the name in User-Agent. It is the field manager unless the request names one."""
     return request.headers.get("User-Agent", "").partition("/")[0]
 
 
@@ -361,7 +361,7 @@ def _operations(body: bytes, resource: ApiResource) -> list[Any]:
 
 
 def _decoded_as(resource: ApiResource, body: bytes) -> dict[str, Any]:
-    """An object that is of this group and version, or says nothing of it."""
+    """Return an object that is of this group and version, or says nothing of it."""
     decoded = _decoded(body, resource)
     given = decoded.get("apiVersion") or resource.group_version
     if given != resource.group_version:

@@ -22,7 +22,7 @@ _END: Final = "-"
 
 
 def operations(original: dict[str, Any], patch: Any) -> dict[str, Any]:
-    """Raises `Refused`: 400 for what is no list of operations, 422 for one that cannot be carried out or does not hold."""
+    """Raise `Refused`: 400 for an invalid list of operations, 422 for an operation that fails."""
     if not isinstance(patch, list) or not all(isinstance(step, dict) for step in patch):
         raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type []handlers.jsonPatchOp")
     result = copy.deepcopy(original)
@@ -36,7 +36,7 @@ def operations(original: dict[str, Any], patch: Any) -> dict[str, Any]:
 
 
 def _carry_out(result: dict[str, Any], step: dict[str, Any]) -> None:
-    """Raises KeyError, IndexError, TypeError or ValueError where it cannot."""
+    """Raise KeyError, IndexError, TypeError or ValueError where it cannot."""
     _, *way, last = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")]
     parent: Any = result
     for part in way:
@@ -57,7 +57,7 @@ def _carry_out(result: dict[str, Any], step: dict[str, Any]) -> None:
 
 
 def _place(parent: Any, part: str) -> Any:
-    """The key, or the index in a list; `-` is behind its end."""
+    """Return the key, or the index in a list; `-` is behind its end."""
     if not isinstance(parent, list):
         return part
     at = len(parent) if part == _END else int(part)
@@ -95,7 +95,7 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def applied(original: dict[str, Any], patch: dict[str, Any] | list[Any], *, is_strategic: bool) -> dict[str, Any]:
-    """The object as it is then. A list is a JSON patch. Raises `Refused`."""
+    """Return the patched object. A list is a JSON patch. Raises `Refused`."""
     if isinstance(patch, list):
         return operations(original, patch)
     result: dict[str, Any] = strategic(original, patch) if is_strategic else merge(original, patch)
@@ -185,7 +185,7 @@ def _merge_maps(key: str, original: list[Any], patch: list[Any]) -> list[Any]:
 def _in_server_order(
     before: list[Any], patched: list[Any], after: list[Any], items: dict[Any, Any] | None
 ) -> list[Any]:
-    """What the patch names stays in its order; what it does not name goes before what it preceded on the server."""
+    """Return the merged order: named items in the order of the patch, other items before their successor on the server."""
     place = {key: i for i, key in enumerate(before)}
     after = list(dict.fromkeys(after))
     rest = [key for key in after if key not in patched]

@@ -4,7 +4,7 @@ Label and field selectors as the API server reads them from a query, compiled to
 
 What a real server's bookmark carries besides its metadata: the zero value of its kind, as Go writes it.
 
-WATCH: one `Stream` per request turns writes into lines, with the transitions that selectors ask for.
+WATCH: one `Stream` per request turns writes into lines, with the transitions of selectors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def compile_selectors(resource: ApiResource, labels: str, fields: str) -> Predic
     return lambda obj: all(test(obj) for test in tests)
 
 
-# -- labels ------------------------------------------------------------------------------------------------------------
+# -- labels ----------------------------------------------------------------------------------------------------------
 
 
 def _label_tests(text: str) -> list[Predicate]:
@@ -135,7 +135,7 @@ def _is_beyond(label: str, bound: str, *, greater: bool) -> bool:
         return False
 
 
-# -- fields ------------------------------------------------------------------------------------------------------------
+# -- fields ----------------------------------------------------------------------------------------------------------
 
 
 def _field_tests(resource: ApiResource, text: str) -> list[Predicate]:
@@ -212,7 +212,7 @@ def list_options_invalid(field: str, why: str) -> Refused:
 
 
 def list_body(storage: Storage, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> bytes:
-    """The whole answer as JSON. Raises `Refused` as a real server."""
+    """Return the whole answer as JSON. Raises `Refused` as a real server."""
     _check_options(query)
     predicate = compile_selectors(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     bucket = storage.bucket(resource)
@@ -349,7 +349,7 @@ _ZEROS: Final[dict[str, dict[str, Any]]] = {
 
 
 def zero(resource: ApiResource) -> dict[str, Any]:
-    """The fields besides kind, apiVersion and metadata."""
+    """Return the fields besides kind, apiVersion and metadata."""
     if not resource.is_core_event:
         return _ZEROS.get(resource.name, {})
     core = events.to_core(_ZEROS["events"]) | {"reportingComponent": "", "reportingInstance": ""}
@@ -363,7 +363,7 @@ class Stream:
     """The lines of one watch that wait to be sent. `ready` is set while there are some, or when it has ended."""
 
     def __init__(self, resource: ApiResource, namespace: str, predicate: Predicate | None, *, after: int = 0) -> None:
-        """Shows only what is newer than `after`, of which a server that was restored from a backup knows nothing yet."""
+        """Skip objects that are not newer than `after`, as a server does after a restore from a backup."""
         self.resource = resource
         self.ready = asyncio.Event()
         self.flowing = asyncio.Event()
@@ -392,7 +392,7 @@ class Stream:
             self._line("ADDED", entry.full(self.resource))
 
     def bookmark(self, rv: int, *, initial: bool = False) -> None:
-        """Tell how far the stream has come; `initial` marks the end of the initial events."""
+        """Send a bookmark. `initial` marks the end of the initial events."""
         if rv < self._after:
             return
         metadata: dict[str, Any] = {"resourceVersion": str(rv)}
@@ -424,7 +424,7 @@ class Stream:
         return self._predicate is None or self._predicate(entry.obj)
 
     def _last(self, event: StorageEvent) -> Entry:
-        """A deleted object as it was; one that left the selector as it was before, at the new resourceVersion."""
+        """Return a deleted object as it was; one that left the selector as it was before, at the new resourceVersion."""
         if event.type == "DELETED" or event.before is None:
             return event.entry
         before = event.before.obj
@@ -439,7 +439,7 @@ class Stream:
 def open_stream(
     storage: Storage, resource: ApiResource, namespace: str, query: Mapping[str, str], *, watch_list: bool
 ) -> Stream:
-    """A stream with everything queued that precedes the present. The caller registers it in the same breath."""
+    """Return a stream with everything queued that precedes the present. The caller registers it in the same breath."""
     initial = query.get("sendInitialEvents") == "true"
     _check_watch_options(query, watch_list=watch_list)
     predicate = compile_selectors(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))

@@ -76,7 +76,7 @@ _FIXED_SPEC: Final = frozenset({"volumeattachments"})
 
 
 def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
-    """What is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
+    """Return what is stored when `new` is sent over `old`; equal to `old` when nothing changes. Raises 422."""
     result = new | {"metadata": _metadata(resource, old, new, subresource=subresource)}
     if resource.has_status:
         kept = "spec" if subresource else "status"
@@ -102,7 +102,7 @@ def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str
 
 
 def is_finished(obj: Object) -> bool:
-    """Being deleted, past its grace, and nobody's finalizer left: the server removes it with this update."""
+    """Return whether this update removes the object: terminating, grace period over, no finalizer left."""
     metadata = obj["metadata"]
     is_graceful = bool(metadata.get("deletionGracePeriodSeconds"))
     return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not is_graceful
@@ -113,14 +113,14 @@ def _spec(obj: Object) -> Object:
 
 
 def check_version(resource: ApiResource, old: Object, new: Object) -> None:
-    """Raises 409 for what was meant for another state of the object."""
+    """Raise 409 if the write was meant for another state of the object."""
     version = new["metadata"].get("resourceVersion")
     if version and version != old["metadata"]["resourceVersion"]:
         raise conflict(resource, old["metadata"]["name"], MODIFIED)
 
 
 def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> None:
-    """Raises 422 for another object's uid, and for new finalizers of an object that is being deleted."""
+    """Raise 422 for another object's uid, and for new finalizers of an object that is being deleted."""
     before, after = old["metadata"], new["metadata"]
     found: Problems = []
     is_kept = subresource and resource.name in _STATUS_KEEPS_METADATA
@@ -199,7 +199,7 @@ _MUTABLE_WHILE_GATED: Final = _MUTABLE | {"nodeSelector", "affinity"}
 
 
 def _frozen(spec: Object, *, gated: bool) -> Object:
-    """The part of a pod's spec that may not change. What a gated pod may narrow is not checked for narrowing."""
+    """Return the part of a pod's spec that may not change. What a gated pod may narrow is not checked for narrowing."""
     mutable = _MUTABLE_WHILE_GATED if gated else _MUTABLE
     rest = {key: value for key, value in spec.items() if key not in mutable and value not in (None, [], {})}
     for name in ("containers", "initContainers"):
@@ -231,24 +231,24 @@ class Registry:
             self.create(served.named("priorityclasses"), "", {"metadata": {"name": name}, "value": value})
 
     def by(self, caller: Caller) -> Self:
-        """The same, for writes of this caller."""
+        """Return a registry for writes of this caller."""
         other = copy.copy(self)
         other.caller = caller
         return other
 
     def now_text(self, later_s: float = 0) -> str:
-        """The time as the API writes it."""
+        """Return the time as the API writes it."""
         moment = dt.datetime.fromtimestamp(self._clock.wall() + later_s, dt.UTC)
         return moment.strftime(_TIME)
 
     def entry(self, resource: ApiResource, namespace: str, name: str) -> Entry:
-        """Raises 404."""
+        """Raise 404 if the object does not exist."""
         entry = self._storage.bucket(resource).entries.get(resource.key(namespace, name))
         if entry is None:
             raise not_found(resource, name)
         return entry
 
-    # -- create --------------------------------------------------------------------------------------------------------
+    # -- create -------------------------------------------------------------------------------------------------------
 
     def create(self, resource: ApiResource, namespace: str, obj: Object) -> Entry:
         """POST. Raises 400, 403, 404 (namespace), 409, 422."""
@@ -278,7 +278,7 @@ class Registry:
         return self._storage.put(resource, key, obj)
 
     def _received(self, resource: ApiResource, obj: Object) -> Object:
-        """The object in its stored form; it may leave out kind and apiVersion."""
+        """Return the object in its stored form; it may leave out kind and apiVersion."""
         kind = obj.get("kind") or resource.kind
         if kind != resource.kind:
             version = obj.get("apiVersion") or resource.group_version
@@ -324,12 +324,12 @@ class Registry:
         names = {key: given[key] for key in kept if given.get(key)}
         return names | system | rest | {"creationTimestamp": now}
 
-    # -- update --------------------------------------------------------------------------------------------------------
+    # -- update -------------------------------------------------------------------------------------------------------
 
     def replace(
         self, resource: ApiResource, namespace: str, name: str, obj: Object, *, subresource: str = ""
     ) -> tuple[Entry, bool]:
-        """PUT. The flag tells that it created the object. Raises 400, 404, 409, 422."""
+        """Carry out a PUT. The flag is True if it created the object. Raises 400, 404, 409, 422."""
         obj = self._received(resource, obj)
         metadata = obj["metadata"]
         if metadata.setdefault("name", name) != name:
@@ -409,7 +409,7 @@ class Registry:
             return Entry(entry.key, result, entry.rv)
         return self._storage.put(resource, entry.key, result)
 
-    # -- delete --------------------------------------------------------------------------------------------------------
+    # -- delete -------------------------------------------------------------------------------------------------------
 
     def delete(self, resource: ApiResource, namespace: str, name: str, options: Object | None = None) -> Entry | Object:
         """DELETE with DeleteOptions. The object if it lives on, or was a pod or of devices, else a `Status`. Raises 404, 409."""
@@ -439,7 +439,7 @@ class Registry:
                 raise delete_precondition(resource, name, uid=is_uid, wanted=wanted[field], actual=actual)
 
     def _delete_pod(self, resource: ApiResource, entry: Entry, asked_s: int | None) -> Entry:
-        """A real server writes the deletion first and removes the pod with a second write."""
+        """Write the deletion first and remove the pod with a second write, as a real server."""
         grace = pods.grace_s(entry.obj, asked_s)
         metadata = entry.obj["metadata"]
         if metadata.get("deletionTimestamp") and grace == metadata.get("deletionGracePeriodSeconds"):
@@ -465,7 +465,7 @@ class Registry:
         return obj | {"metadata": metadata | deletion}
 
     def _terminate(self, resource: ApiResource, entry: Entry) -> Entry:
-        """A namespace waits for its controller, which this server does not have."""
+        """Keep a terminating namespace, because this server has no namespace controller."""
         if entry.obj["metadata"].get("deletionTimestamp"):
             return entry
         metadata = entry.obj["metadata"] | {"deletionTimestamp": self.now_text()}

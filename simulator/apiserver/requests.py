@@ -1,11 +1,11 @@
 """Paths and methods to verbs, and the callers: rights and field ownership.
 
-Whose the annotations of a claim are: `metadata.managedFields`, as far as anybody of ours asks.
+The owners of the annotations of a claim: `metadata.managedFields`, as far as Kubestow reads it.
 
 Only for claims, and of them only the annotations; what is here is as a real server has it, what is missing is just not
-kept. An annotation belongs to whoever gave it its value last; saying the same again changes nothing.
+kept. An annotation belongs to the last writer that changed its value. A write of the same value changes nothing.
 
-Who writes: whose the fields are afterwards, and what the caller may not do besides the request itself.
+The caller of a write: the field manager, and the rights that are missing besides the request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Target:
     subresource: str
 
     def request(self, method: str, *, watch: bool) -> Request:
-        """The request as fault rules and the log see it. Raises 405."""
+        """Return the request as fault rules and the log see it. Raises 405."""
         if self.subresource:
             verbs = _ON_BINDING if self.subresource == "binding" else _ON_STATUS
         else:
@@ -99,7 +99,7 @@ def denied(request: Request, resource: ApiResource) -> Refused:
 
 Object = dict[str, Any]
 UNKNOWN: Final = "unknown"
-"""Who says neither `fieldManager` nor User-Agent."""
+"""The field manager of a request without `fieldManager` and User-Agent."""
 _KEPT_FOR: Final = "persistentvolumeclaims"
 _PATH: Final = ("f:metadata", "f:annotations")
 
@@ -169,7 +169,7 @@ class Caller:
     """(verb, resource/subresource) pairs."""
 
     def denied(self, resource: ApiResource, subresource: str, *, verb: str, namespace: str = "", name: str = "") -> str:
-        """Why a subresource without a path of its own may not be written; empty if it may."""
+        """Return why a subresource without a path may not be written, or ""."""
         if (verb, f"{resource.name}/{subresource}") not in self.forbidden:
             return ""
         return denied(Request(verb, resource.name, namespace, name, subresource), resource).message

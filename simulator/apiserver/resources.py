@@ -1,4 +1,4 @@
-"""The kinds the server knows, under every group and version it can be told to serve."""
+"""The kinds of the server, under every group and version that it can serve."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ LIKE_1_36_WITH_BETAS: Final = (
     *LIKE_1_36,
     *(f"{DEVICES}/{version}" for version in ("v1beta2", "v1beta1", "v1alpha3")),
 )
-"""With what of the device kinds must be asked for: their older versions, and the rules that taint devices."""
+"""The defaults and the device kinds that a real server serves only on request: older versions, and DeviceTaintRules."""
 
 _BEFORE_DEVICES: Final = tuple(version for version in LIKE_1_36 if not version.startswith(f"{DEVICES}/"))
 LIKE_1_32: Final = (*_BEFORE_DEVICES, f"{DEVICES}/v1beta1")
@@ -236,7 +236,7 @@ class Served:
         self._by_kind = {r.kind: r for r in self._stored.values()}
 
     def at(self, group: str, version: str, name: str) -> ApiResource | None:
-        """The resource under this path, None when it is not served."""
+        """Return the resource under this path, None when it is not served."""
         return self._by_path.get((group, version, name))
 
     def named(self, kind_or_resource: str) -> ApiResource:
@@ -251,5 +251,5 @@ class Served:
         return self._stored.values()
 
     def of(self, group: str, version: str) -> list[ApiResource]:
-        """What discovery lists for one group and version."""
+        """Return what discovery lists for one group and version."""
         return [r for (g, v, _), r in self._by_path.items() if (g, v) == (group, version)]

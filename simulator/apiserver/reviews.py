@@ -1,6 +1,6 @@
 """Questions that store nothing: what may I do, whose token is this, may they see that path.
 
-There is no authentication here, so who has which token, and who may see what, is what a test says.
+There is no authentication here, so a test sets the tokens, and the paths that each user may see.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNKNOWN: Final = "invalid bearer token"
 
 @dataclass
 class People:
-    """Whom the server knows. Change at will."""
+    """The users that the server knows. A test may change them."""
 
     tokens: dict[str, Object] = field(default_factory=dict)
     """Token → `username`, and `uid`, `groups`, `extra` as a TokenReview shows them."""
@@ -44,7 +44,7 @@ def resource(path: str) -> ApiResource:
 
 
 def answer(path: str, review: Object, people: People, forbidden: AbstractSet[tuple[str, str]]) -> Object:
-    """The review with its status. `forbidden` is what the caller may not do, whoever that is."""
+    """Return the review with its status. `forbidden` has the rights that the caller lacks."""
     spec = review.get("spec") or {}
     head: Object = {"kind": KINDS[path], "apiVersion": group_version(path), "metadata": {}, "spec": review.get("spec")}
     if path == TOKEN:

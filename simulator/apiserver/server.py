@@ -61,7 +61,7 @@ class ApiServer:
         self._runner: web.ServerRunner | None = None
         self.url = ""
 
-    # -- running -------------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------------
 
     async def start(self, port: int = 0) -> str:
         """Listen on 127.0.0.1 and return the URL; port 0 takes a free one."""
@@ -93,7 +93,7 @@ class ApiServer:
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         await self.stop()
 
-    # -- objects -------------------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------------
 
     def create(self, kind_or_resource: str, obj: Object, *, manager: str = "") -> Object:
         """POST, into metadata.namespace or `default`; with all its defaults, so a status counts only for nodes.
@@ -140,14 +140,14 @@ class ApiServer:
             self._registry.create(spaces, "", {"metadata": {"name": name}})
 
     def get(self, kind_or_resource: str, name: str, namespace: str = "default") -> Object:
-        """A copy of one object. Raises 404."""
+        """Return a copy of one object. Raises 404."""
         resource = self._served.named(kind_or_resource)
         return _plain(self._registry.entry(resource, namespace, name))
 
     def list(
         self, kind_or_resource: str, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Objects:
-        """Copies, in the order of their keys; all namespaces unless one is named."""
+        """Return copies in the order of their keys, by default of all namespaces."""
         resource = self._served.named(kind_or_resource)
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         items: Objects = msgspec.json.decode(list_body(self._storage, resource, namespace, query))["items"]
@@ -204,18 +204,18 @@ class ApiServer:
         self._registry.bind(self._served.named("pods"), namespace, name, binding)
 
     def objects(self, kind_or_resource: str) -> Objects:
-        """The stored objects themselves, by key: never change them. Only objects with opaque parameters are copied."""
+        """Return the stored objects by key. Callers must not change them. Only objects with opaque parameters are copies."""
         resource = self._served.named(kind_or_resource)
         return [opaque.plain(resource.name, entry.obj) for entry in self._storage.bucket(resource).ordered()]
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback(event_type, resource, obj)` right after every write, in order. Returns the undo.
 
-        It may write and must not change `obj`; an exception of its reaches whoever wrote.
+        It may write and must not change `obj`; its exceptions reach the writer.
         """
         return self._storage.subscribe(lambda type_, name, obj: callback(type_, name, opaque.plain(name, obj)))
 
-    # -- behaviour -----------------------------------------------------------------------------------------------------
+    # -- behaviour ----------------------------------------------------------------------------------------------------
 
     @property
     def resource_version(self) -> str:
@@ -237,7 +237,7 @@ class ApiServer:
 
     @property
     def watch_list(self) -> bool:
-        """Whether watches may ask for initial events; False answers them 422, as a server without the feature."""
+        """Return whether watches may request initial events. False answers 422, as a server without the feature."""
         return self._behaviour.watch_list
 
     @watch_list.setter
@@ -248,14 +248,14 @@ class ApiServer:
     def forbidden(self) -> set[tuple[str, str]]:
         """(verb, resource) pairs answered 403 and denied in reviews; a subresource as `pods/binding`. Change at will.
 
-        Rights on `resourceclaims/binding` and `resourceclaims/driver` (`arbitrary-node:patch`) are asked for by writes
+        Rights on `resourceclaims/binding` and `resourceclaims/driver` (`arbitrary-node:patch`) are checked for writes
         of a claim's status.
         """
         return self._behaviour.forbidden
 
     @property
     def people(self) -> People:
-        """Whose tokens are whose, and who may see which path, for reviews. Change at will."""
+        """Return the tokens of users and the paths that they may see, for reviews. A test may change them."""
         return self._behaviour.people
 
     def serve(self, served: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ class Refused(Exception):
         self.list_metadata: dict[str, Any] = {}
 
     def body(self) -> dict[str, Any]:
-        """The `Status`; keys without a value are left out as a real server does."""
+        """Return the `Status`; keys without a value are left out as a real server does."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -62,7 +62,7 @@ class Unreadable(Refused):
 
 
 def success(code: int = 0, details: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A `Status` that says yes."""
+    """Return a `Status` of success."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = details
@@ -171,7 +171,7 @@ def version_required(resource: ApiResource, name: str) -> Refused:
 
 
 def expired(message: str) -> Refused:
-    """410: the history asked for is gone."""
+    """Return 410: the requested history is gone."""
     return Refused(410, "Expired", message)
 
 
@@ -191,7 +191,7 @@ Problems = list[Problem]
 
 
 def refuse(resource: ApiResource, name: str, problems: Iterable[Problem]) -> None:
-    """Raises 422 when there are some. What is found twice counts twice and is said once."""
+    """Raise 422 if there are problems. A repeated problem counts twice and is listed once."""
     found = list(problems)
     if not found:
         return
@@ -213,7 +213,7 @@ def wrong(field: str, value: Any, why: str) -> Problem:
 
 
 def wrong_each(field: str, value: str, complaints: Iterable[str]) -> Problems:
-    """The complaints of a rule of `names`."""
+    """Return the complaints of a rule of `names`."""
     return [wrong(field, value, why) for why in complaints]
 
 
@@ -243,7 +243,7 @@ def too_many(field: str, count: int, most: int) -> Problem:
 
 
 def in_each(field: str, items: Sequence[_T] | None, check: Callable[[str, _T], Problems], *, most: int = 0) -> Problems:
-    """The problems of every item of a list; only its length if it has more than `most`."""
+    """Return the problems of every item of a list; only its length if it has more than `most`."""
     items = items or ()
     if most and len(items) > most:
         return [too_many(field, len(items), most)]
@@ -251,7 +251,7 @@ def in_each(field: str, items: Sequence[_T] | None, check: Callable[[str, _T], P
 
 
 def twice(field: str, keys: Iterable[Any]) -> Problems:
-    """The items of a list whose key another one had before."""
+    """Return the items of a list whose key another one had before."""
     seen: set[str] = set()
     found: Problems = []
     for at, key in enumerate(keys):

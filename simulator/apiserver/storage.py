@@ -51,7 +51,7 @@ class Entry:
         self._body = self._other_body = body
 
     def full(self, resource: ApiResource) -> bytes:
-        """JSON as GET answers it, under the group and version that was asked."""
+        """Return the JSON of a GET under this group and version."""
         return head(resource) + self.body(resource)[1:]
 
 
@@ -87,7 +87,7 @@ class StorageEvent:
 
 
 class Watcher(Protocol):
-    """Somebody who is told of every write to one bucket, in order and at once."""
+    """A watcher that is called for every write to one bucket, in order and at once."""
 
     def offer(self, event: StorageEvent) -> None:
         """Take note of it; must not wait and must not write."""
@@ -107,7 +107,7 @@ class Bucket:
         self._pictures: dict[int, list[Entry]] = {}
 
     def record(self, event: StorageEvent) -> None:
-        """Apply one write and tell the watchers."""
+        """Apply one write and call the watchers."""
         key = event.entry.key
         if event.type == "DELETED":
             del self.entries[key]
@@ -127,7 +127,7 @@ class Bucket:
         return [self.entries[key] for key in self._keys]
 
     def since(self, rv: int, now: int) -> list[StorageEvent]:
-        """The writes after `rv`; raises 410 when some of them are forgotten."""
+        """Return the writes after `rv`; raises 410 when some of them are forgotten."""
         if rv < self.compacted:
             raise expired(f"too old resource version: {rv} ({now})")
         newer: list[StorageEvent] = []
@@ -158,7 +158,7 @@ class Bucket:
         return picture
 
     def restore(self, entries: dict[str, Entry], now: int) -> None:
-        """Hold these objects and no others, without any history."""
+        """Replace all objects by these, without any history."""
         self.entries = dict(entries)
         self._keys = sorted(entries)
         self.compact(now)
@@ -207,7 +207,7 @@ class Storage:
     def restore(self, backup: Backup) -> None:
         """Go back to a backup as `etcdutl snapshot restore` does: resourceVersions are given a second time.
 
-        Subscribers are not told. Watchers must be gone: a real API server is restarted for it.
+        Subscribers are not called. Watchers must be gone: a real API server is restarted for it.
         """
         self.rv = backup.rv
         for name, bucket in self._buckets.items():
@@ -235,7 +235,7 @@ class Storage:
         return entry
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Tell `callback(event_type, resource, obj)` of every write, in order; it may write itself. Returns the undo."""
+        """Call `callback(event_type, resource, obj)` for every write, in order. It may write. Returns the undo."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 

@@ -17,7 +17,7 @@ _STATUS_DEVICES: Final = "status.devices"
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a request may say beside its class."""
+    """The options of a request."""
 
     count: int
     every: bool
@@ -29,7 +29,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class ResultOptions(TypedDict, total=False):
-    """What a result may say beside its device."""
+    """The options of a result."""
 
     admin: bool
     share: str
@@ -45,8 +45,8 @@ class _RequestsBuilder(Builder[_T_co]):
     _AT: ClassVar = "spec.devices"
 
     def request(self, name: str, device_class: str, **asked: Unpack[RequestOptions]) -> Self:
-        """One more request, for one device unless told."""
-        return self._append(f"{self._AT}.requests", {"name": name, "exactly": _asked(device_class, asked)})
+        """Add a request, by default for one device."""
+        return self._append(f"{self._AT}.requests", {"name": name, "exactly": _exactly(device_class, asked)})
 
     def first_available(self, name: str, *options: Manifest) -> Self:
         """One more request that takes the first of these that can be had: `an_option`."""
@@ -69,7 +69,7 @@ class _RequestsBuilder(Builder[_T_co]):
 
 
 class ClaimBuilder(_RequestsBuilder[ResourceClaim]):
-    """Not allocated, and nobody's."""
+    """A claim that is not allocated and not reserved."""
 
     def allocated(self, *results: Manifest, on: str = "") -> Self:
         """Allocated: `a_result` each; usable on this node alone, or everywhere."""
@@ -93,7 +93,7 @@ class ClaimBuilder(_RequestsBuilder[ResourceClaim]):
         return self.set({"status": {"allocation": {"allocationTimestamp": timestamp}}})
 
     def reserved_for(self, pod_name: str, uid: str = "") -> Self:
-        """One more pod may use it; its uid is `<name>-uid` unless told."""
+        """Add a pod to the reservations. Its uid is by default `<name>-uid`."""
         return self._append(
             "status.reservedFor", {"resource": "pods", "name": pod_name, "uid": uid or f"{pod_name}-uid"}
         )
@@ -104,17 +104,17 @@ class ClaimBuilder(_RequestsBuilder[ResourceClaim]):
         return self._append("status.reservedFor", consumer)
 
     def condition(self, device: str, condition: str, status: str = "True", *, share: str = "", **more: str) -> Self:
-        """What its driver says of an allocated device (`reason`, `message`, `lastTransitionTime` as more)."""
+        """Add a condition of an allocated device (`reason`, `message`, `lastTransitionTime` as more)."""
         at = _device(device) | ({"shareID": share} if share else {})
-        told = {"type": condition, "status": status, "reason": "Told", "message": ""}
-        told |= {"lastTransitionTime": "2026-01-01T00:00:00Z"} | more
+        made = {"type": condition, "status": status, "reason": "Reported", "message": ""}
+        made |= {"lastTransitionTime": "2026-01-01T00:00:00Z"} | more
         entries = (self._manifest.get("status") or {}).get("devices") or []
         for index, entry in enumerate(entries):
             if {key: entry.get(key) for key in at} == at and bool(share) == ("shareID" in entry):
                 others = [each for each in entry["conditions"] if each["type"] != condition]
-                changed = entry | {"conditions": [*others, told]}
+                changed = entry | {"conditions": [*others, made]}
                 return self.set({"status": {"devices": [*entries[:index], changed, *entries[index + 1 :]]}})
-        return self._append(_STATUS_DEVICES, at | {"conditions": [told]})
+        return self._append(_STATUS_DEVICES, at | {"conditions": [made]})
 
     def owned_by(self, pod: str, uid: str, *, controller: bool = True) -> Self:
         """Made for this pod."""
@@ -144,39 +144,39 @@ class ClaimBuilder(_RequestsBuilder[ResourceClaim]):
 
 
 class ClaimTemplateBuilder(_RequestsBuilder[Manifest]):
-    """A claim of its own for every pod that names it."""
+    """A template: every pod that names it gets a claim."""
 
     _AT: ClassVar = "spec.spec.devices"
 
     def claim_label(self, key: str, value: str = "") -> Self:
-        """A label of the claims it makes."""
+        """Add a label of the claims."""
         return self.set({"spec": {"metadata": {"labels": {key: value}}}})
 
     def claim_annotation(self, key: str, value: str) -> Self:
-        """An annotation of the claims it makes."""
+        """Add an annotation of the claims."""
         return self.set({"spec": {"metadata": {"annotations": {key: value}}}})
 
 
 def a_claim(name: str, *, ns: str = "default") -> ClaimBuilder:
-    """A claim that asks for nothing yet."""
+    """Return a claim without requests."""
     return ClaimBuilder(
         a_manifest("ResourceClaim", {"name": name, "namespace": ns}) | {"spec": {"devices": {}}}, ResourceClaim
     )
 
 
 def a_claim_template(name: str, *, ns: str = "default") -> ClaimTemplateBuilder:
-    """A template of claims that ask for nothing yet."""
+    """Return a template of claims without requests."""
     manifest = a_manifest("ResourceClaimTemplate", {"name": name, "namespace": ns})
     return ClaimTemplateBuilder(manifest | {"spec": {"spec": {"devices": {}}}}, dict)
 
 
 def an_option(name: str, device_class: str, **asked: Unpack[RequestOptions]) -> Manifest:
     """One choice of a request that takes the first that can be had."""
-    return {"name": name} | _asked(device_class, asked)
+    return {"name": name} | _exactly(device_class, asked)
 
 
 def a_result(request: str, device: str, **given: Unpack[ResultOptions]) -> Manifest:
-    """A device that was allocated for a request (`request` or `request/option`)."""
+    """Return a device that was allocated for a request (`request` or `request/option`)."""
     told: Manifest = {"request": request} | _device(device)
     if given.get("admin"):
         told["adminAccess"] = True
@@ -199,22 +199,22 @@ def a_toleration(key: str = "", *, value: str = "", effect: str = "", seconds: i
     return told if seconds is None else told | {"tolerationSeconds": seconds}
 
 
-def _asked(device_class: str, asked: RequestOptions) -> Manifest:
-    told: Manifest = {"deviceClassName": device_class}
-    if asked.get("every"):
-        told["allocationMode"] = "All"
+def _exactly(device_class: str, options: RequestOptions) -> Manifest:
+    made: Manifest = {"deviceClassName": device_class}
+    if options.get("every"):
+        made["allocationMode"] = "All"
     else:
-        told |= {"allocationMode": "ExactCount", "count": asked.get("count", 1)}
-    cel = asked.get("cel", ())
+        made |= {"allocationMode": "ExactCount", "count": options.get("count", 1)}
+    cel = options.get("cel", ())
     for key, value in (
         ("selectors", a_selector(*((cel,) if isinstance(cel, str) else cel))),
-        ("adminAccess", asked.get("admin")),
-        ("capacity", {"requests": asked["capacity"]} if asked.get("capacity") else None),
-        ("tolerations", asked.get("tolerations")),
+        ("adminAccess", options.get("admin")),
+        ("capacity", {"requests": options["capacity"]} if options.get("capacity") else None),
+        ("tolerations", options.get("tolerations")),
     ):
         if value:
-            told[key] = value
-    return told
+            made[key] = value
+    return made
 
 
 def _device(device: str) -> Manifest:

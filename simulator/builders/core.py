@@ -23,7 +23,7 @@ class Builder(Generic[_T_co]):
         self._typ = typ
 
     def obj(self) -> Manifest:
-        """The manifest; a copy of its own for every call."""
+        """Return a new copy of the manifest."""
         copied: Manifest = _copied(self._manifest)
         return copied
 
@@ -92,12 +92,12 @@ class PodBuilder(Builder[Pod]):
         return self._append("spec.containers", _container(name, requests))
 
     def init_container(self, name: str, *, sidecar: bool = False, **requests: str) -> Self:
-        """An init container; a sidecar restarts always."""
+        """Add an init container. A sidecar has the restart policy Always."""
         always = {"restartPolicy": "Always"} if sidecar else {}
         return self._append("spec.initContainers", _container(name, requests) | always)
 
     def overhead(self, **amounts: str) -> Self:
-        """What the runtime class adds."""
+        """Set the overhead of the runtime class."""
         return self.set({"spec": {"overhead": amounts}})
 
     def node_selector(self, labels: dict[str, str] | None = None, **more: str) -> Self:
@@ -133,7 +133,7 @@ class PodBuilder(Builder[Pod]):
         return self.set({"spec": {"containers": [first, *rest]}})
 
     def priority(self, value: int) -> Self:
-        """The number itself; an API server takes it only with a class of that value."""
+        """Set the priority. An API server accepts it only with a class of that value."""
         return self.set({"spec": {"priority": value}})
 
     def priority_class(self, name: str) -> Self:
@@ -165,7 +165,7 @@ class PodBuilder(Builder[Pod]):
         return self.volume(f"volume-{claim_name}", persistentVolumeClaim={"claimName": claim_name})
 
     def ephemeral(self, name: str, request: str = "1Gi", storage_class: str = "") -> Self:
-        """One more volume, with a claim of its own that the ephemeral controller makes: `<pod>-<name>`."""
+        """Add an ephemeral volume. Its controller creates the claim `<pod>-<name>`."""
         spec: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": request}}}
         if storage_class:
             spec["storageClassName"] = storage_class
@@ -179,7 +179,7 @@ class PodBuilder(Builder[Pod]):
         return self._append("spec.resourceClaims", {"name": entry} | source)
 
     def claim_made(self, entry: str, claim: str | None) -> Self:
-        """What the claim controller made for an entry: a claim of this name, or (None) nothing as nothing is needed."""
+        """Set the claim of an entry in the status. None means that no claim is needed."""
         made = {"name": entry} | ({"resourceClaimName": claim} if claim is not None else {})
         return self._append("status.resourceClaimStatuses", made)
 
@@ -190,7 +190,7 @@ class PodBuilder(Builder[Pod]):
         return self.set({"spec": {"containers": [first, *rest]}})
 
     def extended_claim(self, claim: str, *mappings: tuple[str, str, str]) -> Self:
-        """The claim behind its extended resources; mappings are (container, resource, request)."""
+        """Set the claim of extended resources in the status. Mappings are (container, resource, request)."""
         keys = ("containerName", "resourceName", "requestName")
         listed = [dict(zip(keys, mapping, strict=True)) for mapping in mappings]
         status = {"resourceClaimName": claim, "requestMappings": listed}
@@ -202,7 +202,7 @@ class PodBuilder(Builder[Pod]):
 
 
 class NodeBuilder(Builder[Node]):
-    """Ready, with room for 110 pods and nothing else until told."""
+    """A ready node for 110 pods, by default without other resources."""
 
     def cpu(self, amount: str) -> Self:
         """Allocatable and capacity."""
@@ -235,14 +235,14 @@ class NodeBuilder(Builder[Node]):
 
 
 def pod(name: str, ns: str = "default") -> PodBuilder:
-    """A pod for `kubestow` that asks for nothing."""
+    """Return a pod for `kubestow` without requests."""
     metadata = {"name": name, "namespace": ns}
     spec = {"schedulerName": "kubestow", "containers": [_container("main", {})]}
     return PodBuilder({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, Pod)
 
 
 def node(name: str) -> NodeBuilder:
-    """A ready node with the usual hostname label."""
+    """Return a ready node with the usual hostname label."""
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
     status = {
         "allocatable": {"pods": "110"},

@@ -20,22 +20,22 @@ Attribute = bool | int | str | list[bool] | list[int] | list[str]
 
 
 class DeviceBuilder(Builder[Device]):
-    """One device of a slice: no object of its own, so `label` and its like say nothing here."""
+    """One device of a slice. It is no API object, so `label` and similar methods have no effect."""
 
     def attr(self, name: str, value: Attribute) -> Self:
-        """An attribute of the type that the value has; a list is an attribute with many values."""
+        """Add an attribute of the type of the value. A list is an attribute with many values."""
         return self._attribute(name, _typed_value(value))
 
     def version(self, name: str, version: str) -> Self:
-        """An attribute that is a semantic version."""
+        """Add an attribute that is a semantic version."""
         return self._attribute(name, {"version": version})
 
     def versions(self, name: str, *versions: str) -> Self:
-        """An attribute that is a list of semantic versions."""
+        """Add an attribute that is a list of semantic versions."""
         return self._attribute(name, {"versions": list(versions)})
 
     def cap(self, name: str, amount: str, policy: Manifest | None = None) -> Self:
-        """A capacity, and how it may be asked for: `a_policy`."""
+        """Add a capacity, with a request policy (`a_policy`)."""
         told = {"value": amount} | ({"requestPolicy": policy} if policy else {})
         return self.set({"capacity": {name: told}})
 
@@ -44,7 +44,7 @@ class DeviceBuilder(Builder[Device]):
         return self.set({"allowMultipleAllocations": True})
 
     def consumes(self, counter_set: str, counters: dict[str, str]) -> Self:
-        """What it takes from one more counter set of its pool."""
+        """Add the consumption of a counter set of the pool."""
         return self._append("consumesCounters", _counter_set("counterSet", counter_set, counters))
 
     def taint(self, key: str, value: str = "", effect: str = "NoSchedule", *, since: str = "") -> Self:
@@ -60,7 +60,7 @@ class DeviceBuilder(Builder[Device]):
         return self.set({"bindingFailureConditions": list(conditions)})
 
     def binds_to_node(self) -> Self:
-        """A claim with it can be used only on the node that was chosen for it."""
+        """Let a claim with this device be used only on the node that was chosen for it."""
         return self.set({"bindsToNode": True})
 
     def on(self, node_name: str) -> Self:
@@ -76,7 +76,7 @@ class DeviceBuilder(Builder[Device]):
         return self.set({"allNodes": True})
 
     def maps(self, resource: str, *, capacity: str = "", multiplier: str = "") -> Self:
-        """What it takes of the node's own resources (`nodeAllocatableResourceMappings`)."""
+        """Set its consumption of the node's resources (`nodeAllocatableResourceMappings`)."""
         told = {"capacityKey": capacity, "allocationMultiplier": multiplier}
         return self.set({"nodeAllocatableResourceMappings": {resource: {k: v for k, v in told.items() if v}}})
 
@@ -153,7 +153,7 @@ class DeviceClassBuilder(Builder[DeviceClass]):
         return self._append("spec.config", {"opaque": {"driver": driver, "parameters": parameters}})
 
     def extended_resource(self, name: str) -> Self:
-        """Containers may ask for its devices as for this resource."""
+        """Let containers request its devices as this resource."""
         return self.set({"spec": {"extendedResourceName": name}})
 
     def created(self, timestamp: str) -> Self:
@@ -162,7 +162,7 @@ class DeviceClassBuilder(Builder[DeviceClass]):
 
 
 class TaintRuleBuilder(Builder[DeviceTaintRule]):
-    """Taints every device until told which."""
+    """A rule that by default taints every device."""
 
     def driver(self, name: str) -> Self:
         """Only devices of this driver."""
@@ -189,7 +189,7 @@ class TaintRuleBuilder(Builder[DeviceTaintRule]):
 
 
 def a_device(name: str) -> DeviceBuilder:
-    """A device that says nothing of itself."""
+    """Return a device without attributes."""
     return DeviceBuilder({"name": name}, Device)
 
 
@@ -202,20 +202,20 @@ def a_slice(node_name: str, driver: str, *devices: DeviceBuilder) -> SliceBuilde
 
 
 def a_device_class(name: str, *cel: str) -> DeviceClassBuilder:
-    """A class of the devices that meet all these expressions."""
+    """Return a class of the devices that meet all these expressions."""
     spec = {"selectors": a_selector(*cel)} if cel else {}
     return DeviceClassBuilder(a_manifest("DeviceClass", {"name": name}) | {"spec": spec}, DeviceClass)
 
 
 def a_taint_rule(name: str, key: str, value: str = "", effect: str = "NoSchedule") -> TaintRuleBuilder:
-    """A taint on many devices at once."""
+    """Return a rule that taints devices."""
     manifest = a_manifest("DeviceTaintRule", {"name": name}) | {"apiVersion": RULE_API_VERSION}
     spec = {"deviceSelector": {}, "taint": _taint(key, value, effect)}
     return TaintRuleBuilder(manifest | {"spec": spec}, DeviceTaintRule)
 
 
 def a_policy(default: str = "", *values: str, minimum: str = "", maximum: str = "", step: str = "") -> Manifest:
-    """How a shared capacity may be asked for: what one gets unasked, and these values or this range."""
+    """Return a request policy of a shared capacity: the default, and valid values or a range."""
     limits = {name: each for name, each in (("min", minimum), ("max", maximum), ("step", step)) if each}
     policy: Manifest = {"default": default} if default else {}
     if values:
@@ -229,7 +229,7 @@ def a_selector(*cel: str) -> list[Manifest]:
 
 
 def a_node_selector(*expressions: tuple[str, ...]) -> Manifest:
-    """A node selector of one term; expressions are (key, operator, values…)."""
+    """Return a node selector of one term; expressions are (key, operator, values…)."""
     listed = [
         {"key": key, "operator": operator} | ({"values": values} if values else {})
         for key, operator, *values in expressions
@@ -238,13 +238,13 @@ def a_node_selector(*expressions: tuple[str, ...]) -> Manifest:
 
 
 def on_node(node_name: str) -> Manifest:
-    """A node selector of this node alone, by its name."""
+    """Return a node selector of this node alone, by its name."""
     field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
     return {_TERMS: [{"matchFields": [field]}]}
 
 
 def a_manifest(kind: str, metadata: Manifest) -> Manifest:
-    """The frame of an object of this group."""
+    """Return the frame of an object of this group."""
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
 
 

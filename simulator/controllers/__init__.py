@@ -1,7 +1,7 @@
-"""Actors: the controllers of a cluster that act on volumes and devices beside a scheduler, as far as a scheduler can tell.
+"""Controllers of a cluster that act on volumes and devices, as far as they matter to a scheduler.
 
-They follow one in-process API server (docs/spec/volumes.md §6.7, docs/spec/dra.md §2), write to it as anybody would, and
-live on the injected clock. Each handles what is due when it is due, alone (`async with`) or by hand (`step`).
+They follow one in-process API server (docs/spec/volumes.md §6.7, docs/spec/dra.md §2), write to it like any client, and
+use the injected clock. Each runs in the background (`async with`) or by calls of `step`.
 """
 
 from simulator.controllers.attach_detach import AttachDetachController

@@ -1,4 +1,4 @@
-"""Actor: the attach-detach controller, and the external attachers that do what it asks for."""
+"""The attach-detach controller and the external attachers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class AttachDetachController(Actor):
                 self._detach(name)
 
     def _settle(self, key: Key, pod: Object | None) -> None:
-        """What this pod needs attached by now, and what it no longer needs."""
+        """Update the attachments that this pod needs."""
         typed = None if pod is None else read(Pod, pod)
         wants = frozenset() if typed is None else self._needs(typed)
         before = self._wants.pop(key, frozenset())

@@ -1,7 +1,7 @@
-"""What all actors are: told of every write, they note what they will look at and when, and look at it then.
+"""The base of all controllers: each write adds work with a time, and a step does the work that is due.
 
 A key that is noted twice is handled once, at the earlier moment. What a real controller finds by looking again and again,
-an actor is told by the write that changes it.
+a controller is called by the write that changes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 class Actor(abc.ABC):
     """Follows one server. `async with` runs it in the background, where its errors come out; `step()` does by hand.
 
-    `resources` are told from the start, as if they had just been added.
+    Existing objects of `resources` are reported at the start, as if they had been added.
     """
 
     component = "actor"
@@ -87,7 +87,7 @@ class Actor(abc.ABC):
     def _try(self, key: Key) -> None:
         try:
             self._handle(key)
-        except Refused:  # somebody wrote in between, or will not have it: as controllers do, again a little later
+        except Refused:  # another write came first, or the server refuses: retry a little later
             self._note(key, _AGAIN_S)
 
     @property
@@ -101,7 +101,7 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     def _handle(self, key: Key) -> None:
-        """It is due."""
+        """Do the work that is due for this key."""
 
     def _note(self, key: Key, delay_s: float = 0) -> None:
         """Handle this after a while, or earlier if that was noted before."""
@@ -136,14 +136,14 @@ class Actor(abc.ABC):
                 wait.cancel()
 
     def _find(self, resource: str, name: str, namespace: str = "") -> Object | None:
-        """A copy of the object as it is now."""
+        """Return a copy of the stored object."""
         try:
             return self._server.get(resource, name, namespace)
         except Refused:
             return None
 
-    def _tell(self, about: Object, type_: str, reason: str, message: str) -> None:
-        """An event, once for the same words about the same object."""
+    def _record(self, about: Object, type_: str, reason: str, message: str) -> None:
+        """Write an event, once for the same text about the same object."""
         metadata, kind = about["metadata"], about["kind"]
         said = (metadata["uid"], reason, message)
         if said in self._told:

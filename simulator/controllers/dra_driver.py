@@ -1,13 +1,9 @@
 """Actor: a DRA driver. It publishes slices, taints devices and answers claims.
 
-Which writes bring the slices of one pool from what is stored to what a driver wants, and in which generation.
+Slices are written as by the ResourceSlice controller that drivers are built with: obsolete slices are deleted first,
+then changed ones are rewritten, then new ones are created. The generation stays only if one write is enough.
 
-As the ResourceSlice controller that drivers are built with: obsolete slices go first, then the others are rewritten, then
-new ones come; the generation stays only if one write is enough.
-
-Actor: a DRA driver. It publishes the slices of its pools, taints devices, and answers claims that wait for it.
-
-What it answers are binding conditions of allocated devices (docs/spec/dra.md §3.11).
+The driver answers claims by binding conditions of allocated devices (docs/spec/dra.md §3.11).
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ class Write(NamedTuple):
 
 
 def writes(existing: Sequence[Object], wanted: Sequence[Spec], pool: Spec, *, prefix: str) -> list[Write]:
-    """What is to be done, in order. `pool` is its name, and a generation that is to be reached at least.
+    """Return the writes of slices, in order. `pool` is its name and its lowest generation.
 
     Slices are named `<index>-<prefix>`, which is how they are known again.
     """
@@ -129,8 +125,8 @@ Unprepared: TypeAlias = Callable[[Preparation], str | None]
 class DRADriver(Actor):
     """Of `driver`: answers `delay_s` after an allocation, and leaves `slice_delay_s` between two slices that it writes.
 
-    A preparation that `fault` has words for sets the first of the device's binding failure conditions; others make all
-    its binding conditions true. A slice of its pools that somebody deletes is published again.
+    A preparation for which `fault` returns a message sets the first binding failure condition. Otherwise all
+    binding conditions become true. A deleted slice of its pools is published again.
     """
 
     component = "dra-driver"
@@ -163,7 +159,7 @@ class DRADriver(Actor):
         """Claim (uid) and device of which it will say nothing while the device stays allocated."""
         super().__init__(server, clock=clock)
 
-    # -- life and death ------------------------------------------------------------------------------------------------
+    # -- life and death -----------------------------------------------------------------------------------------------
 
     def die(self) -> None:
         """Forget everything that was under way, and do nothing until `revive`. What is stored stays stored."""
@@ -179,10 +175,10 @@ class DRADriver(Actor):
         for pool in self._wanted:
             self._note((_SLICES, "", pool))
 
-    # -- slices --------------------------------------------------------------------------------------------------------
+    # -- slices -------------------------------------------------------------------------------------------------------
 
     def publish(self, *slices: Builder[ResourceSlice], pool: str = "", generation: int = 0) -> None:
-        """These are the whole pool from now on, named as that of the first unless told, in this generation at least.
+        """Publish these slices as the whole pool, by default named as that of the first, in this generation at least.
 
         Names, generation and count of the slices are the driver's. Nothing is written before the next `step`.
         """
@@ -201,11 +197,11 @@ class DRADriver(Actor):
         self._change_taints(device, lambda taints: [*taints, added])
 
     def untaint(self, device: str, key: str) -> None:
-        """The taints of `pool/device` with this key go."""
+        """Remove the taints of `pool/device` with this key."""
         self._change_taints(device, lambda taints: [each for each in taints if each["key"] != key])
 
     def stall_after(self, slice_count: int) -> None:
-        """Write no more than so many slices: whatever pool is under way then stays half published until `go_on`."""
+        """Stop after this many writes of slices. The pool then stays half published until `go_on`."""
         self._writes_left = slice_count
 
     def go_on(self) -> None:
@@ -242,7 +238,7 @@ class DRADriver(Actor):
             self._note((_SLICES, "", pool))
 
     def _publish(self, pool: str) -> None:
-        """The next write of the pool, or all of them if nothing is to pass in between."""
+        """Return the next write of the pool, or all of them if nothing is to pass in between."""
         if pool not in self._underway:
             stored = [each for each in self._server.objects(_SLICES) if self._is_of(each, pool)]
             prefix = f"{self.driver}-{pool.replace('/', '-')}"
@@ -276,7 +272,7 @@ class DRADriver(Actor):
         spec = obj["spec"]
         return bool(spec["driver"] == self.driver and spec["pool"]["name"] == pool)
 
-    # -- what is heard -------------------------------------------------------------------------------------------------
+    # -- what is heard ------------------------------------------------------------------------------------------------
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
         if self.is_dead:
@@ -301,7 +297,7 @@ class DRADriver(Actor):
         if claim is not None:
             self._answer(claim)
 
-    # -- claims --------------------------------------------------------------------------------------------------------
+    # -- claims -------------------------------------------------------------------------------------------------------
 
     def _waiting(self, claim: Object) -> Iterator[Object]:
         """Results for devices of this driver that have binding conditions, and no condition yet."""
@@ -336,7 +332,7 @@ class DRADriver(Actor):
             self._server.update(_CLAIMS, claim, subresource="status")
 
     def _conditions(self, result: Object, words: str) -> list[Object]:
-        """All that it waits for, or the first of those that tell of a failure."""
+        """Return the conditions that the claim waits for, or the first failure condition."""
         if words:
             self.failures += 1
             types, reason = result["bindingFailureConditions"][:1], "PreparationFailed"

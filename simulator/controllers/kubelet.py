@@ -109,7 +109,7 @@ class Kubelet:
             end = self._stopping.setdefault(metadata["uid"], self._clock.now() + self._grace_used_s)
             if self._clock.now() < end:
                 return
-        with contextlib.suppress(Refused):  # somebody was faster, or a finalizer holds it
+        with contextlib.suppress(Refused):  # another client was faster, or a finalizer holds it
             self._server.delete("pods", metadata["name"], metadata["namespace"], grace_s=0, uid=metadata["uid"])
         self._stopping.pop(metadata["uid"], None)
         self._forget(pod)
@@ -140,7 +140,7 @@ class Kubelet:
     def _report(self, pod: Object, status: Object) -> None:
         metadata = pod["metadata"]
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
-        with contextlib.suppress(Refused):  # deleted meanwhile
+        with contextlib.suppress(Refused):  # deleted in between
             self._server.patch("pods", metadata["name"], patch, namespace=metadata["namespace"], subresource="status")
 
     def _running(self) -> Object:
@@ -167,7 +167,7 @@ def _short(capacity: Requests, held: list[Requests], wanted: Requests) -> tuple[
 
 
 def _counted(pod: Pod) -> Requests:
-    """What the node itself has to offer; what a claim serves is counted by the claim."""
+    """Return the allocatable resources. Devices of claims are counted by the claim."""
     served = pod.status.extended_resource_claim_status
     names = {mapping.resource_name for mapping in served.request_mappings} if served is not None else set()
     return {name: amount for name, amount in requests_of(pod).items() if name not in names}

@@ -1,16 +1,8 @@
-"""Actor: the PV controller. It joins claims and volumes, and parts them again.
+"""The PV controller: it binds claims to volumes, releases volumes, and sets the phases of both.
 
-What the PV controller keeps in mind: which claims and volumes name each other, and who may be waiting for whom.
-
-An object that cannot be read is not known; the others are.
-
-The writes that join a claim and a volume, or part them, in the order in which the PV controller makes them.
-
-Actor: the PV controller. It joins claims and volumes, parts them again, and gives both their phases.
-
-As pkg/controller/volume/persistentvolume of Kubernetes 1.36, seen from the API: docs/spec/volumes.md §5.3, §6.7. It
-provisions nothing itself, leaves in-tree plugins to the CSI drivers that stand in for them, and instead of every 15 s looks
-again when something has changed.
+Its writes and their order are those of pkg/controller/volume/persistentvolume of Kubernetes 1.36 (docs/spec/volumes.md
+§5.3, §6.7). It provisions no volumes, leaves in-tree plugins to the CSI drivers that replace them, and works on changes
+instead of every 15 s. Unreadable objects are left out of its index.
 """
 
 from __future__ import annotations
@@ -44,7 +36,7 @@ class _Place(NamedTuple):
 
 
 class Known:
-    """Told of every write, in order."""
+    """Called for every write, in order."""
 
     def __init__(self) -> None:
         self.volumes: dict[str, PersistentVolume] = {}
@@ -59,7 +51,7 @@ class Known:
         """Volume → claims that name it."""
 
     def claim_written(self, type_: str, obj: Object) -> None:
-        """A claim came, changed or went."""
+        """Record that a claim was added, changed or deleted."""
         key = key_of("persistentvolumeclaims", obj)
         before = self._places.pop(key, None)
         if before is not None:
@@ -70,7 +62,7 @@ class Known:
             self._among(place).add(key)
 
     def volume_written(self, type_: str, obj: Object) -> None:
-        """A volume came, changed or went."""
+        """Record that a volume was added, changed or deleted."""
         before = self.volumes.pop(obj["metadata"]["name"], None)
         if before is not None:
             self._where(before).discard(before.key)
@@ -83,7 +75,7 @@ class Known:
         """Claims of the class that name no volume."""
         return tuple(self._waiting.get(class_name, ()))
 
-    def asking(self, volume: str) -> tuple[Key, ...]:
+    def claims_naming(self, volume: str) -> tuple[Key, ...]:
         """Claims that name this volume."""
         return tuple(self._asking.get(volume, ()))
 
@@ -105,7 +97,7 @@ class Known:
 
 
 def claim_key(volume: PersistentVolume) -> Key:
-    """The claim that a volume names."""
+    """Return the claim that a volume names."""
     reference = volume.spec.claim_ref
     return ("persistentvolumeclaims", reference.namespace, reference.name) if reference is not None else ("", "", "")
 
@@ -113,7 +105,7 @@ def claim_key(volume: PersistentVolume) -> Key:
 def best_volume(
     claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], *, waits: bool
 ) -> PersistentVolume | None:
-    """The one that names the claim, else the smallest that will do; of fewer access modes before of more.
+    """Return the volume that names the claim, else the smallest match. Fewer access modes come first.
 
     A claim that waits for its first consumer gets only one that names it.
 
@@ -135,7 +127,7 @@ def best_volume(
 
 
 def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
-    """Why a volume that a claim asks for by name cannot be its volume; empty if it can."""
+    """Return why the volume that a claim names cannot be bound to it, or ""."""
     if volume.metadata.deletion_timestamp is not None:
         return f'the volume is marked for deletion "{volume.key}"'
     if claim.request is not None and volume.capacity.value < claim.request.value:
@@ -190,7 +182,7 @@ _VOLUMES: Final = "persistentvolumes"
 
 
 def bind(server: ApiServer, volume: Object, claim: Object) -> None:
-    """The volume first: claimRef, then its phase; then the claim: volumeName with bind-completed, then its phase."""
+    """Bind both: claimRef, phase of the volume, volumeName with bind-completed, phase of the claim."""
     meant = claim_ref(volume, claim)
     if meant is not None:
         if not _is_for(volume, claim):
@@ -215,7 +207,7 @@ def is_unfinished(volume: Object, claim: Object) -> bool:
 
 
 def claim_ref(volume: Object, claim: Object) -> Object | None:
-    """What the volume's claimRef should become; None if it is right already."""
+    """Return the new claimRef of the volume, or None if it is right."""
     metadata, reference = claim["metadata"], volume["spec"].get("claimRef") or {}
     if all(reference.get(field) == metadata[field] for field in ("name", "namespace", "uid")):
         return None
@@ -224,7 +216,7 @@ def claim_ref(volume: Object, claim: Object) -> Object | None:
 
 
 def unbind(server: ApiServer, volume: Object) -> None:
-    """A claimRef of the controller's or the scheduler's goes; of a user's only the uid does."""
+    """Remove the claimRef. If a user set it only its uid is removed."""
     if BOUND_BY_CONTROLLER in annotations_of(volume):
         del volume["spec"]["claimRef"]
         del volume["metadata"]["annotations"][BOUND_BY_CONTROLLER]
@@ -234,7 +226,7 @@ def unbind(server: ApiServer, volume: Object) -> None:
 
 
 def set_phase(server: ApiServer, volume: Object, phase: str, message: str = "") -> Object:
-    """The volume with this phase; written only if it has another."""
+    """Return the volume with this phase. It is written only if the phase differs."""
     if volume["status"].get("phase") == phase:
         return volume
     status = {key: value for key, value in volume["status"].items() if key != "message"} | {"phase": phase}
@@ -264,11 +256,11 @@ _STAND_INS: Final = {kind.plugin: kind.driver for kind in KINDS}
 
 
 class PersistentVolumeController(Actor):
-    """Looks at a claim `delay_s` after it changed, at a volume at once.
+    """Handles a claim `delay_s` after it changed, a volume at once.
 
-    `loses` is how many bindings it is to lose from now on: it meant to do them, and died before the first write. Only
-    `look_again`, or another change, brings it back to them. `reclaims`: volumes with the policy Delete that nobody
-    provisioned go when their claim has gone; else they become Failed, as where no plugin can delete them.
+    `loses` is the number of bindings that the controller loses, as if it ended before the first write. `look_again` or
+    another change repeats them. `reclaims`: volumes with the policy Delete that no provisioner created are deleted after
+    their claim. Otherwise they become Failed, as without a plugin that can delete them.
 
     Upstream: pkg/controller/volume/persistentvolume/pv_controller.go PersistentVolumeController
     """
@@ -297,7 +289,7 @@ class PersistentVolumeController(Actor):
         """Classes that wait for the first consumer."""
         super().__init__(server, clock=clock)
 
-    # -- what is heard -------------------------------------------------------------------------------------------------
+    # -- what is heard ------------------------------------------------------------------------------------------------
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
         match resource:
@@ -323,7 +315,7 @@ class PersistentVolumeController(Actor):
         self._known.volume_written(type_, obj)
         volume = self._known.volumes.get(name)
         self._note((_VOLUMES, "", name))
-        self._note_all(self._known.asking(name))
+        self._note_all(self._known.claims_naming(name))
         for each in (before, volume):
             if each is not None and each.spec.claim_ref is not None:
                 self._note(claim_key(each), self._delay_s)
@@ -348,14 +340,14 @@ class PersistentVolumeController(Actor):
         if BIND_COMPLETED in claim.metadata.annotations:
             self._sync_bound(obj, claim)
         elif claim.spec.volume_name:
-            self._sync_asking(obj, claim)
+            self._sync_named(obj, claim)
         else:
             self._sync_open(obj, claim)
 
-    # -- claims --------------------------------------------------------------------------------------------------------
+    # -- claims -------------------------------------------------------------------------------------------------------
 
     def _sync_open(self, obj: Object, claim: PersistentVolumeClaim) -> None:
-        """No volume yet, and none asked for by name."""
+        """Sync a claim without a volume that names none."""
         class_name = claim.storage_class
         waits = class_name in self._late
         volume = best_volume(claim, self._known.candidates(key_of(_CLAIMS, obj), class_name), waits=waits)
@@ -363,22 +355,22 @@ class PersistentVolumeController(Actor):
             self._bind(volume, obj)
         elif waits and claim.selected_node is None:
             why = "waiting for first consumer to be created before binding"
-            self._tell(obj, "Normal", "WaitForFirstConsumer", why)
+            self._record(obj, "Normal", "WaitForFirstConsumer", why)
         elif not class_name:
             why = "no persistent volumes available for this claim and no storage class is set"
-            self._tell(obj, "Normal", "FailedBinding", why)
+            self._record(obj, "Normal", "FailedBinding", why)
         else:
-            self._ask_provisioner(obj, class_name)
+            self._request_provisioning(obj, class_name)
 
-    def _ask_provisioner(self, claim: Object, class_name: str) -> None:
+    def _request_provisioning(self, claim: Object, class_name: str) -> None:
         storage_class = self._find("storageclasses", class_name)
         if storage_class is None:
             why = f'storageclass.storage.k8s.io "{class_name}" not found'
-            self._tell(claim, "Warning", "ProvisioningFailed", why)
+            self._record(claim, "Warning", "ProvisioningFailed", why)
             return
         provisioner = provisioner_of(storage_class)
         if provisioner == NO_PROVISIONER or provisioner.startswith(_IN_TREE):
-            self._tell(claim, "Warning", "ProvisioningFailed", f"no volume plugin matched name: {provisioner}")
+            self._record(claim, "Warning", "ProvisioningFailed", f"no volume plugin matched name: {provisioner}")
             return
         if annotations_of(claim).get(STORAGE_PROVISIONERS[0]) != provisioner:
             claim["metadata"]["annotations"] = annotations_of(claim) | dict.fromkeys(STORAGE_PROVISIONERS, provisioner)
@@ -388,9 +380,9 @@ class PersistentVolumeController(Actor):
             "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
             "correctly registered."
         )
-        self._tell(claim, "Normal", "ExternalProvisioning", why)
+        self._record(claim, "Normal", "ExternalProvisioning", why)
 
-    def _sync_asking(self, obj: Object, claim: PersistentVolumeClaim) -> None:
+    def _sync_named(self, obj: Object, claim: PersistentVolumeClaim) -> None:
         """Names its volume, and is not bound to it yet."""
         name = claim.spec.volume_name
         volume = self._known.volumes.get(name)
@@ -399,13 +391,13 @@ class PersistentVolumeController(Actor):
         if volume.spec.claim_ref is None:
             why = mismatch(volume, claim)
             if why:
-                self._tell(obj, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
+                self._record(obj, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
             else:
                 self._bind(volume, obj)
         elif is_for(volume, claim):
             self._bind(volume, obj)
         else:
-            self._tell(obj, "Warning", "FailedBinding", f'volume "{name}" already bound to a different claim.')
+            self._record(obj, "Warning", "FailedBinding", f'volume "{name}" already bound to a different claim.')
 
     def _sync_bound(self, obj: Object, claim: PersistentVolumeClaim) -> None:
         """Was bound: it is still, or lost."""
@@ -426,7 +418,7 @@ class PersistentVolumeController(Actor):
         if claim["status"].get("phase") != "Lost":
             claim["status"] = {"phase": "Lost"}
             claim = self._server.update(_CLAIMS, claim, subresource="status")
-            self._tell(claim, "Warning", reason, why)
+            self._record(claim, "Warning", reason, why)
 
     def _bind(self, volume: PersistentVolume, claim: Object) -> None:
         """Unless it is one of those to lose, or nothing is left to do."""
@@ -439,7 +431,7 @@ class PersistentVolumeController(Actor):
             self.loses -= 1
             self.lost += 1
 
-    # -- volumes -------------------------------------------------------------------------------------------------------
+    # -- volumes ------------------------------------------------------------------------------------------------------
 
     def _sync_volume(self, obj: Object, volume: PersistentVolume) -> None:
         reference = volume.spec.claim_ref
@@ -457,7 +449,7 @@ class PersistentVolumeController(Actor):
                 self._note(claim_key(volume), self._delay_s)
             else:
                 why = f'Cannot bind PersistentVolume "{volume.key}" to requested PersistentVolumeClaim due to incompatible volumeMode.'
-                self._tell(found, "Warning", "VolumeMismatch", why)
+                self._record(found, "Warning", "VolumeMismatch", why)
         elif claim.spec.volume_name == volume.key:
             set_phase(self._server, obj, "Bound")
         elif PROVISIONED_BY in annotations_of(obj) and _policy(obj) == "Delete":
@@ -483,11 +475,11 @@ class PersistentVolumeController(Actor):
     def _fail(self, volume: Object, reason: str, why: str) -> None:
         if volume["status"].get("phase") != "Failed":
             volume = set_phase(self._server, volume, "Failed", why)
-            self._tell(volume, "Warning", reason, why)
+            self._record(volume, "Warning", reason, why)
 
 
 def provisioner_of(storage_class: Object) -> str:
-    """Who makes the volumes of a class: CSI drivers stand in for the in-tree plugins that they have replaced."""
+    """Return the provisioner of a class. CSI drivers replace in-tree plugins."""
     name: str = storage_class["provisioner"]
     return _STAND_INS.get(name, name)
 

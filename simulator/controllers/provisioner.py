@@ -1,13 +1,7 @@
-"""Actor: an external provisioner with its storage.
+"""An external provisioner with its storage: it creates volumes on the selected node while there is capacity.
 
-The room of a storage backend: so many bytes per segment, of which every volume takes its share.
-
-CSIStorageCapacity objects: one per class and segment, found or made once and then kept up.
-
-Actor: an external provisioner with its storage. It makes volumes where a scheduler has chosen a node, while there is room.
-
-The room is real: per segment (the nodes with one value of the topology label) so many bytes, of which every volume takes
-its own. What it publishes as CSIStorageCapacity is as old as the last publication. docs/spec/volumes.md §6.7, §8.
+The capacity is in bytes per segment (the nodes with one value of the topology label). CSIStorageCapacity objects, one
+per class and segment, are as old as the last publication (docs/spec/volumes.md §6.7, §8).
 """
 
 from __future__ import annotations
@@ -37,11 +31,11 @@ class Space:
         self._used: Counter[str] = Counter()
 
     def free_bytes(self, segment: str) -> int:
-        """What is left there; below zero once storage was lost."""
+        """Return the free bytes. The number is negative once storage was lost."""
         return self.size_bytes.get(segment, 0) - self._used[segment]
 
     def take(self, volume: str, segment: str, size: int) -> bool:
-        """Room for a volume of this name, which has it already if it was asked before; False if there is not enough."""
+        """Reserve capacity for a volume of this name. Idempotent. Returns False if there is not enough."""
         if self._shares.get(volume) == (segment, size):
             return True
         self.give_back(volume)
@@ -52,7 +46,7 @@ class Space:
         return True
 
     def give_back(self, volume: str) -> str:
-        """It was deleted; returns the segment it was in, "" if it is not known. Idempotent."""
+        """Free the capacity of a deleted volume. Returns its segment, or "". Idempotent."""
         segment, size = self._shares.pop(volume, ("", 0))
         self._used[segment] -= size
         return segment
@@ -106,7 +100,7 @@ class CapacityPublisher:
             capacity["maximumVolumeSize"] = str(min(free, self._largest[key]))
         known = self._names.get(key)
         if known is not None:
-            with contextlib.suppress(Refused):  # somebody has deleted it
+            with contextlib.suppress(Refused):  # it was deleted
                 self._server.patch(_CAPACITIES, known[1], capacity, namespace=known[0])
                 return
         labels = dict(zip(self._topology_keys, segment.split(SEPARATOR), strict=True)) if self._topology_keys else {}
@@ -117,7 +111,7 @@ class CapacityPublisher:
         self._names[key] = self._namespace, name
 
     def _segment(self, topology: Object | None) -> str | None:
-        """The one an object is for; None if it is for nodes that are no segment of ours."""
+        """Return the segment of an object, or None if its nodes are no segment of this driver."""
         if topology is None or topology.get("matchExpressions"):
             return None
         labels: dict[str, str] = topology.get("matchLabels") or {}
@@ -150,11 +144,11 @@ Fault: TypeAlias = Callable[[ProvisionCall], str]
 class ExternalProvisioner(Actor):
     """Provisions for `driver`, `delay_s` after a claim is ready for it, in the segment of the selected node.
 
-    `space` is bytes by segment, which is the values of `topology_keys`; without it there is room for everything, and volumes are bound to
-    the node's own value all the same. A call fails when `fault` has words for it, or when there is no room: then the
-    claim loses its selected-node, so that the scheduler chooses again, unless `keeps_trying`: then the same call is made
-    again after `retry_s`. `publishes_every_s` publishes CSIStorageCapacity objects, at the start and so often; 0 with every
-    change. Without `topology_keys` every node reaches the storage.
+    `space` has the bytes of each segment, which is the values of `topology_keys`. Without it the capacity is unlimited, and
+    volumes still belong to the segment of the node. A call fails if `fault` returns a message or the capacity is not
+    enough. Then the claim loses its selected node, so that the scheduler chooses again. With `keeps_trying` the same call
+    is repeated after `retry_s`. CSIStorageCapacity objects are published at the start and every `publishes_every_s`, or
+    with every change if that is 0. Without `topology_keys` every node reaches the storage.
     """
 
     component = "external-provisioner"
@@ -197,7 +191,7 @@ class ExternalProvisioner(Actor):
         if publishes_every_s is not None:
             self._note(_PUBLISH)
 
-    # -- life and death ------------------------------------------------------------------------------------------------
+    # -- life and death -----------------------------------------------------------------------------------------------
 
     def die(self) -> None:
         """Forget everything that was under way, and hear nothing until `revive`. What is stored stays stored."""
@@ -212,10 +206,10 @@ class ExternalProvisioner(Actor):
             self._note(_PUBLISH)
 
     def overdrawn(self) -> list[str]:
-        """Where more was made than there is room, as sentences."""
+        """Return a sentence per segment with more bytes in volumes than it has."""
         return [] if self.space is None else self.space.overdrawn()
 
-    # -- what is heard -------------------------------------------------------------------------------------------------
+    # -- what is heard ------------------------------------------------------------------------------------------------
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
         if self.is_dead:
@@ -232,13 +226,13 @@ class ExternalProvisioner(Actor):
             self._note(_PUBLISH)
 
     def _is_mine(self, claim: Object) -> bool:
-        """Asked of this driver, without a volume, and not on its way out."""
+        """Return whether the claim waits for this driver and is not terminating."""
         given = annotations_of(claim)
         asked = next((given[key] for key in STORAGE_PROVISIONERS if key in given), "")
         return asked == self.driver and not claim["spec"].get("volumeName") and not _is_going(claim)
 
     def _is_ready(self, claim: Object) -> bool:
-        """A claim that waits for its consumer is told the node first."""
+        """Return whether the claim has the node that it needs."""
         typed = read(PersistentVolumeClaim, claim)
         if typed is None:
             return False
@@ -257,7 +251,7 @@ class ExternalProvisioner(Actor):
         elif obj is not None and self._is_mine(obj) and self._find(_VOLUMES, _volume_name(obj)) is None:
             self._provision(obj)
 
-    # -- volumes -------------------------------------------------------------------------------------------------------
+    # -- volumes ------------------------------------------------------------------------------------------------------
 
     def _provision(self, claim: Object) -> None:
         typed = from_manifest(PersistentVolumeClaim, claim)
@@ -276,7 +270,7 @@ class ExternalProvisioner(Actor):
             self._failed(claim, f'failed to get target node: nodes "{node}" not found', gives_back=True)
             return
         segment = self._segment(found)
-        why = fault or self._no_room(claim, typed.request, segment)
+        why = fault or self._no_capacity(claim, typed.request, segment)
         if why:
             self._failed(claim, why, gives_back=not self.keeps_trying)
         else:
@@ -284,14 +278,14 @@ class ExternalProvisioner(Actor):
             self._unbound.add(key_of(_CLAIMS, claim))
 
     def _segment(self, node: Object | None) -> str:
-        """Of the node; where none was chosen, the one with most room."""
+        """Return the segment of the node, or the one with the most capacity if no node is selected."""
         if node is not None:
             return segment_of(node["metadata"].get("labels") or {}, self._topology_keys)
         if self.space is None:
             return ""
         return max(sorted(self.space.size_bytes), key=self.space.free_bytes, default="")
 
-    def _no_room(self, claim: Object, request: Quantity | None, segment: str) -> str:
+    def _no_capacity(self, claim: Object, request: Quantity | None, segment: str) -> str:
         if self.space is None:
             return ""
         size = 0 if request is None else request.value
@@ -302,7 +296,7 @@ class ExternalProvisioner(Actor):
     def _failed(self, claim: Object, why: str, *, gives_back: bool) -> None:
         self.failures += 1
         class_name = from_manifest(PersistentVolumeClaim, claim).storage_class
-        self._tell(
+        self._record(
             claim,
             "Warning",
             "ProvisioningFailed",
@@ -336,11 +330,11 @@ class ExternalProvisioner(Actor):
         self.provisioned += 1
         marks = {PROVISIONED_BY: self.driver}
         self._server.create(_VOLUMES, {"metadata": {"name": name, "annotations": marks}, "spec": made})
-        self._tell(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+        self._record(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
         self._changed(segment)
 
     def _settle_volume(self, name: str, volume: Object | None) -> None:
-        """Deleted, so its room is free; or released, so it goes."""
+        """Free the capacity of a deleted volume, or delete a released one."""
         if volume is None:
             if self.space is not None:
                 self._changed(self.space.give_back(name))
@@ -351,10 +345,10 @@ class ExternalProvisioner(Actor):
         if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
             self._server.delete(_VOLUMES, volume["metadata"]["name"])
 
-    # -- capacity ------------------------------------------------------------------------------------------------------
+    # -- capacity -----------------------------------------------------------------------------------------------------
 
     def _publish(self, segment: str) -> None:
-        """What is free now, per class, in this segment or in all; the objects are this old until the next time.
+        """Publish the free bytes per class, of this segment or of all. The objects stay until the next call.
 
         Periodic publication waits until the claims of new volumes are bound, so that no object is older than it looks.
         """

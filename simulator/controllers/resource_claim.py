@@ -28,7 +28,7 @@ TEMPLATES: Final = "resourceclaimtemplates"
 
 
 class Users:
-    """Told of every write, in order."""
+    """Called for every write, in order."""
 
     def __init__(self) -> None:
         self._named: dict[Key, frozenset[Key]] = {}
@@ -39,7 +39,7 @@ class Users:
         self._owning: dict[str, set[Key]] = defaultdict(set)
 
     def pod_written(self, type_: str, pod: Object) -> frozenset[Key]:
-        """A pod came, changed or went. Returns the claims that it names, one for extended resources included."""
+        """Record that a pod was added, changed or deleted. Returns the claims that it names."""
         key, claims = key_of(PODS, pod), frozenset(_claims(pod))
         now = frozenset() if type_ == "DELETED" else claims | frozenset(_templates(pod))
         before = self._named.pop(key, frozenset())
@@ -52,7 +52,7 @@ class Users:
         return claims
 
     def claim_written(self, type_: str, claim: Object) -> None:
-        """A claim came, changed or went."""
+        """Record that a claim was added, changed or deleted."""
         key = key_of(CLAIMS, claim)
         owners = claim["metadata"].get("ownerReferences") or ()
         now = frozenset() if type_ == "DELETED" else frozenset(each["uid"] for each in owners if each["kind"] == "Pod")
@@ -65,16 +65,16 @@ class Users:
             self._owners[key] = now
 
     def of(self, claim_or_template: Key) -> tuple[Key, ...]:
-        """The pods that name it."""
+        """Return the pods that name it."""
         return tuple(sorted(self._naming.get(claim_or_template, ())))
 
     def owned(self, pod_uid: str) -> tuple[Key, ...]:
-        """The claims of this pod."""
+        """Return the claims of this pod."""
         return tuple(sorted(self._owning.get(pod_uid, ())))
 
 
 def name_of(pod: Object, entry: Object) -> str | None:
-    """The claim of an entry: "" if it is not made yet, None if none is needed (docs/spec/dra.md §2.1)."""
+    """Return the claim of an entry: "" if it is not made yet, None if none is needed (docs/spec/dra.md §2.1)."""
     if entry.get("resourceClaimName"):
         return str(entry["resourceClaimName"])
     for told in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
@@ -98,7 +98,7 @@ def is_done(pod: Object) -> bool:
 
 
 def extended_claim(pod: Object) -> str:
-    """The claim behind its extended resources; "" if it has none."""
+    """Return the claim behind its extended resources; "" if it has none."""
     told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return str(told.get("resourceClaimName", ""))
 
@@ -165,7 +165,7 @@ class ResourceClaimController(Actor):
         self.is_dead = False
         self.look_again()
 
-    # -- what is heard -------------------------------------------------------------------------------------------------
+    # -- what is heard ------------------------------------------------------------------------------------------------
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
         match resource:
@@ -210,7 +210,7 @@ class ResourceClaimController(Actor):
         elif not obj["metadata"].get("deletionTimestamp") and not is_done(obj):
             self._sync_pod(obj)
 
-    # -- pods ----------------------------------------------------------------------------------------------------------
+    # -- pods ---------------------------------------------------------------------------------------------------------
 
     def _sync_pod(self, pod: Object) -> None:
         """Claims for all entries, then their names into the status; a failure keeps the names for the next time."""
@@ -238,7 +238,7 @@ class ResourceClaimController(Actor):
             self._reserve_all(pod)
 
     def _made_for(self, pod: Object, entry: Object) -> str | None:
-        """The name of a claim that the pod's status is to tell; "" if there is nothing to tell, None without a template."""
+        """Return the name of the claim for the pod's status. "" if the entry needs none, None without a template."""
         template = entry.get("resourceClaimTemplateName")
         if not template:
             return ""
@@ -256,12 +256,12 @@ class ResourceClaimController(Actor):
         stored = self._find(TEMPLATES, template, namespace)
         if stored is None:
             missing = f'resourceclaimtemplate.resource.k8s.io "{template}" not found'
-            self._tell_failed(pod, entry["name"], f'resource claim template "{template}": {missing}')
+            self._record_failed(pod, entry["name"], f'resource claim template "{template}": {missing}')
             return None
         return self._create(pod, entry["name"], stored)
 
     def _orphan(self, pod: Object, entry: str) -> str:
-        """The claim that was made for this entry before, and not written into the status."""
+        """Return the claim that was made for this entry before, and not written into the status."""
         for _, namespace, name in self._users.owned(pod["metadata"]["uid"]):
             claim = self._find(CLAIMS, name, namespace)
             if claim is not None and is_controlled_by(claim, pod) and annotations_of(claim).get(POD_ENTRY) == entry:
@@ -285,14 +285,14 @@ class ResourceClaimController(Actor):
         try:
             created = self._server.create(CLAIMS, claim)
         except Refused as refusal:
-            self._tell_failed(pod, entry, f"create ResourceClaim : {refusal.message}")
+            self._record_failed(pod, entry, f"create ResourceClaim : {refusal.message}")
             raise
         self.created += 1
         name: str = created["metadata"]["name"]
         return name
 
-    def _tell_failed(self, pod: Object, entry: str, why: str) -> None:
-        self._tell(pod, "Warning", _FAILED, f"PodResourceClaim {entry}: {why}")
+    def _record_failed(self, pod: Object, entry: str, why: str) -> None:
+        self._record(pod, "Warning", _FAILED, f"PodResourceClaim {entry}: {why}")
 
     def _reserve_all(self, pod: Object) -> None:
         """For a pod that was bound without a scheduler: its allocated claims are reserved for it."""
@@ -309,7 +309,7 @@ class ResourceClaimController(Actor):
                 claim["status"] = status | {"reservedFor": [*users, user]}
                 self._server.update(CLAIMS, claim, subresource="status")
 
-    # -- claims --------------------------------------------------------------------------------------------------------
+    # -- claims -------------------------------------------------------------------------------------------------------
 
     def _sync_claim(self, claim: Object) -> None:
         metadata, users = claim["metadata"], (claim.get("status") or {}).get("reservedFor") or []
@@ -324,7 +324,7 @@ class ResourceClaimController(Actor):
                 self._server.delete(CLAIMS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
     def _is_used_by(self, namespace: str, user: Object) -> bool:
-        """Whoever is not a pod is believed."""
+        """Return whether the user still exists. Users that are not pods are kept."""
         if user.get("apiGroup") or user["resource"] != PODS:
             return True
         pod = self._find(PODS, user["name"], namespace)
@@ -354,7 +354,7 @@ class ResourceClaimController(Actor):
         return self._server.update(CLAIMS, claim | {"metadata": claim["metadata"] | {"finalizers": kept}})
 
     def _is_unwanted(self, claim: Object, *, is_reserved: bool) -> bool:
-        """Nobody's any more, or of a pod that will not run and has not reserved it."""
+        """Return whether the claim has no owner left, or a pod that will not run and has not reserved it."""
         owners = claim["metadata"].get("ownerReferences") or []
         pods = {each["uid"]: self._find(PODS, each["name"], claim["metadata"]["namespace"]) for each in owners}
         if not owners or any(each["kind"] != "Pod" for each in owners):

@@ -1,6 +1,6 @@
 """Actors: the controllers of ephemeral volumes and of the protection of volumes and claims.
 
-Actor: the two controllers that let go of deleted volumes and claims once nobody uses them.
+The two protection controllers: they release deleted volumes and claims once no pod uses them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EphemeralVolumeController(Actor):
             if found is None:
                 self._create(pod, claim, volume["ephemeral"]["volumeClaimTemplate"])
             elif why := self._why_not(pod, found):
-                self._tell(pod, "Warning", "FailedToCreatePVC", why)
+                self._record(pod, "Warning", "FailedToCreatePVC", why)
 
     def _why_not(self, pod: Object, claim: Object) -> str:
         owner, owned = read(Pod, pod), read(PersistentVolumeClaim, claim)

@@ -1,1 +1,1 @@
-"""The workload controllers of kube-controller-manager: they create and delete pods as the stored workloads ask for."""
+"""The workload controllers of kube-controller-manager: they create and delete the pods of the stored workloads."""

@@ -162,7 +162,7 @@ class WorkloadControllers(Actor):
         """By the key of the workload that creates the pods; those of a Deployment are under its ReplicaSets."""
         super().__init__(server, clock=clock)
 
-    # -- what is heard -------------------------------------------------------------------------------------------------
+    # -- what is heard ------------------------------------------------------------------------------------------------
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
         match resource:
@@ -206,7 +206,7 @@ class WorkloadControllers(Actor):
                 if namespace in {"", obj["metadata"]["namespace"]}:
                     self._note(key_of(resource, obj))
 
-    # -- syncs ---------------------------------------------------------------------------------------------------------
+    # -- syncs --------------------------------------------------------------------------------------------------------
 
     def _handle(self, key: Key) -> None:
         if key[0] == _NAMESPACE:
@@ -307,7 +307,7 @@ class WorkloadControllers(Actor):
             metadata["name"] = f"{prefix}{self._used[place]}"
         return pod
 
-    # -- revisions -----------------------------------------------------------------------------------------------------
+    # -- revisions ----------------------------------------------------------------------------------------------------
 
     def _revisions_of(self, obj: Object, spec: StatefulSetObject | DaemonSetObject) -> Revisions:
         """Without ControllerRevisions in the dump nothing says which template a pod came from: all are up to date."""
@@ -322,7 +322,7 @@ class WorkloadControllers(Actor):
         templates = {hashes[each.metadata.name]: each.data.spec.template for each in stored}
         return Revisions(update, hashes.get(current, current), templates)
 
-    # -- Deployments ---------------------------------------------------------------------------------------------------
+    # -- Deployments --------------------------------------------------------------------------------------------------
 
     def _owned_replica_sets(self, uid: str) -> list[Object]:
         owned = [each for each in self._server.objects("replicasets") if (controller_of(each) or {}).get("uid") == uid]
@@ -355,7 +355,7 @@ class WorkloadControllers(Actor):
                 yield each
 
     def _free_name(self, deployment: Object) -> str:
-        """The Deployment's own name, which is read most easily; with the hash of the template if it is taken."""
+        """Return the Deployment's own name, which is read most easily; with the hash of the template if it is taken."""
         metadata = deployment["metadata"]
         if self._find("replicasets", metadata["name"], metadata["namespace"]) is None:
             return str(metadata["name"])
@@ -378,7 +378,7 @@ def _args(key: Key) -> tuple[str, str, str]:
 
 
 def _selector(spec: object) -> LabelSelector | None:
-    """The selector of a workload; None, or one that is empty, selects no pod."""
+    """Return the selector of a workload; None, or one that is empty, selects no pod."""
     selector = getattr(getattr(spec, "spec", None), "selector", None)
     if isinstance(selector, dict):
         selector = LabelSelector(match_labels=selector)

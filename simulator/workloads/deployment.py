@@ -23,7 +23,7 @@ _QUARTER: Final = "25%"
 
 @dataclass(slots=True)
 class OwnedReplicaSet:
-    """A ReplicaSet of the Deployment. `replicas` is what its spec asks for, after the changes of the plan."""
+    """A ReplicaSet of the Deployment. `replicas` is the value of its spec after the changes of the plan."""
 
     obj: Object
     spec: ReplicaSetObject
@@ -94,7 +94,7 @@ class Rollout:
         stale = self._without_annotations() if not self._create else {}
         return RolloutPlan(self._create, stale | changed, self._annotations(), self._reason())
 
-    # -- scaling -------------------------------------------------------------------------------------------------------
+    # -- scaling ------------------------------------------------------------------------------------------------------
 
     def _active(self) -> Iterator[OwnedReplicaSet]:
         return (each for each in self._owned if each.replicas > 0)
@@ -156,7 +156,7 @@ class Rollout:
             return 0
         return int(each.replicas * (self._wanted + self._surge) / before + 0.5) - each.replicas
 
-    # -- strategies ----------------------------------------------------------------------------------------------------
+    # -- strategies ---------------------------------------------------------------------------------------------------
 
     def _recreate(self, free_name: str) -> None:
         """Delete all old pods, and create new ones when the last old pod is gone.
@@ -235,7 +235,7 @@ class Rollout:
             "spec": {"replicas": replicas, "selector": selector, "template": template},
         }
 
-    # -- what the plan says --------------------------------------------------------------------------------------------
+    # -- what the plan says -------------------------------------------------------------------------------------------
 
     def _annotations(self) -> dict[str, str]:
         return {_DESIRED: str(self._wanted), _MAXIMUM: str(self._wanted + self._surge)}

@@ -148,7 +148,7 @@ class JobSync:
 
 
 def _index(pod: Object) -> int:
-    """The completion index of a pod, -1 if it has none."""
+    """Return the completion index of a pod, -1 if it has none."""
     text = str((pod["metadata"].get("annotations") or {}).get(INDEX, ""))
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else -1
 

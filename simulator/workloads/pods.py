@@ -30,7 +30,7 @@ class Plan:
     delete_claims: tuple[str, ...] = ()
     """Names of the claims that a retention policy deletes together with their pods."""
     reason: str = ""
-    """Why there are fewer pods than `spec` asks for; empty if there are not."""
+    """Return why there are fewer pods than `spec` requests, or ""."""
     needs_readiness: bool = False
     """Whether the next sync is due when a pod of the workload becomes ready or unready."""
 
@@ -175,7 +175,7 @@ def _cost(pod: Object) -> int:
 
 
 def _age_rank(moment: str, now_s: float) -> int:
-    """The logarithm of the age, so that of pods of about one age the uid decides. No time is the youngest."""
+    """Return the logarithm of the age, so that of pods of about one age the uid decides. No time is the youngest."""
     age_ns = (now_s - seconds_of(moment)) * 1e9 if moment else 0.0
     return int(math.log2(age_ns)) if age_ns >= 1 else -1
 

@@ -94,7 +94,7 @@ def _condemned(spec: StatefulSetObject, owner: Object, pods: list[Object], plan:
 
 
 def _outdated(spec: StatefulSetObject, pods: list[Object], revisions: Revisions) -> list[Object]:
-    """The one pod that a rolling update deletes next: the highest outdated ordinal, once all above it are ready."""
+    """Return the pod that a rolling update deletes next: the highest outdated ordinal, if all above it are ready."""
     if spec.spec.update_strategy.type == "OnDelete":
         return []
     for pod in reversed(pods[spec.spec.update_strategy.rolling.partition :]):
@@ -160,7 +160,7 @@ def _name(owner: Object, ordinal: int) -> str:
 
 
 def _ordinal(owner: Object, pod: Object) -> int | None:
-    """The number in the pod's name; None for a pod of another name, which the controller does not count."""
+    """Return the number in the pod's name; None for a pod of another name, which the controller does not count."""
     prefix, _, digits = str(pod["metadata"]["name"]).rpartition("-")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 10
     return int(digits) if prefix == owner["metadata"]["name"] and is_number else None

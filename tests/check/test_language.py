@@ -19,10 +19,6 @@ NOT_READ = (
 """Recordings, generated files, and the list of refused words."""
 
 NOT_REWRITTEN = (
-    "simulator/apiserver",
-    "simulator/builders",
-    "simulator/controllers",
-    "simulator/workloads",
     "benchmarks/",
     "docs/spec/",
     "tests/unit/",

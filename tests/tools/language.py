@@ -27,7 +27,7 @@ _METAPHORS: Final = (
 )
 _ORDER: Final = "beforehand|meanwhile|by then|anew|for ever|beside|the like|of its own|of their own|so many|so long|not yet had|as all else"
 _BANNED: Final = re.compile(rf"\b(?:{_PERSONS}|{_VERBS}|{_METAPHORS}|{_ORDER})\b", re.IGNORECASE)
-_UPSTREAM: Final = ("asks for all devices, but",)
+_UPSTREAM: Final = ("asks for all devices, but", "has asked us to try again later")
 """Kubernetes' own texts with a refused word."""
 _CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+|\]\([^)]*\)", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"\n]*"|“[^”]*”')

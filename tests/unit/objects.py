@@ -1,4 +1,4 @@
-"""Short ways to say a node or a pod in a table row; decoded like the real ones."""
+"""Builders of nodes and pods for table rows. Objects are decoded like those of a server."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ _USER: Final = {"apiGroup": 1, "resource": 3, "name": 4, "uid": 5}
 
 
 def has_protobuf(resource: ApiResource) -> bool:
-    """Whether objects of this kind are shown in protobuf here; a real server has it for all of its own kinds."""
+    """Return whether objects of this kind are served in protobuf here. A real server has it for all built-in kinds."""
     return resource.name == "resourceclaims"
 
 
 def encoded(resource: ApiResource, obj: Object) -> bytes:
-    """The stored object in an envelope."""
+    """Return the stored object in an envelope."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     parts = _texts(metadata, _TEXTS) + _all(_FINALIZERS, (each.encode() for each in metadata.get("finalizers") or ()))
     parts += _rest(metadata, {*_TEXTS, "finalizers"})
@@ -41,7 +41,7 @@ def encoded(resource: ApiResource, obj: Object) -> bytes:
 
 
 def decoded(body: bytes) -> Object:
-    """The object in the envelope. Raises `Refused` (400)."""
+    """Return the object in the envelope. Raises `Refused` (400)."""
     try:
         claim = opened(body)
         metadata, spec, status = (first(claim, number) for number in (_METADATA, _SPEC, _STATUS))

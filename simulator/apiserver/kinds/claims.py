@@ -2,9 +2,9 @@
 
 What a server finds wrong with the spec of a claim, of a template for claims, and of a device class.
 
-The status of a claim: who may write what of it, and what of it may follow on what.
+The status of a claim: the rights that writes need, and the transitions that are valid.
 
-An allocation is set once and taken away when nobody has the claim reserved; what drivers say of its devices goes with
+An allocation is set once and removed when the claim has no reservation. What drivers report of its devices goes with
 it. Writing it needs more than the right to write the status (docs/spec/dra.md §8.1). What a driver says beyond
 conditions is taken as it is.
 """
@@ -68,15 +68,15 @@ def admin_needed(field: str) -> Problems:
 
 
 def check_quantities(resource: ApiResource, spec: Object) -> None:
-    """Raises 400 for an amount that is none."""
+    """Raise 400 for an amount that is none."""
     for request in _devices(spec).get("requests") or ():
-        for one in asked(request):
+        for one in requested(request):
             for amount in ((one.get("capacity") or {}).get("requests") or {}).values():
                 quantity(resource, amount)
 
 
-def asked(request: Object) -> list[Object]:
-    """What a request asks for: one thing, or the first of several that there is."""
+def requested(request: Object) -> list[Object]:
+    """Return the alternatives of a request: one device request, or several."""
     exactly = request.get("exactly")
     return ([exactly] if exactly is not None else []) + (request.get("firstAvailable") or [])
 
@@ -117,7 +117,7 @@ def request_reference(field: str, name: str, known: Requests) -> Problems:
 
 
 def for_requests(field: str, entry: Object, known: Requests) -> Problems:
-    """The requests that a constraint or a configuration is for."""
+    """Return the requests that a constraint or a configuration is for."""
     return in_set(
         f"{field}.requests",
         entry.get("requests"),
@@ -167,15 +167,15 @@ def _request(field: str, request: Object) -> Problems:
     if options:
         return found + in_set(f"{field}.firstAvailable", options, _subrequest, key=_name, most=_MOST_SUBREQUESTS)
     if exactly is not None:
-        return found + _asked(f"{field}.exactly", exactly)
+        return found + _check_request(f"{field}.exactly", exactly)
     return [*found, required(field, _ONE_KIND)]
 
 
 def _subrequest(field: str, request: Object) -> Problems:
-    return fields.device(f"{field}.name", _name(request)) + _asked(field, request)
+    return fields.device(f"{field}.name", _name(request)) + _check_request(field, request)
 
 
-def _asked(field: str, one: Object) -> Problems:
+def _check_request(field: str, one: Object) -> Problems:
     class_name = one.get("deviceClassName", "")
     found = wrong_each(f"{field}.deviceClassName", class_name, subdomain(class_name)) if class_name else []
     if not class_name:
@@ -218,7 +218,7 @@ class _DeviceId(NamedTuple):
 
 
 def stored_status(resource: ApiResource, old: Object, new: Object) -> Object:
-    """The status of the claim that is sent over `old`, as it is stored: without what is empty or no longer there.
+    """Return the status of the claim that is sent over `old`, as it is stored: without what is empty or no longer there.
 
     Raises 400 for amounts that are none.
     """
@@ -236,7 +236,7 @@ def stored_status(resource: ApiResource, old: Object, new: Object) -> Object:
 
 
 def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: Caller, namespace: Object) -> Problems:
-    """What speaks against storing `new`, whose status is as `stored_status` made it, in place of `old`."""
+    """Return what speaks against storing `new`, whose status is as `stored_status` made it, in place of `old`."""
     before, after = old.get("status") or {}, new["status"]
     had, has = before.get("allocation"), after.get("allocation")
     found = _admin(had, has, namespace) + _rights(
@@ -260,7 +260,7 @@ def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: 
     return found if has is None else found + _allocation("status.allocation", has, request_names(new["spec"]))
 
 
-# -- who ---------------------------------------------------------------------------------------------------------------
+# -- rights ----------------------------------------------------------------------------------------------------------
 
 
 def _admin(had: Object | None, has: Object | None, namespace: Object) -> Problems:
@@ -273,7 +273,7 @@ def _admin(had: Object | None, has: Object | None, namespace: Object) -> Problem
 
 
 def _rights(resource: ApiResource, before: Object, after: Object, *, caller: Caller, namespace: str) -> Problems:
-    """The synthetic subresources: `binding` for the allocation and its users, `driver` for what drivers say."""
+    """Return the synthetic subresources: `binding` for the allocation and its users, `driver` for what drivers say."""
     found: Problems = []
     if any(before.get(name) != after.get(name) for name in ("allocation", "reservedFor")):
         denied = caller.denied(resource, "binding", verb=caller.verb)
@@ -299,7 +299,7 @@ def _changed_drivers(before: Object, after: Object) -> set[str]:
     return {device.driver for device in was.keys() | now.keys() if was.get(device) != now.get(device)}
 
 
-# -- what --------------------------------------------------------------------------------------------------------------
+# -- what ------------------------------------------------------------------------------------------------------------
 
 
 def _user(field: str, user: Object) -> Problems:
@@ -354,7 +354,7 @@ def _device(field: str, entry: Object, allocated: set[_DeviceId]) -> Problems:
     return found + fields.conditions(f"{field}.conditions", conditions)
 
 
-# -- parts -------------------------------------------------------------------------------------------------------------
+# -- parts -----------------------------------------------------------------------------------------------------------
 
 
 def _user_status(user: Object) -> Object:

@@ -2,7 +2,7 @@
 
 What only disruption budgets have: a status that starts at zero, and limits that are checked.
 
-What an API server adds to a new object and what its admission refuses, as far as a scheduler can tell the difference.
+Defaults that an API server adds to a new object, and refusals of its admission, as far as they matter to a scheduler.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
 
 
 def with_budget_defaults(resource: ApiResource, budget: Object, _: str) -> None:
-    """A new one, whose status nobody but its controller writes. Raises 422."""
+    """Return a new object without status, which only its controller writes. Raises 422."""
     budget.setdefault("spec", {})
     budget["status"] = dict.fromkeys(_COUNTS, 0)
     check_budget(resource, budget)
 
 
 def check_budget(resource: ApiResource, budget: Object) -> None:
-    """Raises 422 for limits, operators and counts that cannot be. Label names and wrong types are not looked at."""
+    """Raise 422 for invalid limits, operators and counts. Label names and types are not checked."""
     name, spec, status = budget["metadata"]["name"], budget.get("spec") or {}, budget.get("status") or {}
     given = {limit: spec[limit] for limit in _LIMITS if spec.get(limit) is not None}
     if len(given) == len(_LIMITS):
@@ -85,7 +85,7 @@ def _check_term(resource: ApiResource, name: str, path: str, term: Object) -> No
 
 
 def with_selector_replaced(patch: Object) -> Object:
-    """A strategic merge patch takes the selector of a budget as a whole."""
+    """Return the patch: a strategic merge patch replaces the selector of a budget as a whole."""
     spec = patch.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get("selector"), dict):
         return patch
@@ -131,7 +131,7 @@ class Defaults:
         }
 
     def apply(self, resource: ApiResource, obj: Object, now: str) -> None:
-        """Raises `Refused` when admission or validation says no."""
+        """Raise `Refused` if admission or validation refuses the object."""
         if resource.has_generation:
             obj["metadata"]["generation"] = 1
         rule = self._of.get(resource.name)
@@ -207,7 +207,7 @@ class Defaults:
 
 
 def with_pod_defaults(spec: Object) -> Object:
-    """What defaulting and admission make of a pod's spec on every update; the spec that is given stays as it is."""
+    """Return a copy of a pod's spec with defaults and admission applied, as on every update."""
     result = spec | {"tolerations": with_tolerations(spec)}
     if spec.get("volumes"):
         result["volumes"] = with_volume_defaults(spec["volumes"])
@@ -226,7 +226,7 @@ def with_pod_defaults(spec: Object) -> Object:
 
 
 def with_tolerations(spec: Object) -> list[Object]:
-    """What admission makes of a pod's tolerations, on creation and on every update."""
+    """Return the pod's tolerations after admission, as on creation and every update."""
     tolerations: list[Object] = list(spec.get("tolerations") or [])
     for key in _UNREADY:
         if not any(_tolerates(t, key) for t in tolerations):
@@ -235,7 +235,7 @@ def with_tolerations(spec: Object) -> list[Object]:
 
 
 def with_condition_times(resource: ApiResource, obj: Object) -> None:
-    """A server writes the times of a condition as null when nobody set them. Replaces the list, never edits it."""
+    """Write unset times of a condition as null. Replaces the list, never edits it."""
     times = _CONDITION_TIMES.get(resource.name)
     conditions = (obj.get("status") or {}).get("conditions")
     if times and conditions and any(t not in c for c in conditions for t in times):

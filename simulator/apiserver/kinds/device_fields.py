@@ -43,7 +43,7 @@ _UUID_LENGTHS: Final = frozenset({32, 36, 38, 45})
 _NORMAL_UUID: Final = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------------------------
 
 
 def driver(field: str, name: str) -> Problems:
@@ -61,12 +61,12 @@ def pool(field: str, name: str) -> Problems:
 
 
 def device(field: str, name: str) -> Problems:
-    """A device, a request, a counter set: one label."""
+    """Check the name of a device, a request or a counter set: one label."""
     return wrong_each(field, name, dns_label(name))
 
 
 def qualified(field: str, name: str) -> Problems:
-    """An attribute or a capacity: `model`, `example.com/model`."""
+    """Check the name of an attribute or a capacity: `model`, `example.com/model`."""
     domain, slash, identifier = name.partition("/")
     if not slash:
         return _identifier(field, name)
@@ -98,7 +98,7 @@ def share_id(field: str, uid: str) -> Problems:
     return [wrong(field, uid, _NORMAL_UUID)]
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 def selectors(field: str, given: Sequence[Object] | None) -> Problems:
@@ -128,7 +128,7 @@ def configuration(field: str, config: Object) -> Problems:
     return found
 
 
-# -- taints ------------------------------------------------------------------------------------------------------------
+# -- taints ----------------------------------------------------------------------------------------------------------
 
 
 def taint(field: str, given: Object) -> Problems:
@@ -155,7 +155,7 @@ def _effect(field: str, effect: str) -> Problems:
     return [] if effect in _EFFECTS else [not_supported(f"{field}.effect", effect, _EFFECTS)]
 
 
-# -- conditions --------------------------------------------------------------------------------------------------------
+# -- conditions ------------------------------------------------------------------------------------------------------
 
 
 def binding_conditions(field: str, given: Object) -> Problems:
@@ -200,7 +200,7 @@ def _condition(field: str, condition: Object) -> Problems:
     return found
 
 
-# -- nodes -------------------------------------------------------------------------------------------------------------
+# -- nodes -----------------------------------------------------------------------------------------------------------
 
 
 def node_selector(field: str, selector: Object) -> Problems:

@@ -13,12 +13,12 @@ _Change = Callable[[Object], Object]
 
 
 def to_v1beta1(resource: str, obj: Object) -> Object:
-    """A stored object as v1beta1 shows it."""
+    """Return a stored object as v1beta1 shows it."""
     return _changed(resource, obj, _flat_request, _basic_device)
 
 
 def from_v1beta1(resource: str, obj: Object) -> Object:
-    """What a client of v1beta1 sends, as it is stored."""
+    """Return what a client of v1beta1 sends, as it is stored."""
     return _changed(resource, obj, _nested_request, _plain_device)
 
 

@@ -24,17 +24,17 @@ _MOST_RULE_CONDITIONS: Final = 8
 
 
 class Devices:
-    """The device kinds of one server; whether admin access is allowed is told by the namespaces in its storage."""
+    """The device kinds of one server. The namespaces in its storage decide about admin access."""
 
     def __init__(self, storage: Storage, served: Served) -> None:
         self._spaces = storage.bucket(served.named("namespaces"))
 
     def rules(self) -> dict[str, Rule]:
-        """What is done to each kind when it is made."""
+        """Return the rules for a new object of each kind."""
         return dict.fromkeys(_DEFAULTS, self._created)
 
     def _created(self, resource: ApiResource, obj: Object, now: str) -> None:
-        """Raises 400 and 422."""
+        """Raise 400 or 422 if the object is invalid."""
         _fill(resource, obj, now)
         obj.pop("status", None)
         if resource.has_status:
@@ -49,7 +49,7 @@ class Devices:
         _without_empty(spec, "devices", "sharedCounters")
 
     def changed(self, resource: ApiResource, old: Object, new: Object, now: str) -> Object:
-        """`new` as it is to be stored in place of `old`, other than through /status. Raises 400 and 422."""
+        """Return `new` as it is stored in place of `old`, other than through /status. Raises 400 and 422."""
         if resource.name not in _DEFAULTS:
             return new
         new = new | {"spec": copy.deepcopy(new.get("spec") or {})}
@@ -67,7 +67,7 @@ class Devices:
         return new
 
     def with_status(self, resource: ApiResource, old: Object, new: Object, caller: Caller) -> Object:
-        """`new` as it is to be stored in place of `old` through /status. Raises 400 and 422."""
+        """Return `new` as it is stored in place of `old` through /status. Raises 400 and 422."""
         name = old["metadata"]["name"]
         if resource.name == "resourceclaims":
             new = new | {"status": stored_status(resource, old, new)}
@@ -86,12 +86,12 @@ class Devices:
 
 
 def _with_time(before: Object, after: Object, now: str) -> None:
-    """Since when there is this effect, unless somebody tells another time."""
+    """Set the time of the effect, unless the object has one."""
     if before.get("effect") != after.get("effect") and before.get("timeAdded") == after.get("timeAdded"):
         after["timeAdded"] = now
 
 
-# -- defaults ----------------------------------------------------------------------------------------------------------
+# -- defaults --------------------------------------------------------------------------------------------------------
 
 
 def _fill(resource: ApiResource, obj: Object, now: str) -> None:
@@ -108,7 +108,7 @@ def _fill_claim(resource: ApiResource, spec: Object, _: str) -> None:
         _without_empty(entry, "requests")
     devices["requests"] = devices.get("requests") or None
     for request in devices["requests"] or ():
-        for one in claimchecks.asked(request):
+        for one in claimchecks.requested(request):
             _without_empty(one, "selectors", "tolerations")
             fill(one, allocationMode="ExactCount")
             if one["allocationMode"] == "ExactCount" and not one.get("count"):

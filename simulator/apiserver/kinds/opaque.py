@@ -33,7 +33,7 @@ def has_opaque(resource: ApiResource) -> bool:
 
 
 def decoded(body: bytes) -> Any:
-    """The JSON, with each parameter and each `data` of a device as `msgspec.Raw`. Raises as `msgspec.json.decode`."""
+    """Return the JSON with parameters and `data` of devices as `msgspec.Raw`. Raises as `msgspec.json.decode`."""
     if b'"parameters"' not in body and b'"data"' not in body:
         return msgspec.json.decode(body)
     try:
@@ -44,7 +44,7 @@ def decoded(body: bytes) -> Any:
 
 
 def _marked(text: str, found: list[str]) -> bytes:
-    """The text with marks in place of the values, which go to `found`."""
+    """Return the text with marks in place of the values, which go to `found`."""
     whole, at = [], 0
     decoder = json.JSONDecoder(strict=False)
     while (name := _NAMED.search(text, at)) is not None:
@@ -71,7 +71,7 @@ def _restored(value: Any, found: list[str], *, is_opaque: bool = False) -> Any:
 
 
 def each(value: Any, change: Callable[[bytes], bytes]) -> Any:
-    """The object or patch, with what is opaque in it changed."""
+    """Return the object or patch, with what is opaque in it changed."""
     if isinstance(value, dict):
         return {key: each(item, change) for key, item in value.items()}
     if isinstance(value, list):
@@ -80,7 +80,7 @@ def each(value: Any, change: Callable[[bytes], bytes]) -> Any:
 
 
 def plain(resource: str, obj: Any) -> Any:
-    """A stored object of this kind without raw JSON, for callers in this process; the same object where there is none."""
+    """Return a stored object of this kind without raw JSON, for callers in this process."""
     if resource not in _KINDS:
         return obj
     body = msgspec.json.encode(obj)
@@ -88,19 +88,19 @@ def plain(resource: str, obj: Any) -> Any:
 
 
 def before_patch(obj: Any, patch: Any, *, is_strategic: bool) -> tuple[Any, Any]:
-    """The object and the patch as the patch is applied; a list is a JSON patch."""
+    """Return the object and the patch as the patch is applied; a list is a JSON patch."""
     if is_strategic:
         return each(obj, as_go_writes), each(patch, lambda raw: as_go_writes(as_merged(raw)))
     return each(obj, as_answered), each(patch, as_answered if isinstance(patch, list) else as_merged)
 
 
 def as_answered(raw: bytes) -> bytes:
-    """The bytes as JSON shows them: numbers, escapes and order stay."""
+    """Return the bytes as JSON shows them: numbers, escapes and order stay."""
     return _SPACES.sub(r"\1", raw.decode()).translate(_AS_GO_ESCAPES).encode()
 
 
 def as_merged(raw: bytes) -> bytes:
-    """The bytes as a merge patch that brings them stores them: numbers and strings stay as they are."""
+    """Return the bytes as a merge patch that brings them stores them: numbers and strings stay as they are."""
     return as_answered(_merged(msgspec.Raw(raw)))
 
 
@@ -118,7 +118,7 @@ def _merged(raw: msgspec.Raw) -> bytes:
 
 
 def as_go_writes(raw: bytes) -> bytes:
-    """The bytes as Go writes them once they were a map: sorted, each number and string in the one form that Go has."""
+    """Return the bytes as Go writes a map: sorted, with numbers and strings in the form of Go."""
     return _written(json.loads(raw)).translate(_AS_GO_ESCAPES).encode()
 
 

@@ -2,9 +2,9 @@
 
 What a server finds wrong with the claims that a pod names, and with what its status says of them.
 
-What a pod asks for as a whole, as a server completes it from what it is limited to and what its containers have.
+Pod-level resources: defaults from the limits of the pod and from the requests of its containers.
 
-What only pods have: graceful deletion, the binding subresource, and volumes with defaults of their own.
+Rules of pods only: graceful deletion, the binding subresource, and defaults of volumes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _claim(field: str, claim: Object) -> Problems:
 
 
 def _used(field: str, used: list[Object], names: list[str]) -> Problems:
-    """A container names a claim once, whole, or several requests of it."""
+    """Check that a container names a claim once as a whole, or several requests of it."""
     found: Problems = []
     seen: set[str] = set()
     for at, claim in enumerate(used):
@@ -140,9 +140,9 @@ _NANO_PER_MILLI: Final = 10**6
 
 
 def with_pod_level(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's own `resources`: limits for its containers' huge pages; and with any limit, requests for all that is named.
+    """Set defaults of the pod's `resources`: limits of huge pages, and requests wherever there is a limit.
 
-    What the containers ask for together comes before the limit. The containers must have their own defaults already.
+    The sum of the containers precedes the limit. The defaults of the containers must be set before.
     """
     given = spec.get("resources") or {}
     requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
@@ -159,7 +159,7 @@ def with_pod_level(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _together(spec: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """The `requests` or `limits` of all containers, start-up included."""
+    """Return the `requests` or `limits` of all containers, start-up included."""
     alone = {
         name: [
             {key: container[key] for key in ("name", "restartPolicy") if key in container}
@@ -179,7 +179,7 @@ _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/regio
 def grace_s(pod: Object, asked: int | None) -> int:
     """How long the kubelet gets: nothing for a pod without a node or one that has finished.
 
-    A pod that is already on its way out keeps its grace unless somebody asks for less.
+    A terminating pod keeps its grace period unless the request has a shorter one.
     """
     spec, phase, current = pod["spec"], pod["status"].get("phase"), pod["metadata"].get("deletionGracePeriodSeconds")
     if current is not None:
@@ -191,7 +191,7 @@ def grace_s(pod: Object, asked: int | None) -> int:
 
 
 def check_binding(name: str, binding: Object) -> None:
-    """What can be refused without looking at the pod: 400 and, as a real server does, 500."""
+    """Return what can be refused without looking at the pod: 400 and, as a real server does, 500."""
     if binding.get("metadata", {}).get("name", "") != name:
         raise bad_request("name in URL does not match name in Binding object")
     target = binding.get("target") or {}
@@ -203,7 +203,7 @@ def check_binding(name: str, binding: Object) -> None:
 
 
 def bound(resource: ApiResource, pod: Object, binding: Object, *, node: Object | None, now: str) -> Object:
-    """The pod on its node. Raises 409 when it is another pod, already bound, on its way out, or gated."""
+    """Return the pod on its node. Raises 409 when it is another pod, already bound, on its way out, or gated."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     wanted = binding["metadata"]
     for field, named in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
@@ -254,7 +254,7 @@ def _scheduled(conditions: list[Object], now: str) -> list[Object]:
 
 
 def with_volume_defaults(volumes: Sequence[Object]) -> list[Object]:
-    """The volumes of a pod with their defaults; those that are given stay as they are."""
+    """Return the volumes of a pod with their defaults; those that are given stay as they are."""
     return [_pod_volume(volume) for volume in volumes]
 
 

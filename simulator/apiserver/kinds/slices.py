@@ -148,7 +148,7 @@ _NOT_PER_DEVICE: Final = (
 
 
 def check_amounts(resource: ApiResource, spec: Object) -> None:
-    """Raises 400 for an amount that is none."""
+    """Raise 400 for an amount that is none."""
     holders = [
         *(counter for counters in spec.get("sharedCounters") or () for counter in _values(counters, "counters")),
         *(capacity for device in spec.get("devices") or () for capacity in _values(device, "capacity")),
@@ -261,7 +261,7 @@ def _where(field: str, holder: Object, names: tuple[str, ...], *, none: str, man
     return found
 
 
-# -- devices -----------------------------------------------------------------------------------------------------------
+# -- devices ---------------------------------------------------------------------------------------------------------
 
 
 def _is_advanced(device: Object) -> bool:
@@ -328,7 +328,7 @@ def _text(field: str, value: str, *, is_version: bool) -> Problems:
     return [*found, too_long(field, _LONGEST_VALUE)] if len(value.encode()) > _LONGEST_VALUE else found
 
 
-# -- counters ----------------------------------------------------------------------------------------------------------
+# -- counters --------------------------------------------------------------------------------------------------------
 
 
 def _counter_set(field: str, counter_set: Object) -> Problems:

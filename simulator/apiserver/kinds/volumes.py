@@ -38,7 +38,7 @@ _RECLAIM_OR_RECYCLE: Final = ("Delete", "Recycle", "Retain")
 
 
 def check_volume(resource: ApiResource, volume: Object) -> None:
-    """Raises 422 for a PersistentVolume that cannot be."""
+    """Raise 422 for a PersistentVolume that cannot be."""
     name, spec = volume["metadata"]["name"], volume["spec"]
     if not spec.get("accessModes"):
         raise required(resource, name, "spec.accessModes")
@@ -69,7 +69,7 @@ def check_volume(resource: ApiResource, volume: Object) -> None:
 
 
 def check_claim(resource: ApiResource, claim: Object) -> None:
-    """Raises 422 for a PersistentVolumeClaim that cannot be."""
+    """Raise 422 for a PersistentVolumeClaim that cannot be."""
     name, spec = claim["metadata"]["name"], claim["spec"]
     if not spec.get("accessModes"):
         raise required(resource, name, "spec.accessModes", "at least 1 access mode is required")
@@ -83,7 +83,7 @@ def check_claim(resource: ApiResource, claim: Object) -> None:
 
 
 def check_capacity(resource: ApiResource, capacity: Object) -> None:
-    """Raises 422 for a CSIStorageCapacity that cannot be."""
+    """Raise 422 for a CSIStorageCapacity that cannot be."""
     name, class_name = capacity["metadata"]["name"], capacity.get("storageClassName", "")
     if not NAME.fullmatch(class_name):
         raise invalid(resource, name, "storageClassName", f'Invalid value: "{class_name}": {NAME_RULE}')
@@ -93,7 +93,7 @@ def check_capacity(resource: ApiResource, capacity: Object) -> None:
 
 
 def checked_csi_node(resource: ApiResource, csi_node: Object) -> Object:
-    """Checked, and with the nulls that a real server writes for empty lists."""
+    """Return the checked object, with the nulls that a real server writes for empty lists."""
     name, spec = csi_node["metadata"]["name"], csi_node.get("spec") or {}
     drivers = []
     for at, driver in enumerate(spec.get("drivers") or ()):
@@ -130,7 +130,7 @@ def _positive(resource: ApiResource, name: str, field: str, amount: Any) -> None
 
 
 def quantity(resource: ApiResource, amount: Any) -> Quantity:
-    """Raises 400 for an amount that is none."""
+    """Raise 400 for an amount that is none."""
     try:
         return parse(amount)
     except ValueError as error:
@@ -161,7 +161,7 @@ _AFFINITY_FIXED: Final = "field is immutable, except for updating from beta labe
 
 
 def with_changes(resource: ApiResource, old: Object, new: Object) -> Object:
-    """What is stored when `new` comes in place of `old`, other than through /status. Raises 422."""
+    """Return what is stored when `new` comes in place of `old`, other than through /status. Raises 422."""
     change = _CHANGES.get(resource.name)
     return new if change is None else change(resource, old, new)
 
@@ -221,7 +221,7 @@ def _changed_driver(resource: ApiResource, old: Object, new: Object) -> Object:
 
 
 def _changed_csi_node(resource: ApiResource, old: Object, new: Object) -> Object:
-    """A driver may come, go, and change its limit; nothing else of it."""
+    """Check that drivers are only added, removed, or changed in their limit."""
     spec = checked_csi_node(resource, new)
     before = {driver["name"]: driver for driver in old["spec"].get("drivers") or ()}
     for driver in spec["drivers"] or ():
@@ -258,7 +258,7 @@ def _immutable(resource: ApiResource, name: str, field: str, value: object) -> R
 
 
 def with_transition_time(old: Object, new: Object, now: str) -> None:
-    """A volume's status says since when it has its phase. Replaces the status, never edits it."""
+    """Set the time of the phase in a volume's status. Replaces the status, never edits it."""
     before, after = old.get("status") or {}, new.get("status") or {}
     since, told = before.get("lastPhaseTransitionTime"), after.get("lastPhaseTransitionTime")
     if before.get("phase") == after.get("phase"):
@@ -276,7 +276,7 @@ _ONE_SOURCE: Final = "must specify exactly one of inlineVolumeSpec and persisten
 
 
 def rules(storage: Storage, served: Served) -> dict[str, Rule]:
-    """The rule of each resource."""
+    """Return the rule of each resource."""
     return {
         "persistentvolumes": with_volume,
         "persistentvolumeclaims": Claims(storage, served.named("storageclasses")),
@@ -289,7 +289,7 @@ def rules(storage: Storage, served: Served) -> dict[str, Rule]:
 
 
 def with_volume(resource: ApiResource, volume: Object, now: str) -> None:
-    """A new PersistentVolume. Raises 422."""
+    """Return a new PersistentVolume. Raises 422."""
     spec = volume.setdefault("spec", {})
     fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
     if isinstance(spec.get("hostPath"), dict):
@@ -307,7 +307,7 @@ class Claims:
         self._classes = classes
 
     def __call__(self, resource: ApiResource, claim: Object, _: str) -> None:
-        """A new PersistentVolumeClaim. Raises 422."""
+        """Return a new PersistentVolumeClaim. Raises 422."""
         spec = claim.setdefault("spec", {})
         fill(spec, volumeMode="Filesystem")
         claim["status"] = {"phase": "Pending"}
@@ -318,7 +318,7 @@ class Claims:
         check_claim(resource, claim)
 
     def _default(self) -> str:
-        """The newest of the default classes, of equally new ones the first by name."""
+        """Return the newest of the default classes, of equally new ones the first by name."""
         found = ""
         newest = ""
         for entry in self._storage.bucket(self._classes).ordered():
@@ -331,7 +331,7 @@ class Claims:
 
 
 def with_class(resource: ApiResource, storage_class: Object, _: str) -> None:
-    """A new StorageClass. Raises 422."""
+    """Return a new StorageClass. Raises 422."""
     fill(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
     name = storage_class["metadata"]["name"]
     if not storage_class.get("provisioner"):
@@ -341,7 +341,7 @@ def with_class(resource: ApiResource, storage_class: Object, _: str) -> None:
 
 
 def with_driver(_: ApiResource, driver: Object, __: str) -> None:
-    """A new CSIDriver. `preventPodSchedulingIfMissing` is kept, as it is where VolumeLimitScaling is on."""
+    """Return a new CSIDriver. `preventPodSchedulingIfMissing` is kept, as it is where VolumeLimitScaling is on."""
     spec = driver.setdefault("spec", {})
     defaults: Object = {
         "attachRequired": True,
@@ -358,17 +358,17 @@ def with_driver(_: ApiResource, driver: Object, __: str) -> None:
 
 
 def with_csi_node(resource: ApiResource, csi_node: Object, _: str) -> None:
-    """A new CSINode. Raises 422."""
+    """Return a new CSINode. Raises 422."""
     csi_node["spec"] = checked_csi_node(resource, csi_node)
 
 
 def with_capacity(resource: ApiResource, capacity: Object, _: str) -> None:
-    """A new CSIStorageCapacity. Raises 422."""
+    """Return a new CSIStorageCapacity. Raises 422."""
     check_capacity(resource, capacity)
 
 
 def with_attachment(resource: ApiResource, attachment: Object, _: str) -> None:
-    """A new VolumeAttachment, which nothing has attached yet. Raises 422."""
+    """Return a new VolumeAttachment, which nothing has attached yet. Raises 422."""
     name, spec = attachment["metadata"]["name"], attachment.setdefault("spec", {})
     if not spec.get("attacher"):
         raise required(resource, name, "spec.attacher")

@@ -16,8 +16,8 @@ from simulator.builders.claims import a_claim as a_device_claim, a_result
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
 from tests.unit.harness import SchedulerHarness, manifest, read_pod
+from tests.unit.scenarios.device_harness import DeviceHarness
 from tests.unit.scenarios.evicting import OTHERS
-from tests.unit.scenarios.yard import Yard
 
 RACK: Final = "rack"
 GPU: Final = "gpu.example/n1/g0"
@@ -273,7 +273,7 @@ def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
     assert [each for each in (*left, places.first, places.followed) if each] == []
 
 
-# -- the order of the queue ---------------------------------------------------------------------------------------------
+# -- the order of the queue ------------------------------------------------------------------------------------------
 
 APART: Final[dict[str, Any]] = {
     "labels": {"app": "a"},
@@ -311,7 +311,7 @@ async def test_a_tied_pod_is_tried(parity: bool, rival: dict[str, Any], is_first
     assert scene.binds() == {bound: "n1"}
 
 
-# -- reserved capacity ---------------------------------------------------------------------------------------------------
+# -- reserved capacity -----------------------------------------------------------------------------------------------
 
 
 async def waiting(*, is_leaving: bool) -> Scene:
@@ -396,24 +396,24 @@ async def test_two_pods_tied_to_one_node_do_not_block_each_other() -> None:
 
 async def test_free_devices_are_kept_for_a_pod_that_waits_for_further_devices() -> None:
     """The pod has d0 and needs two more. d2 is free, and a terminating pod has d1."""
-    yard = Yard(3)
-    yard.holds("v", "d1", users=("v",))
-    yard.uses("v", "v", on="n1", deleting=True, **OTHERS)
-    yard.holds("own", "d0", users=("tied",))
-    yard.show(yard.claim("c-tied", count=2))
-    yard.uses("tied", "own", "c-tied", priority=10)
-    yard.comes("other")
-    await yard.settle()
-    assert (yard.tried, yard.writer.binds) == (["tied", "other"], [])
-    yard.gone("v")
-    yard.frees("v")
-    await yard.later(30)
-    assert yard.writer.binds == [("default/tied", "n1")]
-    assert sorted(yard.devices_of("tied")) == ["d1", "d2"]
-    assert yard.writer.nominations == []
+    cluster = DeviceHarness(3)
+    cluster.holds("v", "d1", users=("v",))
+    cluster.uses("v", "v", on="n1", deleting=True, **OTHERS)
+    cluster.holds("own", "d0", users=("tied",))
+    cluster.show(cluster.claim("c-tied", count=2))
+    cluster.uses("tied", "own", "c-tied", priority=10)
+    cluster.comes("other")
+    await cluster.settle()
+    assert (cluster.tried, cluster.writer.binds) == (["tied", "other"], [])
+    cluster.gone("v")
+    cluster.frees("v")
+    await cluster.later(30)
+    assert cluster.writer.binds == [("default/tied", "n1")]
+    assert sorted(cluster.devices_of("tied")) == ["d1", "d2"]
+    assert cluster.writer.nominations == []
 
 
-# -- nominations of another scheduler -----------------------------------------------------------------------------------
+# -- nominations of another scheduler --------------------------------------------------------------------------------
 
 
 async def test_a_foreign_nomination_and_a_derived_one_on_one_node_are_both_respected() -> None:
@@ -447,7 +447,7 @@ async def test_a_tied_pod_yields_to_a_foreign_nomination_until_it_ends() -> None
     assert scene.binds() == {"tied": "n1"}
 
 
-# -- output ------------------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------------
 
 
 async def test_the_queue_shows_the_node_and_the_source_of_a_nomination() -> None:

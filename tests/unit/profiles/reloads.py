@@ -1,4 +1,4 @@
-"""A scheduler whose profiles are wished otherwise, and a plugin that knows which of its instances was asked."""
+"""A scheduler whose profiles change, and a plugin that records which of its instances was called."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SEEN: StateKey[object] = StateKey("Witness")
 
 @dataclass(eq=False)
 class Witness:
-    """Refuses and gates the pods that its arguments name, and waits on nothing: only a reload brings them back."""
+    """Refuses and gates the pods that its arguments name. It registers no event, so only a reload wakes them."""
 
-    diary: Diary
+    history: Instances
     args: dict[str, Any] = field(default_factory=dict)
     name: str = "Witness"
 
@@ -49,8 +49,8 @@ class Witness:
         return Rejection(self.name, Code.UNRESOLVABLE, ("gated",)) if self._names("gates", pod) else None
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
-        assert self.diary.in_force(pod.pod.spec.scheduler_name) is self
-        self.diary.tried[pod.pod.metadata.name] = self
+        assert self.history.in_force(pod.pod.spec.scheduler_name) is self
+        self.history.tried[pod.pod.metadata.name] = self
         state.set(SEEN, self)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
@@ -71,19 +71,19 @@ class Witness:
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         assert state.get(SEEN) is self
         self.held.remove(pod.uid)
-        self.diary.bound[pod.pod.metadata.name] = self
+        self.history.bound[pod.pod.metadata.name] = self
 
 
 @dataclass
-class Diary:
-    """Of all instances."""
+class Instances:
+    """All instances of the plugin, and the calls."""
 
     made: list[Witness] = field(default_factory=list)
     tried: dict[str, Witness] = field(default_factory=dict)
-    """Pod → who was asked last."""
+    """The instance that was called last, by pod."""
     bound: dict[str, Witness] = field(default_factory=dict)
     in_force: Callable[[str], Witness] = field(init=False)
-    """Who decides for a scheduler name."""
+    """Returns the instance in force for a scheduler name."""
 
     def make(self, args: Any, handle: Handle) -> Witness:
         given = args.value if isinstance(args, RawArgs) else None
@@ -92,7 +92,7 @@ class Diary:
 
 
 class LastIn:
-    """Another order."""
+    """A queue order: the last pod first."""
 
     name = "LastIn"
 
@@ -104,7 +104,7 @@ class LastIn:
 
 
 class Odd(LastIn):
-    """An order that some pods have no place in."""
+    """A queue order that raises for some pods."""
 
     name = "Odd"
 
@@ -113,11 +113,11 @@ class Odd(LastIn):
 
 
 class Reloaded(SchedulerHarness):
-    """With profiles that have a Witness; more names are more profiles."""
+    """A scheduler with a profile per name. Each has a Witness."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-        self.diary = Diary()
-        known = {**registry(), "Witness": self.diary.make, "LastIn": LastIn, "Odd": Odd}
+        self.history = Instances()
+        known = {**registry(), "Witness": self.history.make, "LastIn": LastIn, "Odd": Odd}
         monkeypatch.setattr(building, "registry", lambda: known)
         plugins = {"multiPoint": PluginSet(enabled=(PluginRef("Witness"),))}
         profiles = tuple(
@@ -125,12 +125,12 @@ class Reloaded(SchedulerHarness):
             for at, name in enumerate(names or (OURS,))
         )
         super().__init__(Configuration(profiles=profiles))
-        self.diary.in_force = self.witness
+        self.history.in_force = self.witness
         self.wishes: dict[str, RequestedProfile] = {}
         self._generation = 0
 
     def wish(self, spec: Any, name: str = OURS) -> RequestedProfile:
-        """The object as it is from now on; None deletes it."""
+        """Set the spec of a profile object. None deletes it."""
         self._generation += 1
         if spec is None:
             self.wishes.pop(name, None)
@@ -140,7 +140,7 @@ class Reloaded(SchedulerHarness):
         return self.wishes.get(name) or RequestedProfile("", 0, None)
 
     async def wished(self, spec: Any, name: str = OURS) -> ProfileVerdict:
-        """What becomes of it."""
+        """Set the spec, and return the verdict."""
         self.wish(spec, name)
         await self.settle()
         return self.parts.reloading.verdicts[name]
@@ -153,10 +153,10 @@ class Reloaded(SchedulerHarness):
 
 
 def witness(**args: Any) -> dict[str, Any]:
-    """A spec: the Witness with these arguments."""
+    """Return a spec with these arguments of the Witness."""
     return {"pluginConfig": [{"name": "Witness", "args": args}]}
 
 
 def weight(plugin: str, value: int) -> dict[str, Any]:
-    """A spec: one plugin of score with this weight."""
+    """Return a spec with this weight of a Score plugin."""
     return {"plugins": {"score": {"enabled": [{"name": plugin, "weight": value}]}}}

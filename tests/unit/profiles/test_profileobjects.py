@@ -1,4 +1,4 @@
-"""What is known of SchedulerProfile objects, whatever order it comes in, and what is told in their status."""
+"""SchedulerProfile objects: events and lists in any order, and the status that is written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listed(*objects: Object, version: int = 10) -> bytes:
 
 
 class Bench:
-    """Objects of `kubestow`, with verdicts as they are put there."""
+    """The objects of the scheduler `kubestow`, and verdicts that a test sets."""
 
     def __init__(self, *answers: Answer) -> None:
         self.transport = ScriptedTransport(answers=list(answers))
@@ -51,16 +51,16 @@ class Bench:
 
     @property
     def wished(self) -> list[tuple[str, int]]:
-        """(uid, generation) of what is wished for now."""
+        """The uids and generations of the profiles that are wished for."""
         return [(wish.uid, wish.generation) for wish in (self.wishes[-1] if self.wishes else {}).values()]
 
     async def look(self) -> None:
         await self.objects._list()
 
-    async def tell(self) -> bool:
+    async def write_statuses(self) -> bool:
         return await self.objects._write_statuses()
 
-    def told(self) -> list[Object]:
+    def written(self) -> list[Object]:
         return [asked.body["status"] for asked in self.transport.asked if asked.method == "PATCH"]
 
     def judge(self, obj: Object, reason: str = IN_FORCE, message: str = "as said", in_force: int = 1) -> None:
@@ -71,7 +71,7 @@ class Bench:
 
 @asynccontextmanager
 async def following(bench: Bench) -> AsyncIterator[None]:
-    """`follow` runs inside the block."""
+    """Run `follow` inside the block."""
     task = asyncio.ensure_future(bench.objects.follow())
     try:
         yield
@@ -80,7 +80,7 @@ async def following(bench: Bench) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-# -- what is known ---------------------------------------------------------------------------------------------------------
+# -- events and lists ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,20 @@ async def following(bench: Bench) -> AsyncIterator[None]:
         pytest.param([("ADDED", profile())], [("u1", 1)], id="created"),
         pytest.param([(None, profile()), ("MODIFIED", profile(version=6, generation=2))], [("u1", 2)], id="changed"),
         pytest.param(
-            [("MODIFIED", profile(version=6, generation=2)), (None, profile())], [("u1", 2)], id="older later"
+            [("MODIFIED", profile(version=6, generation=2)), (None, profile())],
+            [("u1", 2)],
+            id="an older version later",
         ),
         pytest.param([("ADDED", profile()), ("DELETED", profile(version=7))], [], id="deleted"),
         pytest.param(
             [("ADDED", profile()), ("DELETED", profile(version=7)), (None, profile(version=6))],
             [],
-            id="seen after its end",
+            id="an older version after the deletion",
         ),
         pytest.param(
             [("ADDED", profile()), ("ADDED", profile(uid="u2", version=9)), ("DELETED", profile(version=8))],
             [("u2", 1)],
-            id="the end of a namesake",
+            id="the deletion of an earlier object of the name",
         ),
         pytest.param([("ADDED", profile("theirs"))], [], id="another scheduler's"),
     ],
@@ -113,7 +115,7 @@ def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: l
     assert bench.wished == wished
 
 
-async def test_what_was_deleted_unseen_is_missing_in_the_list() -> None:
+async def test_an_object_that_a_list_lacks_is_deleted() -> None:
     bench = Bench(listed(version=10))
     bench.objects.seen("ADDED", profile(version=5))
     assert bench.wished == [("u1", 1)]
@@ -123,7 +125,7 @@ async def test_what_was_deleted_unseen_is_missing_in_the_list() -> None:
     assert bench.wished == []
 
 
-async def test_what_is_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
 
     async def slowly(_path: str) -> bytes:
@@ -136,8 +138,8 @@ async def test_what_is_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch
     assert bench.wished == [("u1", 1)]
 
 
-async def test_a_server_that_is_back_at_an_older_state_is_believed() -> None:
-    """Restored from a backup it counts versions from there: what it has counts, and what it has not is gone."""
+async def test_the_state_of_a_restored_server_counts() -> None:
+    """A server restored from a backup continues at an older resource version."""
     bench = Bench(listed(profile(version=500, generation=7), version=500), listed(profile(version=40), version=60))
     await bench.look()
     bench.objects.seen("DELETED", profile("kubestow", uid="u2", version=490))
@@ -161,7 +163,7 @@ async def test_a_list_older_than_a_deletion_brings_nothing_back() -> None:
     assert bench.wished == [("u2", 1)]
 
 
-async def test_wishes_are_told_when_they_change() -> None:
+async def test_unchanged_objects_are_not_reported_again() -> None:
     bench = Bench(listed(profile(version=5)), listed(profile(version=6, status={"changes": "x"}), version=11))
     await bench.look()
     await bench.look()
@@ -170,7 +172,7 @@ async def test_wishes_are_told_when_they_change() -> None:
 
 
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("down"), b"nonsense"], ids=type)
-async def test_what_cannot_be_read_stays_as_it_was(error: Answer) -> None:
+async def test_a_list_that_fails_changes_nothing(error: Answer) -> None:
     bench = Bench(listed(profile()), error, listed(profile(), version=11))
     await bench.look()
 
@@ -182,8 +184,8 @@ async def test_what_cannot_be_read_stays_as_it_was(error: Answer) -> None:
     assert bench.objects.remark() == ""
 
 
-async def test_a_first_look_that_fails_for_a_moment_is_no_look() -> None:
-    """Whoever starts waits for the next, which comes soon; what is refused is not waited for."""
+async def test_a_first_list_that_fails_for_a_moment_does_not_count() -> None:
+    """The start waits for the next list. It does not wait if the list is forbidden."""
     bench = Bench(Unavailable("down"), listed(profile()))
     async with following(bench):
         await until(lambda: bench.objects.unread)
@@ -198,7 +200,7 @@ async def test_a_first_look_that_fails_for_a_moment_is_no_look() -> None:
 
 
 async def test_a_kind_that_is_gone_has_no_objects() -> None:
-    """Then the file counts, and what watches is ended: it may have started without the kind, and would wait for ever."""
+    """The file counts, and the watch is ended. A watch that starts without the kind would wait permanently."""
     bench = Bench(listed(profile()), NotFound("gone", status=404))
     await bench.look()
     assert not bench.objects.deaf.is_set()
@@ -208,11 +210,10 @@ async def test_a_kind_that_is_gone_has_no_objects() -> None:
     assert (bench.objects.deaf.is_set(), bench.objects.why_deaf) == (True, "the kind is not served any more")
 
 
-# -- what is told ----------------------------------------------------------------------------------------------------------
+# -- the status ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_verdict_is_told_once() -> None:
-    """The answer is the newest state; there is nothing to be added to it."""
+async def test_a_verdict_is_written_once() -> None:
     obj = profile()
     bench = Bench(listed(obj))
     await bench.look()
@@ -228,15 +229,15 @@ async def test_a_verdict_is_told_once() -> None:
     status = {"observedGeneration": 1, "inForceGeneration": 1, "changes": "score: A 1→2", "conditions": [condition]}
     bench.transport.answers.append(msgspec.json.encode(profile(version=12, status=status)))
 
-    assert await bench.tell()
-    assert await bench.tell()
+    assert await bench.write_statuses()
+    assert await bench.write_statuses()
 
-    (told,) = bench.told()
-    told["conditions"][0]["lastTransitionTime"] = "1970-01-01T00:00:00Z"
-    assert told == status
+    (status_written,) = bench.written()
+    status_written["conditions"][0]["lastTransitionTime"] = "1970-01-01T00:00:00Z"
+    assert status_written == status
 
 
-async def test_conditions_of_others_stay_and_time_stands_still_while_the_state_does() -> None:
+async def test_other_conditions_and_the_transition_time_stay() -> None:
     theirs = {"type": "Reviewed", "status": "True"}
     ours = {"type": "InForce", "status": "False", "reason": INVALID, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     obj = profile(status={"conditions": [ours, theirs]})
@@ -245,26 +246,28 @@ async def test_conditions_of_others_stay_and_time_stands_still_while_the_state_d
     bench.judge(obj, INVALID, "spec.x: is odd", in_force=0)
     bench.transport.answers.append(msgspec.json.encode(profile(version=12)))
 
-    await bench.tell()
+    await bench.write_statuses()
 
-    (told,) = bench.told()
-    assert told["conditions"][0] == theirs
-    assert told["conditions"][1]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
-    assert (told["conditions"][1]["status"], told["conditions"][1]["message"]) == ("False", "spec.x: is odd")
-    assert told["inForceGeneration"] is None
+    (status_written,) = bench.written()
+    assert status_written["conditions"][0] == theirs
+    assert status_written["conditions"][1]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert (status_written["conditions"][1]["status"], status_written["conditions"][1]["message"]) == (
+        "False",
+        "spec.x: is odd",
+    )
+    assert status_written["inForceGeneration"] is None
 
 
-async def test_a_standby_and_an_old_verdict_say_nothing() -> None:
-    """Who leads says it; and a verdict on what the object was is no news of what it is."""
+async def test_a_standby_and_an_old_verdict_write_nothing() -> None:
     bench = Bench(listed(profile(generation=2)))
     await bench.look()
     bench.judge(profile(generation=1))
-    assert await bench.tell()
+    assert await bench.write_statuses()
     bench.judge(profile(generation=2))
     bench.leads = False
-    assert await bench.tell()
+    assert await bench.write_statuses()
 
-    assert bench.told() == []
+    assert bench.written() == []
 
 
 async def test_a_long_message_is_cut() -> None:
@@ -274,52 +277,47 @@ async def test_a_long_message_is_cut() -> None:
     bench.judge(obj, INVALID, "x" * 40_000)
     bench.transport.answers.append(msgspec.json.encode(profile(version=12)))
 
-    await bench.tell()
+    await bench.write_statuses()
 
-    assert len(bench.told()[0]["conditions"][0]["message"]) == 4096
+    assert len(bench.written()[0]["conditions"][0]["message"]) == 4096
 
 
 @pytest.mark.parametrize(
     ("answer", "again", "patches"),
     [
-        pytest.param(
-            Conflict("modified", status=409), profile(version=20), 2, id="somebody wrote: looked at, said again"
-        ),
-        pytest.param(Ambiguous("cut"), profile(version=20), 2, id="a lost answer, and nothing was written"),
+        pytest.param(Conflict("modified", status=409), profile(version=20), 2, id="a conflict: read and written again"),
+        pytest.param(Ambiguous("cut"), profile(version=20), 2, id="a lost answer, and a read shows no status"),
         pytest.param(NotFound("gone", status=404), None, 1, id="it is gone"),
     ],
 )
-async def test_after_a_failure_the_object_is_looked_at_first(
-    answer: Answer, again: Object | None, patches: int
-) -> None:
+async def test_after_a_failure_the_object_is_read_first(answer: Answer, again: Object | None, patches: int) -> None:
     obj = profile()
     bench = Bench(listed(obj), answer, listed(*([again] if again else []), version=30))
     bench.judge(obj)
     async with following(bench):
-        await until(lambda: len(bench.told()) == 1)
+        await until(lambda: len(bench.written()) == 1)
         bench.transport.answers.append(msgspec.json.encode(profile(version=31)))
         await bench.clock.advance(5)
-        await until(lambda: len(bench.told()) == patches)
+        await until(lambda: len(bench.written()) == patches)
 
     assert bench.transport.paths("GET") == [PROFILES, PROFILES]
 
 
-async def test_a_status_that_may_not_be_written_is_said() -> None:
-    """As long as that is so; the profile is in force all the same."""
+async def test_a_status_that_cannot_be_written_has_a_remark() -> None:
     obj = profile()
     bench = Bench(listed(obj), Forbidden("cannot patch", status=403))
     await bench.look()
     bench.judge(obj)
 
-    assert not await bench.tell()
+    assert not await bench.write_statuses()
     assert bench.objects.remark() == "the status of SchedulerProfile kubestow cannot be written: cannot patch"
 
     bench.transport.answers.append(msgspec.json.encode(profile(version=31)))
-    assert await bench.tell()
+    assert await bench.write_statuses()
     assert bench.objects.remark() == ""
 
 
-async def test_what_nobody_foresaw_costs_a_pause() -> None:
+async def test_an_unforeseen_error_is_retried_after_a_pause() -> None:
     obj = profile()
     bench = Bench(listed(obj), b"{}", listed(profile(version=20, generation=2), version=30))
     bench.judge(obj)
@@ -344,8 +342,8 @@ async def test_a_refused_request_is_repeated_less_and_less_often(method: str, re
     assert 8 <= len(bench.transport.paths(method)) <= 12
 
 
-async def test_changes_that_nobody_tells_of_are_noticed_in_the_second_list() -> None:
-    """One list may be faster than the watch; and our own writes are told, too."""
+async def test_a_silent_watch_is_noticed_by_the_second_list() -> None:
+    """One list may be ahead of the watch."""
     seen, newer = profile(version=5), profile(version=6, generation=2)
     bench = Bench(*(listed(obj, version=10) for obj in (seen, newer, newer)))
     bench.objects.listen()

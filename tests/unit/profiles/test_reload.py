@@ -22,11 +22,10 @@ def scores(sched: Reloaded, name: str = OURS) -> dict[str, int]:
     return {score.name: score.weight for score in sched.parts.profiles[name].score}
 
 
-# -- what is in force ------------------------------------------------------------------------------------------------------
+# -- profiles in force -----------------------------------------------------------------------------------------------
 
 
-async def test_a_wish_is_in_force_and_said(sched: Reloaded) -> None:
-    """The rest is as in the file; the configuration that is shown is the one that decides."""
+async def test_a_requested_profile_is_in_force_and_reported(sched: Reloaded) -> None:
     before = scores(sched)
 
     verdict = await sched.wished(weight("NodeResourcesFit", 5) | {"percentageOfNodesToScore": 70})
@@ -55,7 +54,7 @@ async def test_without_the_object_the_file_counts_again(sched: Reloaded) -> None
     ("spec", "said"),
     [
         pytest.param(
-            {"pluginConfig": [{"name": "Kubestow", "args": {"parity": "yes"}}, {"name": "Nobody"}]},
+            {"pluginConfig": [{"name": "Kubestow", "args": {"parity": "yes"}}, {"name": "Unknown"}]},
             'spec.pluginConfig[0].args.parity: must be true or false, got "yes"',
             id="our own arguments",
         ),
@@ -69,11 +68,11 @@ async def test_without_the_object_the_file_counts_again(sched: Reloaded) -> None
         pytest.param(
             {"plugins": {"bind": {"disabled": [{"name": "*"}]}}},
             "spec.plugins.bind: at least one plugin is needed",
-            id="what is left does not work",
+            id="a point without a plugin",
         ),
     ],
 )
-async def test_a_wish_with_a_mistake_is_refused_with_its_path(sched: Reloaded, spec: Any, said: str) -> None:
+async def test_a_profile_with_a_mistake_is_refused_with_its_path(sched: Reloaded, spec: Any, said: str) -> None:
     await sched.wished(weight("NodeResourcesFit", 5))
     before = sched.parts.profiles[OURS]
 
@@ -87,8 +86,7 @@ async def test_a_wish_with_a_mistake_is_refused_with_its_path(sched: Reloaded, s
     assert scores(sched)["NodeResourcesFit"] == 6
 
 
-async def test_plugins_that_cannot_be_made_leave_everything_as_it_is(sched: Reloaded) -> None:
-    """Whatever a plugin raises; one that is not at fault with a path in the configuration."""
+async def test_a_plugin_that_cannot_be_built_changes_nothing(sched: Reloaded) -> None:
     before = sched.parts.profiles[OURS]
 
     verdict = await sched.wished(witness(breaks=True))
@@ -98,26 +96,25 @@ async def test_plugins_that_cannot_be_made_leave_everything_as_it_is(sched: Relo
     assert sched.parts.profiles[OURS] is before
 
 
-async def test_of_many_mistakes_some_are_named(sched: Reloaded) -> None:
-    """What is said of a spec does not grow with it: the log and /readyz have it, too."""
-    names = [{"name": f"Nobody{at}"} for at in range(500)]
+async def test_the_message_about_many_mistakes_is_limited(sched: Reloaded) -> None:
+    names = [{"name": f"Unknown{at}"} for at in range(500)]
 
     verdict = await sched.wished({"plugins": {"score": {"enabled": names}}})
 
-    assert 'spec.plugins.score.enabled[9].name: unknown plugin "Nobody9"; and 490 more mistakes (' in verdict.message
-    assert "Nobody10" not in verdict.message
+    assert 'spec.plugins.score.enabled[9].name: unknown plugin "Unknown9"; and 490 more mistakes (' in verdict.message
+    assert "Unknown10" not in verdict.message
     long = {"plugins": {"score": {"enabled": [{"name": "N" * 500_000}]}}}
     assert len((await sched.wished(long)).message) < 5000
 
 
-async def test_objects_of_other_schedulers_are_left_alone(sched: Reloaded) -> None:
+async def test_objects_of_other_schedulers_are_ignored(sched: Reloaded) -> None:
     sched.wish({"plugins": "nonsense"}, name="theirs")
     await sched.settle()
 
     assert dict(sched.parts.reloading.verdicts) == {}
 
 
-async def test_the_same_configuration_again_costs_nobody_his_memory(sched: Reloaded) -> None:
+async def test_an_equal_configuration_keeps_the_plugins(sched: Reloaded) -> None:
     await sched.wished(weight("NodeResourcesFit", 5))
     before = sched.parts.profiles[OURS]
 
@@ -127,7 +124,7 @@ async def test_the_same_configuration_again_costs_nobody_his_memory(sched: Reloa
     assert sched.parts.profiles[OURS] is before
 
 
-async def test_kinds_that_are_not_mirrored_are_waited_for(sched: Reloaded) -> None:
+async def test_a_profile_waits_for_kinds_that_have_no_reflector(sched: Reloaded) -> None:
     absent = ["DeviceTaintRule"]
     sched.parts.reloading.missing = lambda profile: tuple(kind for kind in absent if kind in profile.reads)
     before = sched.parts.profiles[OURS]
@@ -144,13 +141,13 @@ async def test_kinds_that_are_not_mirrored_are_waited_for(sched: Reloaded) -> No
     assert sched.parts.profiles[OURS] is not before
 
 
-# -- one queue for all profiles --------------------------------------------------------------------------------------------
+# -- one queue for all profiles --------------------------------------------------------------------------------------
 
 LAST_IN = {"plugins": {"queueSort": {"enabled": [{"name": "LastIn"}], "disabled": [{"name": "*"}]}}}
 
 
 async def test_the_order_of_the_queue_changes_only_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One profile alone is refused; with the other it is in force, and pods that wait are in the new order."""
+    """One profile alone is refused. With the other one both are in force."""
     sched = Reloaded(monkeypatch, "a", "b")
     sched.writer.hold = asyncio.Event()
     for at, name in enumerate(("first", "second", "third")):
@@ -171,8 +168,7 @@ async def test_the_order_of_the_queue_changes_only_for_all(monkeypatch: pytest.M
     assert [queued.info.pod.metadata.name for queued in popped if queued] == ["third", "second", "first"]
 
 
-async def test_an_order_that_fails_costs_no_pod(sched: Reloaded) -> None:
-    """What was in force stays, and why is said; when the pod has gone the next wish is met."""
+async def test_a_queue_order_that_fails_loses_no_pod(sched: Reloaded) -> None:
     sched.node("n1")
     await sched.wished(witness(gates=["no number"]))
     sched.pod("no number")
@@ -192,8 +188,7 @@ async def test_an_order_that_fails_costs_no_pod(sched: Reloaded) -> None:
     assert sched.parts.profiles[OURS].queue_sort.name == "Odd"
 
 
-async def test_a_file_that_cannot_be_returned_to_is_said(sched: Reloaded) -> None:
-    """The object is gone, and what it wished for stays in force."""
+async def test_a_deleted_profile_that_cannot_be_undone_has_a_remark(sched: Reloaded) -> None:
     await sched.wished(weight("NodeResourcesFit", 5))
 
     def fails(_: object) -> None:
@@ -209,8 +204,7 @@ async def test_a_file_that_cannot_be_returned_to_is_said(sched: Reloaded) -> Non
     assert scores(sched)["NodeResourcesFit"] == 5
 
 
-async def test_an_order_that_must_be_common_outlives_one_of_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first deletion cannot be carried out, and that is said; with the second both are."""
+async def test_a_common_queue_order_stays_until_both_profiles_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = Reloaded(monkeypatch, "a", "b")
     sched.wish(LAST_IN, "a")
     sched.wish(LAST_IN, "b")
@@ -228,7 +222,7 @@ async def test_an_order_that_must_be_common_outlives_one_of_its_objects(monkeypa
     assert list(sched.parts.reloading.remarks()) == []
 
 
-async def test_other_profiles_keep_their_plugins_and_their_pods_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_profiles_keep_their_plugins_and_waiting_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = Reloaded(monkeypatch, "a", "b")
     sched.node("n1")
     for name in "ab":
@@ -244,10 +238,10 @@ async def test_other_profiles_keep_their_plugins_and_their_pods_asleep(monkeypat
     assert sched.writer.binds == [("default/a", "n1")]
 
 
-# -- pods that are somewhere when it happens -------------------------------------------------------------------------------
+# -- pods during a change --------------------------------------------------------------------------------------------
 
 
-async def test_pods_that_back_off_go_on_backing_off(sched: Reloaded) -> None:
+async def test_pods_in_backoff_stay_there(sched: Reloaded) -> None:
     sched.node("n1")
     await failed_to_bind(sched, "p")
 
@@ -255,11 +249,11 @@ async def test_pods_that_back_off_go_on_backing_off(sched: Reloaded) -> None:
     assert sched.places() == {"p": "error backoff"}
 
     await sched.later(5)
-    assert sched.diary.bound["p"] is sched.witness()
+    assert sched.history.bound["p"] is sched.witness()
 
 
 async def failed_to_bind(sched: Reloaded, name: str) -> None:
-    """The server has been down for a moment."""
+    """Let the binding fail once."""
 
     def down(_pod: object, _node: object) -> None:
         sched.writer.on_bind = None
@@ -270,8 +264,7 @@ async def failed_to_bind(sched: Reloaded, name: str) -> None:
     await sched.settle()
 
 
-async def test_a_pod_that_is_tried_meanwhile_is_tried_again(sched: Reloaded) -> None:
-    """Refused by plugins that decide no more: it does not wait for what they registered."""
+async def test_a_pod_in_flight_is_tried_again(sched: Reloaded) -> None:
     sched.node("n1")
     await sched.wished(witness(waits=["p"]))
     sched.pod("p")
@@ -286,29 +279,28 @@ async def test_a_pod_that_is_tried_meanwhile_is_tried_again(sched: Reloaded) -> 
     assert old.held == set()
     await sched.later(5)
 
-    assert sched.diary.bound["p"] is sched.witness()
+    assert sched.history.bound["p"] is sched.witness()
 
 
 async def test_a_binding_ends_with_the_plugins_that_it_began_with(sched: Reloaded) -> None:
-    """PostBind of the old ones, the second look too; the next pod is for the new ones."""
     sched.node("n1")
     sched.writer.hold = asyncio.Event()
     sched.pod("old")
     await sched.settle()
     before = sched.witness()
     await sched.wished(witness(refuses=["old"]))
-    sched.node("n1", labels={"changed": "meanwhile"})
+    sched.node("n1", labels={"changed": "yes"})
     sched.pod("new")
     await sched.settle()
 
     sched.writer.hold.set()
     await sched.settle()
 
-    assert sched.diary.bound == {"old": before, "new": sched.witness()}
+    assert sched.history.bound == {"old": before, "new": sched.witness()}
     assert before is not sched.witness()
 
 
-async def test_a_binding_that_fails_gives_back_to_the_plugins_that_hold(sched: Reloaded) -> None:
+async def test_a_binding_that_fails_unreserves_the_old_plugins(sched: Reloaded) -> None:
     sched.node("n1")
     sched.writer.turn_hold = asyncio.Event()
     await failed_to_bind(sched, "p")
@@ -321,7 +313,7 @@ async def test_a_binding_that_fails_gives_back_to_the_plugins_that_hold(sched: R
     assert (before.held, sched.places()) == (set(), {"p": "error backoff"})
     await sched.later(5)
 
-    assert sched.diary.bound["p"] is sched.witness()
+    assert sched.history.bound["p"] is sched.witness()
 
 
 async def test_nominated_pods_stay_nominated(sched: Reloaded) -> None:
@@ -339,7 +331,7 @@ async def test_nominated_pods_stay_nominated(sched: Reloaded) -> None:
     assert sched.writer.binds == [("default/high", "n1")]
 
 
-async def test_a_change_waits_for_the_attempt_that_gives_turns(sched: Reloaded) -> None:
+async def test_a_change_waits_for_the_end_of_an_attempt(sched: Reloaded) -> None:
     sched.node("n1")
     sched.pod("p")
     attempt = sched.parts.loop._cycle.attempt(sched.parts.shared.pending.get("default/p"), 1)  # type: ignore[arg-type]
@@ -354,8 +346,7 @@ async def test_a_change_waits_for_the_attempt_that_gives_turns(sched: Reloaded) 
     assert scores(sched)["NodeResourcesFit"] == 5
 
 
-async def test_the_switch_that_clears_selected_nodes_is_followed(sched: Reloaded) -> None:
-    """It is a part of the process, not of a plugin."""
+async def test_the_switch_for_selected_nodes_takes_effect(sched: Reloaded) -> None:
     assert clearing(sched) == [OURS]
 
     await sched.wished({"pluginConfig": [{"name": "Kubestow", "args": {"clearStaleSelectedNode": "none"}}]})
@@ -365,8 +356,7 @@ async def test_the_switch_that_clears_selected_nodes_is_followed(sched: Reloaded
     assert clearing(sched) == [OURS]
 
 
-async def test_the_switch_that_says_which_classes_share_their_rooms_is_followed(sched: Reloaded) -> None:
-    """All profiles have one ledger."""
+async def test_the_switch_for_shared_storage_pools_takes_effect(sched: Reloaded) -> None:
     modes = [sharing(sched)]
     for args in ({"storagePoolSharing": "all"}, {"storageCapacityReservation": "none"}, {"parity": True}, {}):
         await sched.wished({"pluginConfig": [{"name": "Kubestow", "args": args}]} if args else {})

@@ -1,4 +1,4 @@
-"""Whatever profiles are wished for between attempts and bindings: nothing stays reserved, and the newest profile decides."""
+"""Law: after any changes of profiles nothing stays reserved, and the newest profile decides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.profiles.reloads import OURS, Reloaded, witness
 
 PODS = tuple("abcdef")
 _FLUSH_S = 360.0
-"""The queue's own, of whoever has waited for five minutes (docs/spec/core.md §1.11)."""
+"""The flush of pods that have waited for five minutes (docs/spec/core.md §1.11)."""
 SOME = st.sets(st.sampled_from(PODS), max_size=3)
 STEPS = st.one_of(
     st.tuples(st.just("pod"), st.sampled_from(PODS)),
@@ -33,15 +33,15 @@ STEPS = st.one_of(
 
 
 class History(Reloaded):
-    """One history; `end` lets everything come to rest."""
+    """One history. `end` runs the scheduler until it is idle."""
 
     async def take(self, what: str, with_: Any) -> None:
         await getattr(self, f"_{what}")(with_)
         self.held_once()
 
     def held_once(self) -> None:
-        """Not by old plugins and new ones both."""
-        holders = [uid for one in self.diary.made for uid in one.held]
+        """No pod is held by two instances."""
+        holders = [uid for one in self.history.made for uid in one.held]
         assert len(holders) == len(set(holders))
 
     def _assumed(self) -> list[PodInfo]:
@@ -60,7 +60,7 @@ class History(Reloaded):
         self.wish(witness(**{key: sorted(names) for key, names in args.items()}))
 
     async def _mistake(self, _: None) -> None:
-        self.wish({"plugins": {"score": {"enabled": [{"name": "Nobody"}]}}})
+        self.wish({"plugins": {"score": {"enabled": [{"name": "Unknown"}]}}})
 
     async def _file(self, _: None) -> None:
         self.wish(None)
@@ -93,11 +93,11 @@ class History(Reloaded):
         await self.parts.loop.step()
 
     async def end(self) -> None:
-        """Nothing is held up any more, and time has passed."""
+        """Release all holds, and let time pass."""
         await self._hold(False)
         self.writer.on_bind = None
         await self._let_go()
-        await self.later(_FLUSH_S)  # whom Permit has refused no event wakes
+        await self.later(_FLUSH_S)  # no event wakes a pod that Permit has rejected
         await self._let_go()
 
     async def _let_go(self) -> None:
@@ -118,29 +118,29 @@ class History(Reloaded):
     ]
 )
 def test_nothing_stays_reserved_and_the_newest_profile_decides(steps: list[tuple[str, Any]]) -> None:
-    """At rest: what is bound was let go by whoever held it, and what is not was refused or gated by what is in force."""
+    """In the end no plugin holds a bound pod, and the profile in force has refused or gated every other pod."""
 
     async def history() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            world = History(patch)
-            world.node("n1", cpu="64")
+            sched = History(patch)
+            sched.node("n1", cpu="64")
             for what, with_ in steps:
-                await world.take(what, with_)
-            await world.end()
-            newest, bound = world.witness(), {key.partition("/")[2] for key, _ in world.writer.binds}
-            held = {uid for one in world.diary.made for uid in one.held}
-            assert (held, len(world.parts.binder), world.parts.queue.in_flight_events()) == (set(), 0, {})
-            verdict = world.parts.reloading.verdicts.get(OURS)
-            assert (verdict is None) == (OURS not in world.wishes)
+                await sched.take(what, with_)
+            await sched.end()
+            newest, bound = sched.witness(), {key.partition("/")[2] for key, _ in sched.writer.binds}
+            held = {uid for one in sched.history.made for uid in one.held}
+            assert (held, len(sched.parts.binder), sched.parts.queue.in_flight_events()) == (set(), 0, {})
+            verdict = sched.parts.reloading.verdicts.get(OURS)
+            assert (verdict is None) == (OURS not in sched.wishes)
             if verdict is not None and verdict.reason == IN_FORCE:
-                assert verdict.in_force == world.wishes[OURS].generation
-            for name, place in world.places().items():
+                assert verdict.in_force == sched.wishes[OURS].generation
+            for name, place in sched.places().items():
                 expected = {"unschedulable": "refuses", "gated": "gates"}
                 assert name in newest.args[expected[place]], (name, place)
                 if place == "unschedulable":
-                    assert world.diary.tried[name] is newest
-            waiting = world.places().keys()
-            assert {name for name in world.seen if name not in bound} <= waiting
-            noted(f"{len(waiting)} wait, {len(bound)} are bound, {len(world.diary.made)} instances")
+                    assert sched.history.tried[name] is newest
+            waiting = sched.places().keys()
+            assert {name for name in sched.seen if name not in bound} <= waiting
+            noted(f"{len(waiting)} wait, {len(bound)} are bound, {len(sched.history.made)} instances")
 
     asyncio.run(history())

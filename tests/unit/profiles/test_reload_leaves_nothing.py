@@ -1,4 +1,4 @@
-"""Profiles may change as often as anybody likes: plugins that decide no more, and have nothing under way, are freed."""
+"""Plugins of former profiles that have no binding under way are freed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = "kubestow"
 
 
 def parts_of(profile: Profile) -> list[object]:
-    """Its plugins, of whatever point."""
+    """Return the plugins of all extension points."""
     listed = [getattr(profile, field.name) for field in dataclasses.fields(profile)]
     flat = [part for parts in listed if isinstance(parts, tuple) for part in parts]
     return [part for part in flat if type(part).__module__.startswith("scheduler.plugins.")]
@@ -35,7 +35,7 @@ async def changed(sched: SchedulerHarness, generation: int) -> None:
 
 
 async def test_old_plugins_are_freed() -> None:
-    """After they have looked at pods, volumes and devices, refused some, nominated one, and bound others."""
+    """They have filtered pods with volumes and devices, nominated one pod, and bound several."""
     sched = SchedulerHarness()
     asks = a_device_claim("d").uid("d").resource_version("1").request("r", "gpu", count=2)
     given = stored(a_device_class("gpu"), a_slice("n1", "drv", a_device("g0")), asks)

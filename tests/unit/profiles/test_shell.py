@@ -1,4 +1,4 @@
-"""The shell with something in kopf's place: how it is started, how it ends, and how it is started anew."""
+"""The shell with a stand-in for kopf: start, end, and restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KIND = "/apis/kubestow.dev/v1alpha1"
 
 
 class Stand:
-    """A shell, and a stand-in that notes what is asked of it; `spawn` may be replaced."""
+    """A shell, and a stand-in for kopf that records its calls. A test may replace `spawn`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
@@ -39,7 +39,7 @@ class Stand:
         }
         self.metrics = Metrics(process=False)
         self.tasks: list[asyncio.Task[None]] = []
-        """All that were ever spawned."""
+        """All tasks that were spawned."""
         self.spawn: Callable[[], Any] = self._two
         writer = ProfileWriter(self.transport, Throttle(self.clock, qps=-1, burst=1), self.clock)
         self.objects = ProfileObjects(
@@ -86,7 +86,7 @@ class Stand:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Threads take their time."""
+    """Wait for threads."""
     async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.001)
@@ -99,7 +99,7 @@ async def ended(running: asyncio.Task[None]) -> None:
     assert running.cancelled()
 
 
-async def test_signals_are_taken_back_and_its_tasks_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signal_handlers_are_restored_and_tasks_end_with_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand(monkeypatch)
     running = asyncio.ensure_future(stand.shell.run())
     await until(lambda: stand.shown("kubestow_shell_up"))
@@ -112,7 +112,7 @@ async def test_signals_are_taken_back_and_its_tasks_go_with_it(monkeypatch: pyte
     assert stand.shown("kubestow_shell_up") == 0.0
 
 
-async def test_when_one_part_ends_all_do_and_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_one_task_ends_all_end_and_the_shell_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand(monkeypatch)
 
     async def breaks() -> None:
@@ -138,7 +138,7 @@ async def test_when_one_part_ends_all_do_and_it_is_started_anew(monkeypatch: pyt
 
 @pytest.mark.parametrize("fails", [True, False])
 async def test_cancelled_while_it_starts_it_ends(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    """Whether the start comes to something or not: a daemon that stops waits for this."""
+    """A daemon that stops waits for this."""
     stand, go_on = Stand(monkeypatch), asyncio.Event()
 
     async def slowly() -> list[asyncio.Task[None]]:
@@ -181,7 +181,7 @@ async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slept[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 
 
-async def test_a_server_that_does_not_answer_at_first_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_does_not_answer_at_first_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand(monkeypatch)
     served = stand.transport.by_path[KIND]
     stand.transport.by_path[KIND] = Unavailable("down")
@@ -196,7 +196,7 @@ async def test_a_server_that_does_not_answer_at_first_is_asked_again_soon(monkey
     await ended(running)
 
 
-async def test_without_the_kind_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_start_does_not_wait_without_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand(monkeypatch)
     stand.transport.by_path = {KIND: NotFound("no such group", status=404)}
     running = asyncio.ensure_future(stand.shell.run())
@@ -208,8 +208,7 @@ async def test_without_the_kind_nobody_waits(monkeypatch: pytest.MonkeyPatch) ->
     await ended(running)
 
 
-async def test_what_it_cannot_clear_away_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon ends with any of its parts; this one is started anew."""
+async def test_a_session_that_cannot_be_closed_does_not_end_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand(monkeypatch)
 
     class Stuck(SharedSession):

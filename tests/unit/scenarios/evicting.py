@@ -1,4 +1,4 @@
-"""What the tests of preemption share: pods that can be evicted, and servers that show what becomes of them."""
+"""Victims, messages and writes of preemptions."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ OTHERS: dict[str, Any] = {"scheduler": "default-scheduler"}
 
 
 def found(node: str, victims: int, refusal: str = NO_ROOM) -> str:
-    """The whole text where a way was found."""
+    """Return the message of a successful preemption."""
     return f"{refusal} preemption: found a potential placement for pod on node {node}, preempting {victims} victims."
 
 
 def ours(**args: Any) -> Configuration:
-    """The default configuration but for these of our own arguments."""
+    """Return the default configuration with these arguments of Kubestow."""
     return Configuration(
         profiles=(KubeSchedulerProfile("kubestow", args={**default_args(), KubestowArgs.plugin: KubestowArgs(**args)}),)
     )
 
 
 def full_nodes(sched: SchedulerHarness, *names: str, **low: Any) -> None:
-    """Nodes that one pod each (`low-<node>`, of another scheduler) takes whole."""
+    """Add nodes that are full of one pod each (`low-<node>`, of another scheduler)."""
     for name in names:
         sched.node(name, cpu="2")
         sched.pod(f"low-{name}", on=name, **{"cpu": "2", **OTHERS, **low})
 
 
 def at_once(sched: SchedulerHarness) -> Callable[[Pod], None]:
-    """For `writer.on_delete`: the pod stops in no time, and the watch says so."""
+    """Return a `writer.on_delete` after which the watch shows at once that the pod is gone."""
 
     def gone(pod: Pod) -> None:
         sched.parts.inbox.put(partial(sched.gone, pod.metadata.name))
@@ -47,10 +47,10 @@ def at_once(sched: SchedulerHarness) -> Callable[[Pod], None]:
 
 
 def evicted(sched: SchedulerHarness) -> list[str]:
-    """Names of the pods that were deleted, in order."""
+    """Return the names of the deleted pods, in order."""
     return [key.partition("/")[2] for key in sched.writer.deletions]
 
 
 def nominations(sched: SchedulerHarness, name: str = "p") -> list[str]:
-    """What was written into the pod's nominatedNodeName, in order."""
+    """Return the values written to the pod's nominatedNodeName, in order."""
     return [node for key, node in sched.writer.nominations if key == f"default/{name}"]

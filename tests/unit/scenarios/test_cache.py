@@ -1,7 +1,7 @@
-"""Rows 71-93 of docs/spec/core.md §9 as the whole decision side sees them: what counts on a node, and for how long.
+"""Rows 71-93 of docs/spec/core.md §9 through the whole scheduler: pods that count on a node.
 
-Rows 79-81 (snapshots, node tree order) have nothing here to correspond to; the others are also in tests/unit/cache/,
-test_binding.py and test_refusals.py. Ids begin with the row's number.
+Rows 79-81 (snapshots, node tree order) do not apply. Other rows are in tests/unit/cache/, test_binding.py and
+test_refusals.py. Ids begin with the row's number.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.harness import SchedulerHarness
-from tests.unit.scenarios.seen import HOST, beside
+from tests.unit.scenarios.seen import HOST, near
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 
 
 async def test_75_an_assumption_does_not_expire() -> None:
-    """An hour without a word from the watch: the pod still holds its place."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="2")
     sched.pod("p", cpu="2")
@@ -30,14 +29,14 @@ async def test_75_an_assumption_does_not_expire() -> None:
     assert (sched.refusal("q"), sched.places()) == (NO_ROOM, {"q": "unschedulable"})
 
 
-async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as_it_is_there() -> None:
-    """By its own rule, though the pod that comes has none."""
+async def test_82_the_anti_affinity_of_a_bound_pod_counts_until_its_end() -> None:
+    """The new pod has no constraint."""
     sched = SchedulerHarness()
     sched.node("n1", labels={HOST: "n1"})
     sched.pod("p", labels={"app": "web"}, cpu="1")
     await sched.settle()
     assert sched.writer.binds == [("default/p", "n1")]
-    sched.pod("alone", on="n1", scheduler="default-scheduler", **beside("web", away=True))
+    sched.pod("alone", on="n1", scheduler="default-scheduler", **near("web", away=True))
 
     sched.pod("q", labels={"app": "web"})
     await sched.later(20)
@@ -53,13 +52,12 @@ async def test_82_a_pod_that_wants_nobody_beside_it_keeps_others_away_as_long_as
 @pytest.mark.parametrize(
     ("priority", "bound"),
     [
-        pytest.param(0, [], id="90 another scheduler's pod is nominated there: a pod of lower priority stays away"),
-        pytest.param(5, [], id="90 and so does one of the same"),
-        pytest.param(10, [("default/p", "n1")], id="91 a pod of higher priority does not"),
+        pytest.param(0, [], id="90 a pod of lower priority than the nominated pod of another scheduler is refused"),
+        pytest.param(5, [], id="90 a pod of equal priority is refused"),
+        pytest.param(10, [("default/p", "n1")], id="91 a pod of higher priority is bound"),
     ],
 )
-async def test_nominations_of_others(priority: int, bound: list[tuple[str, str]]) -> None:
-    """The place that another scheduler makes free for its pod is not ours to take; and its pod is left as it is."""
+async def test_a_nomination_of_another_scheduler(priority: int, bound: list[tuple[str, str]]) -> None:
     sched = SchedulerHarness()
     sched.node("n1", cpu="2")
     sched.pod("theirs", cpu="2", priority=5, nominated="n1", scheduler="default-scheduler")

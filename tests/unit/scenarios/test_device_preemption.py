@@ -1,6 +1,6 @@
 """Pods that are evicted for their devices, from the plan to the Binding (docs/spec/dra.md §10; switch devicePreemption).
 
-Upstream evicts nobody for devices. What the others do is as in test_preemption.py.
+Upstream does not evict pods for devices.
 """
 
 from __future__ import annotations
@@ -13,147 +13,146 @@ import pytest
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.hints.hint_rows import asks
+from tests.unit.scenarios.device_harness import SHORT, UPSTREAM, WAITING, DeviceHarness
 from tests.unit.scenarios.evicting import OTHERS, evicted, found, nominations, ours
-from tests.unit.scenarios.yard import SHORT, UPSTREAM, WAITING, Yard
 
 
 async def test_one_pod_has_the_device() -> None:
-    """It is evicted; until its claim has given the device back the preemptor waits, and then it takes it."""
-    yard = Yard()
-    yard.low("v", "d0")
-    yard.comes()
-    await yard.settle()
+    """The preemptor waits until the claim of the victim is deallocated."""
+    cluster = DeviceHarness()
+    cluster.low("v", "d0")
+    cluster.comes()
+    await cluster.settle()
 
-    assert yard.message("p") == found("n1", 1, SHORT)
-    assert (evicted(yard), nominations(yard)) == (["v"], ["n1"])
+    assert cluster.message("p") == found("n1", 1, SHORT)
+    assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
 
-    yard.gone("v")
-    await yard.tries_again()
-    assert (yard.message("p"), yard.places()) == (WAITING, {"p": "unschedulable"})
-    assert nominations(yard) == ["n1"]
+    cluster.gone("v")
+    await cluster.tries_again()
+    assert (cluster.message("p"), cluster.places()) == (WAITING, {"p": "unschedulable"})
+    assert nominations(cluster) == ["n1"]
 
-    yard.frees("v")
-    await yard.later(30)
-    assert (yard.writer.binds, evicted(yard)) == ([("default/p", "n1")], ["v"])
-    assert yard.devices_of() == ["d0"]
-
-
-# -- whom it would not help that others die ------------------------------------------------------------------------------
+    cluster.frees("v")
+    await cluster.later(30)
+    assert (cluster.writer.binds, evicted(cluster)) == ([("default/p", "n1")], ["v"])
+    assert cluster.devices_of() == ["d0"]
 
 
-def as_important(yard: Yard) -> None:
-    yard.low("v", "d0", priority=10)
-    yard.comes()
+# -- no victims ------------------------------------------------------------------------------------------------------
 
 
-def user_that_is_no_pod(yard: Yard) -> None:
-    claim = yard.claim("s").allocated(a_result("r", "drv/n1/d0"), on="n1").reserved_for("v", "uid-v")
-    yard.show(claim.reserved_for_other("jobs", "j", "uid-j", group="batch"))
-    yard.uses("v", "s", on="n1", **OTHERS)
-    yard.comes()
+def as_important(cluster: DeviceHarness) -> None:
+    cluster.low("v", "d0", priority=10)
+    cluster.comes()
 
 
-def user_that_nobody_knows(yard: Yard) -> None:
-    yard.holds("s", "d0", users=("v", "elsewhere"))
-    yard.uses("v", "s", on="n1", **OTHERS)
-    yard.comes()
+def user_that_is_no_pod(cluster: DeviceHarness) -> None:
+    claim = cluster.claim("s").allocated(a_result("r", "drv/n1/d0"), on="n1").reserved_for("v", "uid-v")
+    cluster.show(claim.reserved_for_other("jobs", "j", "uid-j", group="batch"))
+    cluster.uses("v", "s", on="n1", **OTHERS)
+    cluster.comes()
+
+
+def user_that_is_unknown(cluster: DeviceHarness) -> None:
+    cluster.holds("s", "d0", users=("v", "elsewhere"))
+    cluster.uses("v", "s", on="n1", **OTHERS)
+    cluster.comes()
 
 
 @pytest.mark.parametrize("given", [
-    pytest.param(as_important, id="its user is as important"),
+    pytest.param(as_important, id="its user has equal priority"),
     pytest.param(user_that_is_no_pod, id="its claim has a user that is no pod"),
-    pytest.param(user_that_nobody_knows, id="its claim has a user who is bound only just now"),
+    pytest.param(user_that_is_unknown, id="its claim has a user that the cache does not have yet"),
 ])  # fmt: skip
-async def test_nobody_dies_in_vain(given: Callable[[Yard], None]) -> None:
+async def test_no_pod_is_evicted_if(given: Callable[[DeviceHarness], None]) -> None:
     """The words are upstream's."""
-    yard = Yard()
-    given(yard)
-    await yard.settle()
+    cluster = DeviceHarness()
+    given(cluster)
+    await cluster.settle()
 
-    assert (yard.message("p"), evicted(yard), nominations(yard)) == (UPSTREAM, [], [])
+    assert (cluster.message("p"), evicted(cluster), nominations(cluster)) == (UPSTREAM, [], [])
 
 
 async def test_users_on_two_nodes() -> None:
-    """A claim is given back only when all of them are gone; those of one node do not suffice."""
-    yard = Yard(nodes=("n1", "n2"))
-    yard.low("a", "d0", priority=10)
-    yard.low("b", "d0", on="n2", priority=10)
-    yard.show(a_slice("n1", "net", a_device("x")).everywhere().pool("all").named("all"))
-    yard.show(
-        yard.claim("s").allocated(a_result("r", "net/all/x")).reserved_for("v", "uid-v").reserved_for("w", "uid-w")
+    """A claim is deallocated once all of its users are gone, and one node has only some of them."""
+    cluster = DeviceHarness(nodes=("n1", "n2"))
+    cluster.low("a", "d0", priority=10)
+    cluster.low("b", "d0", on="n2", priority=10)
+    cluster.show(a_slice("n1", "net", a_device("x")).everywhere().pool("all").named("all"))
+    cluster.show(
+        cluster.claim("s").allocated(a_result("r", "net/all/x")).reserved_for("v", "uid-v").reserved_for("w", "uid-w")
     )
-    yard.uses("v", "s", on="n1", **OTHERS)
-    yard.uses("w", "s", on="n2", **OTHERS)
-    yard.comes("p", "device.driver == 'net'")
-    await yard.settle()
+    cluster.uses("v", "s", on="n1", **OTHERS)
+    cluster.uses("w", "s", on="n2", **OTHERS)
+    cluster.comes("p", "device.driver == 'net'")
+    await cluster.settle()
 
-    assert (evicted(yard), nominations(yard)) == ([], [])
-    assert yard.message("p").startswith("0/2 nodes are available: 2 cannot allocate all claims.")
+    assert (evicted(cluster), nominations(cluster)) == ([], [])
+    assert cluster.message("p").startswith("0/2 nodes are available: 2 cannot allocate all claims.")
 
 
 @pytest.mark.parametrize("switch", [{"device_preemption": "none"}, {"parity": True}], ids=["none", "parity"])
 async def test_switched_off(switch: dict[str, Any]) -> None:
-    """As upstream: nobody is evicted for a device."""
-    yard = Yard(config=ours(**switch))
-    yard.low("v", "d0")
-    yard.comes()
-    await yard.settle()
+    """As upstream: no pod is evicted for a device."""
+    cluster = DeviceHarness(config=ours(**switch))
+    cluster.low("v", "d0")
+    cluster.comes()
+    await cluster.settle()
 
-    assert (yard.message("p"), evicted(yard), nominations(yard)) == (UPSTREAM, [], [])
+    assert (cluster.message("p"), evicted(cluster), nominations(cluster)) == (UPSTREAM, [], [])
 
 
-# -- who dies --------------------------------------------------------------------------------------------------------------
+# -- victims ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_part_of_a_device() -> None:
-    """Of those who share it only as many go as take what is wanted."""
-    yard = Yard(0)
-    yard.show(a_slice("n1", "mem", a_device("d").shared().cap("gi", "10")))
+    """Only as many users of a shared device are evicted as needed."""
+    cluster = DeviceHarness(0)
+    cluster.show(a_slice("n1", "mem", a_device("d").shared().cap("gi", "10")))
     for name, amount in (("v", "6"), ("w", "3")):
         part = a_result("r", "mem/n1/d", share=f"00000000-0000-0000-0000-00000000000{amount}", consumed={"gi": amount})
-        yard.show(yard.claim(name).allocated(part).reserved_for(name, f"uid-{name}"))
-        yard.uses(name, name, on="n1", **OTHERS)
-    yard.show(a_claim("c-p").uid("c-p").request("r", "gpu", capacity={"gi": "5"}).resource_version("90"))
-    yard.uses("p", "c-p", priority=10)
-    await yard.settle()
+        cluster.show(cluster.claim(name).allocated(part).reserved_for(name, f"uid-{name}"))
+        cluster.uses(name, name, on="n1", **OTHERS)
+    cluster.show(a_claim("c-p").uid("c-p").request("r", "gpu", capacity={"gi": "5"}).resource_version("90"))
+    cluster.uses("p", "c-p", priority=10)
+    await cluster.settle()
 
-    assert evicted(yard) == ["v"]
+    assert evicted(cluster) == ["v"]
 
 
-async def test_devices_that_stand_in_for_resources() -> None:
-    """The claims that schedulers make for extended resources are claims like others."""
-    yard = Yard()
+async def test_devices_of_extended_resources() -> None:
+    cluster = DeviceHarness()
     gpu = {"example.com/gpu": "1"}
-    yard.show(a_device_class("gpu").extended_resource("example.com/gpu").created("2026-01-01T00:00:00Z"))
-    yard.holds("made", "d0", users=("v",))
-    yard.pod("v", on="n1", containers=asks(**gpu), **OTHERS)
-    yard.pod("p", priority=10, containers=asks(**gpu))
-    await yard.settle()
-    assert (evicted(yard), nominations(yard)) == (["v"], ["n1"])
+    cluster.show(a_device_class("gpu").extended_resource("example.com/gpu").created("2026-01-01T00:00:00Z"))
+    cluster.holds("made", "d0", users=("v",))
+    cluster.pod("v", on="n1", containers=asks(**gpu), **OTHERS)
+    cluster.pod("p", priority=10, containers=asks(**gpu))
+    await cluster.settle()
+    assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
 
-    yard.gone("v")
-    yard.frees("made")
-    yard.pod("q", priority=5, containers=asks(**gpu))
-    await yard.settle()
-    await yard.later(30)
-    assert (yard.tried[:3], [pod for pod, _ in yard.writer.binds]) == (["p", "q", "p"], ["default/p"])
+    cluster.gone("v")
+    cluster.frees("made")
+    cluster.pod("q", priority=5, containers=asks(**gpu))
+    await cluster.settle()
+    await cluster.later(30)
+    assert (cluster.tried[:3], [pod for pod, _ in cluster.writer.binds]) == (["p", "q", "p"], ["default/p"])
 
 
 async def test_a_partition() -> None:
-    """A whole card is wanted: who has a half of it goes, who has half of another stays."""
-    yard = Yard(0, nodes=("n1", "n2"))
+    """The preemptor needs a whole card. The user of a partition with the lower priority is evicted."""
+    cluster = DeviceHarness(0, nodes=("n1", "n2"))
     for name, priority in (("n1", 5), ("n2", 2)):
         halves = [a_device(f"h{at}").consumes("card", {"units": "1"}) for at in range(2)]
         whole = a_device("whole").consumes("card", {"units": "2"}).attr("drv/whole", value=True)
-        yard.show(a_slice(name, "card", whole, *halves).of(2))
-        yard.show(a_slice(name, "card").of(2).named(f"{name}-counters").counters("card", {"units": "2"}))
-        yard.show(
-            yard.claim(f"c{name}")
+        cluster.show(a_slice(name, "card", whole, *halves).of(2))
+        cluster.show(a_slice(name, "card").of(2).named(f"{name}-counters").counters("card", {"units": "2"}))
+        cluster.show(
+            cluster.claim(f"c{name}")
             .allocated(a_result("r", f"card/{name}/h1"), on=name)
             .reserved_for(f"v{name}", f"uid-v{name}")
         )
-        yard.uses(f"v{name}", f"c{name}", on=name, priority=priority, **OTHERS)
-    yard.comes("p", "has(device.attributes['drv'].whole)")
-    await yard.settle()
+        cluster.uses(f"v{name}", f"c{name}", on=name, priority=priority, **OTHERS)
+    cluster.comes("p", "has(device.attributes['drv'].whole)")
+    await cluster.settle()
 
-    assert (evicted(yard), nominations(yard)) == (["vn2"], ["n2"])
+    assert (evicted(cluster), nominations(cluster)) == (["vn2"], ["n2"])

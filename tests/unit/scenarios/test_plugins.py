@@ -1,6 +1,6 @@
-"""What a pod is told of one node, through the whole decision side (docs/spec/core.md §9, rows 148-179).
+"""The verdict on one node, through the whole scheduler (docs/spec/core.md §9, rows 148-179).
 
-The plugins' own tables are in tests/unit/plugins/. Ids begin with the row's number.
+The tables of the plugins are in tests/unit/plugins/. Ids begin with the row's number.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from tests.unit.harness import SchedulerHarness
-from tests.unit.scenarios.seen import HOST, beside, pinned
+from tests.unit.scenarios.seen import HOST, near, pinned
 
 NO, FINAL = "Unschedulable", "UnschedulableAndUnresolvable"
 OTHERS: dict[str, Any] = {"scheduler": "default-scheduler"}
 
 
-# -- what the pod is told ----------------------------------------------------------------------------------------------
+# -- the verdict -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("node", "there", "pod", "told"),
+    ("node", "there", "pod", "refusal"),
     [
         pytest.param(
             {"unschedulable": True},
@@ -37,20 +37,20 @@ OTHERS: dict[str, Any] = {"scheduler": "default-scheduler"}
             id="152 a NoExecute taint",
         ),
         pytest.param({}, [], pinned("n1"), None, id="157 a DaemonSet's pod on its node"),
-        pytest.param({}, [{"cpu": "9"}], {}, None, id="165 an over-committed node takes a pod that asks for nothing"),
+        pytest.param({}, [{"cpu": "9"}], {}, None, id="165 an over-committed node takes a pod without requests"),
         pytest.param(
             {},
             [{"labels": {"app": "web"}}],
-            beside("web", away=True),
+            near("web", away=True),
             (NO, "node(s) didn't match pod anti-affinity rules"),
-            id="179 a pod that is in the way can be evicted",
+            id="179 a pod with anti-affinity can be evicted",
         ),
     ],
 )
 async def test_one_node(
-    node: dict[str, Any], there: list[dict[str, Any]], pod: dict[str, Any], told: tuple[str, str] | None
+    node: dict[str, Any], there: list[dict[str, Any]], pod: dict[str, Any], refusal: tuple[str, str] | None
 ) -> None:
-    """Refused with upstream's text and code, which tells preemption whether to look at the node; or bound (None)."""
+    """The code decides whether preemption considers the node. None: the pod is bound."""
     sched = SchedulerHarness()
     sched.node("n1", labels={HOST: "n1"}, **node)
     for i, spec in enumerate(there):
@@ -58,10 +58,10 @@ async def test_one_node(
     sched.pod("p", **pod)
     await sched.settle()
 
-    if told is None:
+    if refusal is None:
         assert sched.writer.binds == [("default/p", "n1")]
         return
-    assert sched.refusal("p") == f"0/1 nodes are available: 1 {told[1]}."
+    assert sched.refusal("p") == f"0/1 nodes are available: 1 {refusal[1]}."
     record = sched.parts.records.latest("default/p")
     assert record is not None
-    assert [group.code for group in record.groups] == [told[0]]
+    assert [group.code for group in record.groups] == [refusal[0]]

@@ -1,7 +1,7 @@
 """Rows 181-195 of docs/spec/core.md §9: a preemption from the plan to the Binding.
 
-The choice of victims is in tests/unit/plugins/; the evictions one by one in tests/unit/preemption/test_preemption.py.
-Ids begin with the row's number.
+The choice of victims is in tests/unit/plugins/, the evictions in tests/unit/preemption/. Ids begin with the row's
+number.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from scheduler.api.core_v1 import Pod
-from scheduler.core.errors import ApiError, Forbidden, Unavailable
+from scheduler.core.errors import Forbidden, Unavailable
 from tests.unit.harness import POST_FILTER, SchedulerHarness
 from tests.unit.scenarios.evicting import NO_ROOM, NO_VICTIMS, OTHERS, PREEMPTED, evicted, full_nodes, nominations, ours
-from tests.unit.scenarios.seen import attempts, metric
 
 HIGH: dict[str, Any] = {"cpu": "2", "priority": 10}
 EXECUTED = "scheduler_preemption_goroutines_execution_total"
@@ -22,7 +21,6 @@ EXECUTED = "scheduler_preemption_goroutines_execution_total"
 
 @pytest.mark.parametrize("nominated", ["", "n1"], ids=["181 a pod without nomination", "181 a nomination stays"])
 async def test_a_pod_that_never_preempts(nominated: str) -> None:
-    """It says so, and waits."""
     sched = SchedulerHarness()
     full_nodes(sched, "n1")
     sched.pod("p", nominated=nominated, preemptionPolicy="Never", **HIGH)
@@ -32,18 +30,20 @@ async def test_a_pod_that_never_preempts(nominated: str) -> None:
     assert (evicted(sched), nominations(sched), sched.places()) == ([], [], {"p": "unschedulable"})
 
 
-# -- victims that are leaving, and nominations -------------------------------------------------------------------------
+# -- terminating victims and nominations -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("leaving", "waits"),
     [
-        pytest.param({"conditions": [PREEMPTED]}, True, id="188 by a scheduler's wish: the room is on its way"),
-        pytest.param({"conditions": [PREEMPTED], "priority": 10}, False, id="188 a pod of equal priority"),
+        pytest.param({"conditions": [PREEMPTED]}, True, id="188 a preempted pod: the preemptor waits"),
+        pytest.param(
+            {"conditions": [PREEMPTED], "priority": 10}, False, id="188 a pod of equal priority: not waited for"
+        ),
     ],
 )
-async def test_room_that_is_on_its_way(leaving: dict[str, Any], waits: bool) -> None:
-    """The nominee does not evict others for room that it has been promised."""
+async def test_a_terminating_pod_on_the_nominated_node(leaving: dict[str, Any], waits: bool) -> None:
+    """A nominated pod does not evict further pods for the same capacity."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="2")
     sched.pod("leaving", on="n1", **{"cpu": "2", "deleting": True, **OTHERS, **leaving})
@@ -69,8 +69,7 @@ async def test_room_that_is_on_its_way(leaving: dict[str, Any], waits: bool) -> 
         pytest.param(None, id="189 it is gone"),
     ],
 )
-async def test_the_nominated_node_is_out_of_the_question(changed: dict[str, Any] | None) -> None:
-    """Its victim is still stopping; another node is looked for all the same."""
+async def test_another_node_is_chosen_if_the_nominated_node_is_not_usable(changed: dict[str, Any] | None) -> None:
     sched = SchedulerHarness()
     full_nodes(sched, "n1", deleting=True, conditions=[PREEMPTED])
     full_nodes(sched, "n2")
@@ -84,8 +83,7 @@ async def test_the_nominated_node_is_out_of_the_question(changed: dict[str, Any]
     assert (evicted(sched), nominations(sched)) == (["low-n2"], ["n2"])
 
 
-async def test_195_no_node_can_be_helped() -> None:
-    """A pod that does not fit the empty node evicts nobody, and lets go of the place it was to have."""
+async def test_195_preemption_helps_on_no_node() -> None:
     sched = SchedulerHarness()
     full_nodes(sched, "n1", "n2", "n3")
     sched.pod("p", cpu="3", priority=10, nominated="n2")
@@ -99,44 +97,13 @@ async def test_195_no_node_can_be_helped() -> None:
     assert sched.parts.queue.nominator.node_of("uid-p") is None
 
 
-# -- the evictions -----------------------------------------------------------------------------------------------------
+# -- the evictions ---------------------------------------------------------------------------------------------------
 
 
-def fails_once(error: ApiError) -> Any:
-    """For `writer.on_delete`: the first deletion fails."""
-    errors = [error]
-
-    def fail(pod: Pod) -> None:
-        if errors:
-            raise errors.pop()
-
-    return fail
+# -- the preemptor until it is bound ---------------------------------------------------------------------------------
 
 
-async def test_192_a_deletion_that_fails_ends_the_preemption() -> None:
-    """The last victim is not touched, and the preemptor is tried again by itself: no event would wake it."""
-    sched = SchedulerHarness()
-    sched.writer.on_delete = fails_once(Forbidden("a webhook said no"))
-    sched.node("n1", cpu="2")
-    for name, priority in (("a", 2), ("b", 1)):
-        sched.pod(name, on="n1", cpu="1", priority=priority, **OTHERS)
-    sched.pod("p", **HIGH)
-    await sched.settle()
-    assert (evicted(sched), metric(sched, EXECUTED, result="error")) == (["a"], 1)
-
-    await sched.later(2)
-
-    assert evicted(sched) == ["a", "a", "b"]
-    assert attempts(sched, "p") == 2
-    assert metric(sched, EXECUTED, result="success") == 1
-    assert [event.pod for event in sched.recorder.events if event.reason == "Preempted"] == ["default/a", "default/b"]
-
-
-# -- the preemptor until it is bound -----------------------------------------------------------------------------------
-
-
-async def test_a_pod_that_cannot_be_judged_evicts_nobody() -> None:
-    """Who knows whether it would be placed then."""
+async def test_a_pod_with_a_scheduling_group_evicts_no_pod() -> None:
     sched = SchedulerHarness()
     full_nodes(sched, "n1")
     sched.pod("p", schedulingGroup={"podGroupName": "g"}, **HIGH)
@@ -147,8 +114,7 @@ async def test_a_pod_that_cannot_be_judged_evicts_nobody() -> None:
 
 
 @pytest.mark.parametrize("priority", [9, 10])
-async def test_room_that_was_made_is_held_for_whom_it_was_made(priority: int) -> None:
-    """Against pods of the same priority and of lower, though they come first."""
+async def test_freed_capacity_is_kept_for_the_preemptor(priority: int) -> None:
     sched = SchedulerHarness()
     full_nodes(sched, "n1")
     sched.pod("p", **HIGH)
@@ -164,8 +130,8 @@ async def test_room_that_was_made_is_held_for_whom_it_was_made(priority: int) ->
     assert (sched.writer.binds, evicted(sched)) == ([("default/p", "n1")], ["low-n1"])
 
 
-async def test_nobody_left_to_evict() -> None:
-    """The victim became more important meanwhile; the text says what is so now."""
+async def test_a_nomination_is_cleared_if_no_victim_is_left() -> None:
+    """The priority of the victim has changed."""
     sched = SchedulerHarness()
     full_nodes(sched, "n1")
 
@@ -184,14 +150,13 @@ async def test_nobody_left_to_evict() -> None:
 @pytest.mark.parametrize(
     ("parity", "bound", "cleared"),
     [
-        pytest.param(False, ["default/p"], [], id="the room that was made for it is still its own"),
-        pytest.param(True, ["default/q"], [("default/p", "")], id="parity: it is anybody's, as upstream"),
+        pytest.param(False, ["default/p"], [], id="the freed capacity is kept for the preemptor"),
+        pytest.param(True, ["default/q"], [("default/p", "")], id="parity: another pod takes it, as upstream"),
     ],
 )
-async def test_a_server_fails_when_the_victims_are_gone(
+async def test_a_binding_that_fails_after_the_eviction(
     *, parity: bool, bound: list[str], cleared: list[tuple[str, str]]
 ) -> None:
-    """What failed is one write; it must not cost further victims."""
     sched = SchedulerHarness(ours(parity=parity))
     sched.node("n1", cpu="2")
 

@@ -1,6 +1,6 @@
-"""Rows 1-70 of docs/spec/core.md §9 that need more than a queue: what enters, what comes back, what is counted.
+"""Rows 1-70 of docs/spec/core.md §9 that need more than a queue. The other rows are in tests/unit/queueing/.
 
-The other rows are in tests/unit/queueing/test_queue.py, test_queue_changes.py and queueing/; ids begin with the row's number.
+Ids begin with the row's number.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ REJECTED = {"plugin": "NodeResourcesFit", "profile": "kubestow"}
         pytest.param({"phase": "Succeeded", "on": "n1"}, 0, id="5 nor is one that has run on a node"),
     ],
 )
-async def test_what_does_not_enter_the_queue(shown: dict[str, Any], counted: int) -> None:
-    """Nothing is tried, and nothing said."""
+async def test_pods_that_do_not_enter_the_queue(shown: dict[str, Any], counted: int) -> None:
     sched = SchedulerHarness()
     sched.node("n1")
     sched.pod("p", **shown)
@@ -39,7 +38,6 @@ async def test_what_does_not_enter_the_queue(shown: dict[str, Any], counted: int
 
 @pytest.mark.parametrize("end", ["Failed", "Succeeded"])
 async def test_6_a_pod_that_is_over_leaves_the_pool(end: str) -> None:
-    """The watch tells it as a deletion; the gauges drop, and no later event brings the pod back."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="1")
     sched.pod("p", cpu="2")
@@ -57,7 +55,7 @@ async def test_6_a_pod_that_is_over_leaves_the_pool(end: str) -> None:
 
 
 async def test_8_a_pod_that_is_assumed_is_dropped_when_popped() -> None:
-    """An update can bring it into the queue just before it is assumed: no second attempt, no event, `done`."""
+    """An update can bring the pod into the queue just before it is assumed."""
     sched = SchedulerHarness()
     sched.node("n1")
     sched.writer.hold = asyncio.Event()
@@ -77,7 +75,7 @@ async def test_8_a_pod_that_is_assumed_is_dropped_when_popped() -> None:
 
 
 async def test_49_a_pod_that_only_the_flush_brought_back_is_counted_when_bound() -> None:
-    """The node grew and nobody heard of it: a hint is missing somewhere. A pod that an event woke is not counted."""
+    """The cache changes without an event, as with a missing hint."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="1")
     sched.pod("p", cpu="2")

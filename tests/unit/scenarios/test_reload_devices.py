@@ -1,4 +1,4 @@
-"""Profiles that change while devices are on their way from one pod to another."""
+"""Profiles that change while devices of victims are deallocated."""
 
 from __future__ import annotations
 
@@ -6,50 +6,48 @@ from functools import partial
 
 from scheduler.plugins.dra.preemption import GIVE_UP_S
 from scheduler.profiles.reconciler import RequestedProfile
+from tests.unit.scenarios.device_harness import WAITING, DeviceHarness, at_once
 from tests.unit.scenarios.evicting import evicted, nominations
-from tests.unit.scenarios.yard import WAITING, Yard, at_once
 
 
-def changes(yard: Yard, generation: int) -> None:
-    """Other plugins decide from now on, with other weights."""
+def changes(cluster: DeviceHarness, generation: int) -> None:
+    """Replace the profile."""
     wish = RequestedProfile("u", generation, {"percentageOfNodesToScore": generation})
-    yard.parts.inbox.put(partial(yard.parts.reloading.reconcile, {"kubestow": wish}))
+    cluster.parts.inbox.put(partial(cluster.parts.reloading.reconcile, {"kubestow": wish}))
 
 
-async def test_changes_do_not_prolong_the_wait_for_a_device_that_is_never_given_back() -> None:
-    """How long is counted over all of them: else a preemptor waits for ever if they come often."""
-    yard = Yard(2)
-    at_once(yard)
-    yard.low("v", "d0", priority=1)
-    yard.low("w", "d1", priority=2)
-    yard.comes()
-    await yard.settle()
-    await yard.tries_again()
-    assert (evicted(yard), yard.message("p")) == (["v"], WAITING)
+async def test_changes_do_not_prolong_the_wait_for_a_device_that_is_never_deallocated() -> None:
+    cluster = DeviceHarness(2)
+    at_once(cluster)
+    cluster.low("v", "d0", priority=1)
+    cluster.low("w", "d1", priority=2)
+    cluster.comes()
+    await cluster.settle()
+    await cluster.tries_again()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
 
-    yard.clock.move(GIVE_UP_S / 2)
-    changes(yard, 1)
-    await yard.settle()
-    assert (evicted(yard), yard.message("p")) == (["v"], WAITING)
+    cluster.clock.move(GIVE_UP_S / 2)
+    changes(cluster, 1)
+    await cluster.settle()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
 
-    yard.clock.move(GIVE_UP_S / 2)
-    changes(yard, 2)
-    await yard.settle()
-    assert evicted(yard) == ["v", "w"]
+    cluster.clock.move(GIVE_UP_S / 2)
+    changes(cluster, 2)
+    await cluster.settle()
+    assert evicted(cluster) == ["v", "w"]
 
 
-async def test_a_device_that_is_kept_is_kept_by_the_new_plugins() -> None:
-    """It follows from the nomination, which outlives them: a lesser pod does not get it meanwhile."""
-    yard = Yard()
-    yard.low("v", "d0")
-    yard.comes()
-    await yard.settle()
-    assert (evicted(yard), nominations(yard)) == (["v"], ["n1"])
+async def test_the_new_plugins_keep_the_device_of_a_nominated_pod() -> None:
+    cluster = DeviceHarness()
+    cluster.low("v", "d0")
+    cluster.comes()
+    await cluster.settle()
+    assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
 
-    changes(yard, 1)
-    yard.comes("q", priority=5)
-    await yard.settle()
-    yard.frees("v")
-    await yard.later(30)
+    changes(cluster, 1)
+    cluster.comes("q", priority=5)
+    await cluster.settle()
+    cluster.frees("v")
+    await cluster.later(30)
 
-    assert yard.writer.binds == [("default/p", "n1")]
+    assert cluster.writer.binds == [("default/p", "n1")]

@@ -1,4 +1,4 @@
-"""Nodes with devices, pods that have them, and pods of ours that want them."""
+"""A scheduler with nodes, devices, and pods that use or request them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UPSTREAM = (
 )
 
 
-class Yard(SchedulerHarness):
-    """Nodes with devices `d0`, `d1` …, and pods that have them."""
+class DeviceHarness(SchedulerHarness):
+    """A scheduler with nodes that have the devices `d0`, `d1` …."""
 
     def __init__(
         self, devices: int = 1, *, nodes: tuple[str, ...] = ("n1",), config: Configuration | None = None
@@ -33,7 +33,7 @@ class Yard(SchedulerHarness):
         self.version = 1
         self.writer.on_claim_written = self._written
         self.tried: list[str] = []
-        """Pods in the order in which they were tried."""
+        """Pods in the order of their attempts."""
         self._attempt = self.parts.loop._cycle.attempt
         self.parts.loop._cycle.attempt = self._noted  # type: ignore[method-assign]
         self.show(a_device_class("gpu"))
@@ -50,19 +50,19 @@ class Yard(SchedulerHarness):
         return self._attempt(pod, attempts, consultation)
 
     def _written(self, _what: str, claim: ResourceClaim) -> None:
-        """The watch shows what we write."""
+        """The watch shows each write."""
         self.version = max(self.version, int(claim.metadata.resource_version))
         before = self.cluster.devices.claims.get(claim.key)
         self.parts.inbox.put(lambda: self.parts.intake.apply("ResourceClaim", [Delta(before, claim)]))
 
     def claim(self, name: str, *cel: str, count: int = 1) -> ClaimBuilder:
-        """One for this many devices, in its newest version."""
+        """Return a claim for this many devices, in its newest version."""
         self.version += 1
         asked = a_claim(name).uid(name).request("r", "gpu", count=count, cel=cel)
         return asked.resource_version(str(self.version))
 
     def holds(self, name: str, *devices: str, on: str = "n1", users: tuple[str, ...] = ()) -> None:
-        """The claim has these devices of a node, and these pods use it."""
+        """Show a claim that is allocated these devices of a node and reserved for these pods."""
         claim = self.claim(name, count=len(devices)).allocated(
             *(a_result("r", f"drv/{on}/{d}") for d in devices), on=on
         )
@@ -71,40 +71,40 @@ class Yard(SchedulerHarness):
         self.show(claim)
 
     def frees(self, *names: str) -> None:
-        """The claim controller has seen that nobody uses them any more."""
+        """Deallocate the claims, as the claim controller does."""
         for name in names:
             self.show(self.claim(name))
 
     def low(self, name: str, *devices: str, on: str = "n1", priority: int = 0, **more: Any) -> None:
-        """A pod of another scheduler with these devices, by a claim of its own name."""
+        """Show a pod of another scheduler with these devices, by a claim of the pod's name."""
         self.holds(name, *devices, on=on, users=(name,))
         self.uses(name, name, on=on, priority=priority, **OTHERS, **more)
 
     def uses(self, pod: str, *claims: str, **more: Any) -> None:
-        """A pod with these claims."""
+        """Show a pod with these claims."""
         self.pod(pod, resourceClaims=[{"name": name, "resourceClaimName": name} for name in claims], **more)
 
     def comes(self, name: str = "p", *cel: str, count: int = 1, priority: int = 10, **more: Any) -> None:
-        """A pod of ours wants devices."""
+        """Show a pod of ours that requests devices."""
         self.show(self.claim(f"c-{name}", *cel, count=count))
         self.uses(name, f"c-{name}", priority=priority, **more)
 
     def shows_nomination(self, name: str = "p", node: str = "n1", priority: int = 10) -> None:
-        """What was written about the pod comes back by the watch."""
+        """Show the nomination that was written."""
         self.uses(name, f"c-{name}", priority=priority, nominated=node)
 
     def devices_of(self, name: str = "p") -> list[str]:
-        """What has been written into the pod's claim."""
+        """Return the devices allocated to the pod's claim."""
         claim: Any = self.writer.resource_claims[f"default/c-{name}"]
         return [each.device for each in claim.status.allocation.devices.results]
 
     async def tries_again(self) -> None:
-        """Something happens that wakes the pods which wait for devices, and their back-off ends."""
+        """Wake the pods that wait for devices, and let their back-off end."""
         self.version += 1
         self.node("n1", labels={"version": str(self.version)})
         await self.later(30)
 
 
-def at_once(yard: Yard) -> None:
-    """Victims stop in no time, and the watch says so."""
-    yard.writer.on_delete = evicting.at_once(yard)
+def at_once(cluster: DeviceHarness) -> None:
+    """Let the watch show at once that victims are gone."""
+    cluster.writer.on_delete = evicting.at_once(cluster)
