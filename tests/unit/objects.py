@@ -13,9 +13,9 @@ from scheduler.framework.handle import Handle, Unplugged, Writer
 
 
 def node(name: str = "n1", *, labels: Any = None, taints: Any = (), cordoned: Any = False, **allocatable: str) -> Node:
-    """`taints` are `key=value:Effect`; resources as keywords (`cpu="4"`), others by `**{"example.com/x": "1"}`.
+    """Return a node. `taints` are `key=value:Effect`, resources are keywords (`cpu="4"`) or `**{"example.com/x": "1"}`.
 
-    `labels` (a dict), `taints` and `cordoned` (a bool) are Any so that a dict of resources can be unpacked beside them.
+    `labels` (a dict), `taints` and `cordoned` (a bool) are Any so that a dict of resources can be unpacked as well.
     """
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", **allocatable}
     return from_manifest(

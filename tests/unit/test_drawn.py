@@ -20,7 +20,7 @@ def test_the_environment_sets_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("empty", [None, ""])
 def test_each_run_draws_a_seed(monkeypatch: pytest.MonkeyPatch, empty: str | None) -> None:
-    """Of twenty runs all but some have seeds of their own: two that are alike say nothing."""
+    """Most of twenty runs have different seeds."""
     if empty is None:
         monkeypatch.delenv("KUBESTOW_SEED", raising=False)
     else:

@@ -1,4 +1,4 @@
-"""The laws of devices: each is silent when it holds and names claim, device, counter or pod when it is broken."""
+"""The invariants of devices name the claim, device, counter or pod that breaks them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ D0, D1 = "d.example/n1/d0", "d.example/n1/d1"
 
 
 class Dump:
-    """Objects as some server may have stored them, the impossible included."""
+    """Stored objects, also impossible ones."""
 
     def __init__(self, *objects: Builder[object]) -> None:
         self._objects: dict[str, list[dict[str, Any]]] = {}
@@ -75,7 +75,6 @@ def share(device: str, share_id: str, **consumed: str) -> dict[str, Any]:
     ],
 )
 def test_no_device_is_taken_twice(claims: list[ClaimBuilder], broken: list[str]) -> None:
-    """By claims that exclude each other."""
     assert devices_taken_twice(Dump(*claims)) == broken
 
 
@@ -94,7 +93,7 @@ SHARED = a_slice("n1", "d.example", a_device("d0").shared().cap("memory", "2Gi")
         pytest.param(
             [a_slice("n1", "d.example", a_device("d0")), holding("a", share(D0, "1"))],
             [f"claim default/a shares device {D0}, which is not to be shared"],
-            id="not to be shared",
+            id="an exclusive device",
         ),
         pytest.param(
             [
@@ -108,7 +107,6 @@ SHARED = a_slice("n1", "d.example", a_device("d0").shared().cap("memory", "2Gi")
     ],
 )
 def test_shared_capacity_is_there(objects: list[Builder[object]], broken: list[str]) -> None:
-    """For all claims together."""
     assert capacity_overdrawn(Dump(*objects)) == broken
 
 
@@ -150,7 +148,6 @@ COUNTERS = a_slice("n1", "d.example").counters("c", {"memory": "3"}).of(3)
     ],
 )
 def test_counters_are_there(objects: list[Builder[object]], broken: list[str]) -> None:
-    """For all allocated devices of the pool together."""
     assert counters_overdrawn(Dump(*objects)) == broken
 
 
@@ -181,7 +178,7 @@ USER = pod("p").claim("e", "c")
             ["claim default/c is reserved for pod p, which is gone"],
             id="a pod that has ended",
         ),
-        pytest.param(reserved_unallocated, [USED.reserved_for("p"), a_claim("d")], [], id="allocated, or nobody's"),
+        pytest.param(reserved_unallocated, [USED.reserved_for("p"), a_claim("d")], [], id="allocated, or not reserved"),
         pytest.param(
             reserved_unallocated,
             [a_claim("c").reserved_for("p")],
@@ -191,7 +188,6 @@ USER = pod("p").claim("e", "c")
     ],
 )
 def test_reservations_are_real(law: Law, objects: list[Builder[object]], broken: list[str]) -> None:
-    """Of pods that are, for devices that are."""
     assert law(Dump(*objects)) == broken
 
 
@@ -202,24 +198,23 @@ MADE = pod("p").claim("e", template="t").claim_made("e", "c").bound_to("n1")
 @pytest.mark.parametrize(
     ("claim", "user", "why"),
     [
-        pytest.param(USED.reserved_for("p"), BOUND, "", id="all is well"),
+        pytest.param(USED.reserved_for("p"), BOUND, "", id="allocated and reserved"),
         pytest.param(a_claim("c"), BOUND.phase("Succeeded"), "", id="a pod that has ended"),
         pytest.param(None, BOUND, "claim default/c is not there", id="gone"),
         pytest.param(None, pod("p").claim("e", template="t").bound_to("n1"), "a claim of it was never made", id="never made"),
-        pytest.param(USED.reserved_for("p"), MADE, "claim default/c is not its own", id="not its own"),
+        pytest.param(USED.reserved_for("p"), MADE, "claim default/c is not its own", id="owned by another pod"),
         pytest.param(a_claim("c"), BOUND, "claim default/c is not allocated", id="not allocated"),
         pytest.param(USED.reserved_for("p"), USER.bound_to("n2"), "claim default/c cannot be used there", id="elsewhere"),
-        pytest.param(USED.reserved_for("q"), BOUND, "claim default/c is not reserved for it", id="another's"),
+        pytest.param(USED.reserved_for("q"), BOUND, "claim default/c is not reserved for it", id="reserved for another pod"),
         pytest.param(
             USED.owned_by("p", "p-uid"),
             pod("p").bound_to("n1").extended_claim("c"),
             "claim default/c is not reserved for it",
-            id="behind extended resources",
+            id="for extended resources",
         ),
     ],
 )  # fmt: skip
 def test_pods_have_their_claims(claim: ClaimBuilder | None, user: PodBuilder, why: str) -> None:
-    """All of them, and for themselves."""
     objects: list[Builder[object]] = [node("n1"), node("n2"), user]
     if claim is not None:
         objects.append(claim)
@@ -242,14 +237,13 @@ PLAIN = a_device("d0")
     ],
 )
 def test_allocations_reach_their_devices(slice_: SliceBuilder, is_broken: bool) -> None:
-    """From every node where they may be used."""
     nodes = [node("n1").label("zone", "a"), node("n2").label("zone", "b")]
     law = f"claim default/c may be used on n1, and device {D0} is not for it"
     assert out_of_reach(Dump(*nodes, slice_, USED)) == ([law] if is_broken else [])
 
 
 def test_an_allocation_for_all_nodes_reaches_its_devices_from_all() -> None:
-    """No selector is every node; a device that no slice tells of is believed."""
+    """A device without a slice is not checked."""
     nodes = [node("n1"), node("n2")]
     claim = holding("c", a_result("r", D0), a_result("r", D1))
     assert out_of_reach(Dump(*nodes, a_slice("n1", "d.example", PLAIN), claim)) == [
@@ -260,8 +254,7 @@ def test_an_allocation_for_all_nodes_reaches_its_devices_from_all() -> None:
 @pytest.mark.parametrize(
     "ends", [pytest.param(True, id="it has ended, and was deleted later"), pytest.param(False, id="it was deleted")]
 )
-async def test_no_reservation_outlives_its_pod_for_long(ends: bool) -> None:
-    """Somebody has to take it away, in time."""
+async def test_reservations_end_in_time_after_their_pods(ends: bool) -> None:
     clock = VirtualClock()
     server = ApiServer(clock=clock)
     witness = ReservationWitness(server, clock)

@@ -1,4 +1,4 @@
-"""The laws: each is silent when it holds and names pod or node when it is broken."""
+"""The invariants name the pod or node that breaks them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.support.invariants import Witness, on_missing_nodes, overcommitted, u
     [
         pytest.param([pod("a").cpu("1"), pod("b").cpu("1")], [], id="a full node"),
         pytest.param([pod("a").cpu("1"), pod("b").cpu("1001m")], ["node n: cpu requested 2001, allocatable 2000"], id="too much cpu"),
-        pytest.param([pod("a").req("x.example/gpu", "1")], ["node n: x.example/gpu requested 1, allocatable 0"], id="a device it has not"),
+        pytest.param([pod("a").req("x.example/gpu", "1")], ["node n: x.example/gpu requested 1, allocatable 0"], id="a resource that the node lacks"),
         pytest.param([pod("a"), pod("b"), pod("c")], ["node n: pods requested 3, allocatable 2"], id="too many pods"),
         pytest.param(
             [pod("a").host_port(80), pod("b").host_port(80, ip="10.0.0.1")],
@@ -24,8 +24,7 @@ from tests.support.invariants import Witness, on_missing_nodes, overcommitted, u
         pytest.param([pod("a").host_port(80), pod("b").host_port(80, protocol="UDP")], [], id="two protocols"),
     ],
 )  # fmt: skip
-def test_nothing_is_promised_twice(pods: list[PodBuilder], broken: list[str]) -> None:
-    """Sums of requests, number of pods, host ports."""
+def test_no_capacity_is_used_twice(pods: list[PodBuilder], broken: list[str]) -> None:
     server = ApiServer()
     server.create("nodes", node("n").cpu("2").pods(2).obj())
     for each in pods:
@@ -34,7 +33,7 @@ def test_nothing_is_promised_twice(pods: list[PodBuilder], broken: list[str]) ->
 
 
 def test_finished_pods_hold_nothing() -> None:
-    """Nor do pods on nodes that are gone, but those are named."""
+    """Pods on deleted nodes are reported."""
     server = ApiServer()
     server.create("nodes", node("n").cpu("1").obj())
     for name in ("a", "b"):
@@ -46,7 +45,6 @@ def test_finished_pods_hold_nothing() -> None:
 
 
 def test_every_schedulable_pod_is_bound_in_the_end() -> None:
-    """What is to stay pending is for the caller to say."""
     server = ApiServer()
     server.create("pods", pod("a").obj())
     server.create("pods", pod("b").label("stays").obj())
@@ -60,7 +58,7 @@ def test_every_schedulable_pod_is_bound_in_the_end() -> None:
 
 
 def test_the_witness_sees_bindings_that_change() -> None:
-    """A server forbids it, so the test tells the witness a story."""
+    """A server forbids the change, so the test calls the witness."""
     server = ApiServer()
     witness = Witness(server)
     first = server.create("pods", pod("a").bound_to("n").obj())
@@ -69,8 +67,7 @@ def test_the_witness_sees_bindings_that_change() -> None:
     assert witness.bound_twice() == ["pod default/a was bound to n and then to m"]
 
 
-def test_the_witness_misses_nobody_who_was_deleted() -> None:
-    """Deleted is not lost."""
+def test_a_deleted_pod_is_not_lost() -> None:
     server = ApiServer()
     witness = Witness(server)
     server.create("pods", pod("a").obj())
@@ -87,29 +84,35 @@ TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
 @pytest.mark.parametrize(
     ("priority", "condition", "is_planned", "broken"),
     [
-        pytest.param(0, TARGET, True, [], id="told, and for somebody more important"),
-        pytest.param(0, {}, True, ["pod default/victim was deleted and had not been told why"], id="not told"),
+        pytest.param(0, TARGET, True, [], id="with the condition, for a pod of higher priority"),
+        pytest.param(
+            0,
+            {},
+            True,
+            ["pod default/victim was deleted without the condition of a preemption"],
+            id="without the condition",
+        ),
         pytest.param(
             0,
             {**TARGET, "reason": "EvictionByEvictionAPI"},
             True,
-            ["pod default/victim was deleted and had not been told why"],
-            id="told something else",
+            ["pod default/victim was deleted without the condition of a preemption"],
+            id="with another condition",
         ),
-        pytest.param(0, TARGET, False, ["pod default/victim was deleted for nobody"], id="for nobody"),
+        pytest.param(
+            0, TARGET, False, ["pod default/victim was deleted without a preemption plan"], id="without a preemptor"
+        ),
         pytest.param(
             1000,
             TARGET,
             True,
             ["pod default/victim was to be evicted for a pod that is not more important"],
-            id="for an equal",
+            id="for a pod of equal priority",
         ),
     ],
 )
-def test_whom_schedulers_may_delete(
-    priority: int, condition: dict[str, str], is_planned: bool, broken: list[str]
-) -> None:
-    """What others delete is theirs, once they have said so."""
+def test_deletions_by_schedulers(priority: int, condition: dict[str, str], is_planned: bool, broken: list[str]) -> None:
+    """Excused deletions of other clients do not count."""
     server = ApiServer()
     for value in {priority, 1000}:
         server.create("priorityclasses", {"metadata": {"name": f"p{value}"}, "value": value})
@@ -130,7 +133,6 @@ def test_whom_schedulers_may_delete(
 
 
 def test_an_event_names_victim_and_preemptor() -> None:
-    """Of a plan that there was."""
     server = ApiServer()
     witness = Witness(server)
     witness.planned("for", ["gone"])

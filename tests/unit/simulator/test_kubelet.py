@@ -1,4 +1,4 @@
-"""The kubelet actor: admission in order of arrival, rejection in a real kubelet's words, the end of deleted pods."""
+"""The kubelet: admission in order, rejections with the real kubelet's messages, and the end of deleted pods."""
 
 import pytest
 
@@ -24,8 +24,7 @@ def phases(server: ApiServer) -> dict[str, str]:
     return {p["metadata"]["name"]: p["status"].get("reason") or p["status"]["phase"] for p in server.objects("pods")}
 
 
-def test_what_fits_runs_and_is_ready() -> None:
-    """Unbound pods are nobody's business."""
+def test_a_pod_that_fits_runs_and_is_ready() -> None:
     server, kubelet = started(pod("a").cpu("1"))
     server.create("pods", pod("unbound").obj())
     kubelet.step()
@@ -49,8 +48,7 @@ def test_what_fits_runs_and_is_ready() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_rejected(late: PodBuilder, reason: str, message: str) -> None:
-    """Failed, with the reason that a scheduler's mistake shows by."""
+def test_a_pod_that_does_not_fit_is_rejected(late: PodBuilder, reason: str, message: str) -> None:
     server, _ = started(pod("a").cpu("1"), late)
     status = server.get("pods", "z")["status"]
     assert (status["phase"], status["reason"]) == ("Failed", reason)
@@ -59,7 +57,7 @@ def test_what_does_not_fit_is_rejected(late: PodBuilder, reason: str, message: s
 
 
 def test_too_many_pods() -> None:
-    """The third on a node for two; when one has finished or gone, the next may come."""
+    """Once a pod has finished or is gone, another one may run."""
     server, kubelet = started(pod("a"), pod("b"), pod("c"))
     assert phases(server) == {"a": "Running", "b": "Running", "c": "OutOfpods"}
     server.patch("pods", "a", {"status": {"phase": "Succeeded"}}, subresource="status")
@@ -72,7 +70,6 @@ def test_too_many_pods() -> None:
 
 
 def test_a_pod_waits_for_its_node() -> None:
-    """A kubelet that does not exist admits nothing."""
     server = ApiServer()
     kubelet = Kubelet(server)
     server.create("pods", pod("a").bound_to("n").obj())
@@ -83,8 +80,7 @@ def test_a_pod_waits_for_its_node() -> None:
     assert phases(server) == {"a": "Running"}
 
 
-async def test_in_the_background_deleted_pods_take_their_grace() -> None:
-    """They hold their place until the time has passed."""
+async def test_a_deleted_pod_keeps_its_place_during_its_grace_period() -> None:
     clock = VirtualClock()
     server = ApiServer(clock=clock)
     server.create("nodes", SMALL.obj())
@@ -99,8 +95,7 @@ async def test_in_the_background_deleted_pods_take_their_grace() -> None:
         assert phases(server) == {}
 
 
-async def test_a_pod_that_clings_is_stopped_once() -> None:
-    """Its finalizer is others' business: it keeps the object, and costs the kubelet nothing more."""
+async def test_a_pod_with_a_finalizer_is_stopped_once() -> None:
     clock = VirtualClock()
     server = ApiServer(clock=clock)
     server.create("nodes", SMALL.obj())

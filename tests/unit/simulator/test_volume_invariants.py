@@ -1,4 +1,4 @@
-"""The laws of volumes: each is silent when it holds and names claim, volume, pod or segment when it is broken."""
+"""The invariants of volumes name the claim, volume, pod or segment that breaks them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ ZONE = "example.com/zone"
 
 
 def server_with(*objects: Builder[object]) -> ApiServer:
-    """Volumes named `v…` belong to the claim that `claimed_by` names, by its real uid, unless they have one."""
+    """Return a server with these objects. Each claimRef without a uid gets the uid of its claim."""
     server = ApiServer()
     for each in objects:
         server.apply(each.obj())
@@ -33,12 +33,12 @@ BOUND = a_claim("c").bound_to("v")
         pytest.param([MINE, BOUND], [], id="they name each other"),
         pytest.param([MINE, a_claim("c").wants("v")], [], id="not bound yet"),
         pytest.param([BOUND], [], id="its volume is gone"),
-        pytest.param([a_pv("v"), BOUND.phase("Lost")], [], id="lost, and known to be"),
-        pytest.param([a_pv("v"), BOUND], ["claim default/c is bound to volume v, which is meant for nobody"], id="a volume of nobody's"),
+        pytest.param([a_pv("v"), BOUND.phase("Lost")], [], id="the claim is Lost"),
+        pytest.param([a_pv("v"), BOUND], ["claim default/c is bound to volume v, which is meant for no claim"], id="a volume without a claimRef"),
         pytest.param(
             [a_pv("v").claimed_by("c", uid="of another c"), BOUND],
             ["claim default/c is bound to volume v, which is meant for default/c"],
-            id="a volume of a claim that had the name before",
+            id="a volume of an earlier claim of the name",
         ),
         pytest.param(
             [MINE, BOUND, a_claim("d").bound_to("v")],
@@ -48,7 +48,6 @@ BOUND = a_claim("c").bound_to("v")
     ],
 )  # fmt: skip
 def test_a_volume_belongs_to_one_claim(objects: list[Builder[object]], broken: list[str]) -> None:
-    """claimRef and volumeName agree."""
     assert claimed_twice(server_with(*objects)) == broken
 
 
@@ -76,12 +75,10 @@ def test_a_volume_belongs_to_one_claim(objects: list[Builder[object]], broken: l
     ],
 )  # fmt: skip
 def test_pods_have_their_volumes(objects: list[Builder[object]], broken: list[str]) -> None:
-    """All of them, within reach, and nobody else's."""
     assert volumes_of_pods(server_with(node("n"), node("m"), *objects)) == broken
 
 
 def test_segments_are_not_overdrawn() -> None:
-    """Only this driver's volumes count, and only where they are."""
     volumes = [a_pv(f"v{i}", "2Gi").csi("d.x").where(ZONE, zone) for i, zone in enumerate("aab")]
     server = server_with(*volumes, a_pv("other", "9Gi").csi("o.x").where(ZONE, "a"), a_pv("any", "9Gi").csi("d.x"))
     assert segments_overdrawn(server, "d.x", ZONE, {"a": 4 << 30, "b": 2 << 30}) == []
@@ -101,6 +98,5 @@ def test_segments_are_not_overdrawn() -> None:
         ),
     ],
 )
-def test_no_claim_waits_for_a_node_that_is_gone(claim: Builder[object], broken: list[str]) -> None:
-    """Somebody has to take the annotation away."""
+def test_no_claim_waits_for_a_deleted_node(claim: Builder[object], broken: list[str]) -> None:
     assert stranded(server_with(node("n"), claim)) == broken

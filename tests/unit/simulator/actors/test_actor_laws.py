@@ -32,7 +32,7 @@ STEP = st.one_of(
 )
 
 
-class World:
+class Harness:
     """Two nodes, a class of each sort, and all controllers."""
 
     def __init__(self) -> None:
@@ -93,14 +93,14 @@ class World:
 @settings(deadline=None, max_examples=examples(150))
 @given(st.lists(STEP, max_size=25))
 def test_the_laws_hold_in_the_end(history: list[tuple[object, ...]]) -> None:
-    """A volume has one claim, storage is not overdrawn, nobody waits for a node that is gone, and phases say what is."""
-    world = World()
+    """A volume has one claim, storage is not overdrawn, no claim waits for a deleted node, and phases are right."""
+    harness = Harness()
     for step in history:
-        world.take(step)
-        assert world.provisioner.overdrawn() == []
-    world.provisioner.revive()
-    world.settle()
-    server = world.server
+        harness.take(step)
+        assert harness.provisioner.overdrawn() == []
+    harness.provisioner.revive()
+    harness.settle()
+    server = harness.server
     assert claimed_twice(server) == []
     assert segments_overdrawn(server, DRIVER, HOST, SPACE) == []
     assert stranded(_only_dynamic(server)) == []
@@ -123,7 +123,7 @@ def _phases(volume: dict[str, Any], claims: dict[str, dict[str, Any]]) -> set[st
 
 
 def _only_dynamic(server: ApiServer) -> ApiServer:
-    """Nobody takes the node from a claim that no provisioner is asked for."""
+    """Clear the selected node of claims without a provisioner."""
     for claim in server.objects("persistentvolumeclaims"):
         if claim["spec"]["storageClassName"] != "dynamic":
             server.patch(
@@ -134,16 +134,16 @@ def _only_dynamic(server: ApiServer) -> ApiServer:
     return server
 
 
-def test_broken_objects_stop_nobody() -> None:
-    """Not who writes them, and not the controllers."""
-    world = World()
-    world.server.create("pods", pod("broken").cpu("many").pvc("c0").bound_to("n0").obj())
-    world.server.create(
+def test_unreadable_objects_do_not_stop_the_controllers() -> None:
+    """The controllers ignore unreadable objects."""
+    harness = Harness()
+    harness.server.create("pods", pod("broken").cpu("many").pvc("c0").bound_to("n0").obj())
+    harness.server.create(
         "persistentvolumes",
         a_pv("odd", storage_class="static").label("x").set({"spec": {"claimRef": {"name": 7}}}).obj(),
     )
-    world.take(("claim", 0, "static", 1))
-    world.take(("volume", 0, "static", 1))
-    world.settle()
-    assert world.server.get("persistentvolumeclaims", "c0")["status"]["phase"] == "Bound"
-    assert world.server.get("persistentvolumes", "odd")["status"]["phase"] == "Pending"
+    harness.take(("claim", 0, "static", 1))
+    harness.take(("volume", 0, "static", 1))
+    harness.settle()
+    assert harness.server.get("persistentvolumeclaims", "c0")["status"]["phase"] == "Bound"
+    assert harness.server.get("persistentvolumes", "odd")["status"]["phase"] == "Pending"

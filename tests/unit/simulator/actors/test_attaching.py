@@ -1,4 +1,4 @@
-"""The attach-detach actor, the ephemeral controller, and what lets go of deleted claims and volumes."""
+"""The attach-detach controller and the ephemeral volume controller."""
 
 import pytest
 
@@ -12,7 +12,7 @@ CSI = a_pv("v").csi("d.x", "h")
 
 
 def server_with(*objects: Builder[object], clock: VirtualClock | None = None) -> ApiServer:
-    """One node, a volume and a claim that is bound to it, and more."""
+    """Return a server with a node and these objects, after the PV controller has worked."""
     server = ApiServer(clock=clock or VirtualClock())
     server.apply(node("n").obj())
     for each in objects:
@@ -43,14 +43,13 @@ ON_N = ("d.x", "v", "n", True)
     ],
 )
 def test_what_is_attached(volume: PersistentVolumeBuilder, user: PodBuilder, expected: list[object]) -> None:
-    """CSI volumes of bound claims of unfinished pods on nodes."""
     server = server_with(volume, a_claim("c"), user)
     AttachDetachController(server, clock=VirtualClock()).step()
     assert attached(server) == expected
 
 
-async def test_attaching_and_detaching_take_their_time() -> None:
-    """Attached so long after the first pod, detached so long after the last one has left the node."""
+async def test_attach_and_detach_delays() -> None:
+    """The delays count from the first pod, and from the end of the last pod on the node."""
     clock = VirtualClock()
     server = server_with(CSI, a_claim("c"), clock=clock)
     async with AttachDetachController(server, clock=clock, attach_delay_s=3, detach_delay_s=10):
@@ -70,8 +69,7 @@ async def test_attaching_and_detaching_take_their_time() -> None:
         assert attached(server) == []
 
 
-async def test_a_pod_that_comes_back_in_time_keeps_it() -> None:
-    """The detachment that was due does not happen."""
+async def test_a_volume_stays_attached_if_a_pod_returns_in_time() -> None:
     clock = VirtualClock()
     server = server_with(CSI, a_claim("c"), pod("a").pvc("c").bound_to("n"), clock=clock)
     async with AttachDetachController(server, clock=clock, detach_delay_s=10):
@@ -83,8 +81,7 @@ async def test_a_pod_that_comes_back_in_time_keeps_it() -> None:
         assert attached(server) == [ON_N]
 
 
-def test_anothers_claim_is_left_alone() -> None:
-    """And the pod is told."""
+def test_the_claim_of_another_owner_stays_and_an_event_is_written() -> None:
     server = server_with(a_claim("p-v", "7Gi"), pod("p").ephemeral("v"))
     EphemeralVolumeController(server, clock=VirtualClock()).step()
     (claim,) = server.objects("persistentvolumeclaims")

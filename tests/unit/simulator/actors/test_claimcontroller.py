@@ -1,4 +1,4 @@
-"""The claim controller actor: claims from templates, reservations that end, claims that nobody needs any more."""
+"""The resource claim controller: claims from templates, the end of reservations, and the end of claims."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ USER = pod("p").claim("e", template="t")
 ALLOCATED = a_claim("c").request("r", "gpu").allocated(a_result("r", "d.example/n1/d0"), on="n1")
 
 
-class World:
+class Harness:
     """A server, and the controller."""
 
     def __init__(self, *objects: Builder[object], **options: Any) -> None:
@@ -32,7 +32,7 @@ class World:
             self.server.apply(each.obj())
 
     def use(self, claim: ClaimBuilder, *users: PodBuilder) -> None:
-        """The pods first; then the claim, reserved for them by their real uids."""
+        """Add the pods, and the claim that is reserved for them."""
         self.add(*users)
         for user in users:
             claim = claim.reserved_for(_name(user), self.uid(_name(user)))
@@ -52,12 +52,12 @@ class World:
         return self.server.objects(CLAIMS)
 
     def made(self, name: str = "p") -> dict[str, str | None]:
-        """What the pod's status tells of its entries."""
-        told = self.server.get("pods", name)["status"].get("resourceClaimStatuses") or []
-        return {each["name"]: each.get("resourceClaimName") for each in told}
+        """Return the claims of the entries in the pod's status."""
+        statuses = self.server.get("pods", name)["status"].get("resourceClaimStatuses") or []
+        return {each["name"]: each.get("resourceClaimName") for each in statuses}
 
     def claim(self, name: str = "c") -> tuple[list[str], bool, bool]:
-        """Names of its users; whether it is allocated; whether it has its finalizer."""
+        """Return the users, whether the claim is allocated, and whether it has its finalizer."""
         claim = self.server.get(CLAIMS, name)
         status = claim.get("status") or {}
         users = [each["name"] for each in status.get("reservedFor") or []]
@@ -73,19 +73,18 @@ def _name(built: Builder[object]) -> str:
 
 
 def test_a_claim_is_made_from_the_template() -> None:
-    """With the template's labels and annotations, the pod's name and the entry's, and the pod as its controller."""
-    world = World(TEMPLATE, USER)
-    world.settle()
-    (claim,) = world.claims()
+    harness = Harness(TEMPLATE, USER)
+    harness.settle()
+    (claim,) = harness.claims()
     metadata = claim["metadata"]
     assert metadata["generateName"] == "p-e-"
     assert metadata["labels"] == {"a": "b"}
     assert metadata["annotations"] == {"c": "d", "resource.kubernetes.io/pod-claim-name": "e"}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": world.uid("p"), "controller": True}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": harness.uid("p"), "controller": True}
     assert metadata["ownerReferences"] == [owner]
     assert claim["spec"] == TEMPLATE.obj()["spec"]["spec"]
-    assert world.made() == {"e": metadata["name"]}
-    assert world.controller.created == 1
+    assert harness.made() == {"e": metadata["name"]}
+    assert harness.controller.created == 1
 
 
 @pytest.mark.parametrize(
@@ -96,142 +95,136 @@ def test_a_claim_is_made_from_the_template() -> None:
         pytest.param("p" * 100, "e" * 2, "p" * 54 + "-" + "e", id="a long name of the pod"),
     ],
 )
-def test_names_that_are_too_long_lose_both_their_ends(pod_name: str, entry: str, prefix: str) -> None:
-    """In proportion, so that something is left of either."""
-    world = World(TEMPLATE, pod(pod_name).claim(entry, template="t"))
-    world.settle()
-    assert world.claims()[0]["metadata"]["generateName"] == prefix
+def test_both_parts_of_a_long_name_are_cut_in_proportion(pod_name: str, entry: str, prefix: str) -> None:
+    harness = Harness(TEMPLATE, pod(pod_name).claim(entry, template="t"))
+    harness.settle()
+    assert harness.claims()[0]["metadata"]["generateName"] == prefix
 
 
-def test_entries_of_all_sorts() -> None:
-    """Two of one template get two claims; one of a claim gets none, nor does one that was found to need none."""
+def test_entries_with_templates_claims_and_no_claim() -> None:
     user = USER.claim("f", template="t").claim("g", "c").claim("h", template="t").claim_made("h", None)
-    world = World(TEMPLATE, user)
-    world.settle()
-    made = world.made()
+    harness = Harness(TEMPLATE, user)
+    harness.settle()
+    made = harness.made()
     assert made.keys() == {"e", "f", "h"}
     assert made["h"] is None
     assert len({made["e"], made["f"]}) == 2
-    assert len(world.claims()) == 2
+    assert len(harness.claims()) == 2
 
 
-def test_it_waits_for_the_template() -> None:
-    """And says so, once."""
-    world = World(USER)
-    world.settle()
-    world.controller.look_again()
-    world.settle()
-    (event,) = world.server.objects("events")
+def test_a_missing_template_has_an_event_and_is_waited_for() -> None:
+    harness = Harness(USER)
+    harness.settle()
+    harness.controller.look_again()
+    harness.settle()
+    (event,) = harness.server.objects("events")
     assert (event["reason"], event["type"]) == ("FailedResourceClaimCreation", "Warning")
     assert event["note"] == (
         'PodResourceClaim e: resource claim template "t": resourceclaimtemplate.resource.k8s.io "t" not found'
     )
-    assert world.made() == {}
-    world.add(TEMPLATE)
-    world.settle()
-    assert world.made().keys() == {"e"}
+    assert harness.made() == {}
+    harness.add(TEMPLATE)
+    harness.settle()
+    assert harness.made().keys() == {"e"}
 
 
-async def test_a_claim_that_is_refused_is_told_and_tried_again() -> None:
-    """Here the namespace may not have admin access any more, and then may again."""
+async def test_a_claim_that_is_refused_has_an_event_and_is_retried() -> None:
+    """The namespace loses the label for admin access for a while."""
     label = "resource.kubernetes.io/admin-access"
-    world = World()
-    world.server.patch("namespaces", "default", {"metadata": {"labels": {label: "true"}}})
-    world.add(a_claim_template("t").request("r", "gpu", admin=True))
-    world.server.patch("namespaces", "default", {"metadata": {"labels": {label: None}}})
-    world.add(USER)
-    world.settle()
-    (event,) = world.server.objects("events")
+    harness = Harness()
+    harness.server.patch("namespaces", "default", {"metadata": {"labels": {label: "true"}}})
+    harness.add(a_claim_template("t").request("r", "gpu", admin=True))
+    harness.server.patch("namespaces", "default", {"metadata": {"labels": {label: None}}})
+    harness.add(USER)
+    harness.settle()
+    (event,) = harness.server.objects("events")
     assert event["reason"] == "FailedResourceClaimCreation"
     assert event["note"].startswith("PodResourceClaim e: create ResourceClaim : ")
-    world.server.patch("namespaces", "default", {"metadata": {"labels": {label: "true"}}})
-    world.settle()
-    assert world.made() == {}
-    await world.clock.advance(1)
-    world.settle()
-    assert world.made().keys() == {"e"}
+    harness.server.patch("namespaces", "default", {"metadata": {"labels": {label: "true"}}})
+    harness.settle()
+    assert harness.made() == {}
+    await harness.clock.advance(1)
+    harness.settle()
+    assert harness.made().keys() == {"e"}
 
 
-def test_it_finds_what_it_had_made_before_it_died() -> None:
-    """A claim that the pod's status does not tell is not made twice."""
-    world = World(TEMPLATE, USER, loses=1)
-    world.settle()
-    (claim,) = world.claims()
-    assert (world.made(), world.controller.lost) == ({}, 1)
-    world.controller.look_again()
-    world.settle()
-    assert world.made() == {"e": claim["metadata"]["name"]}
-    assert (len(world.claims()), world.controller.created) == (1, 1)
+def test_a_claim_that_the_status_lacks_is_not_created_twice() -> None:
+    harness = Harness(TEMPLATE, USER, loses=1)
+    harness.settle()
+    (claim,) = harness.claims()
+    assert (harness.made(), harness.controller.lost) == ({}, 1)
+    harness.controller.look_again()
+    harness.settle()
+    assert harness.made() == {"e": claim["metadata"]["name"]}
+    assert (len(harness.claims()), harness.controller.created) == (1, 1)
 
 
 def test_a_dead_controller_makes_no_claim_until_it_is_revived() -> None:
-    world = World(TEMPLATE)
-    world.controller.die()
-    world.add(USER)
-    world.settle()
-    assert world.claims() == []
-    world.controller.revive()
-    world.settle()
-    assert world.made().keys() == {"e"}
+    harness = Harness(TEMPLATE)
+    harness.controller.die()
+    harness.add(USER)
+    harness.settle()
+    assert harness.claims() == []
+    harness.controller.revive()
+    harness.settle()
+    assert harness.made().keys() == {"e"}
 
 
 # -- reservations ------------------------------------------------------------------------------------------------------
 
 
-def _delete(world: World) -> None:
-    world.server.delete("pods", "p")
+def _delete(harness: Harness) -> None:
+    harness.server.delete("pods", "p")
 
 
-def _finish(world: World) -> None:
-    world.server.patch("pods", "p", {"status": {"phase": "Succeeded"}}, subresource="status")
+def _finish(harness: Harness) -> None:
+    harness.server.patch("pods", "p", {"status": {"phase": "Succeeded"}}, subresource="status")
 
 
-def _replace(world: World) -> None:
-    world.server.delete("pods", "p", grace_s=0)
-    world.add(pod("p"))
+def _replace(harness: Harness) -> None:
+    harness.server.delete("pods", "p", grace_s=0)
+    harness.add(pod("p"))
 
 
 @pytest.mark.parametrize(
     ("user", "happens", "is_over"),
     [
         pytest.param(pod("p").claim("e", "c"), _delete, True, id="deleted before it had a node"),
-        pytest.param(pod("p").claim("e", "c").bound_to("n1"), _delete, False, id="on its way out"),
+        pytest.param(pod("p").claim("e", "c").bound_to("n1"), _delete, False, id="terminating"),
         pytest.param(pod("p").claim("e", "c").bound_to("n1"), _finish, True, id="ended"),
         pytest.param(pod("p").claim("e", "c").bound_to("n1"), _replace, True, id="replaced by one of its name"),
         pytest.param(pod("p").claim("e", "c"), lambda _: None, False, id="still waiting"),
     ],
 )
-def test_a_reservation_ends_with_its_pod(user: PodBuilder, happens: Callable[[World], None], is_over: bool) -> None:
-    """The last one takes the allocation and the finalizer with it; the claim of a user stays."""
-    world = World()
-    world.use(ALLOCATED, user)
-    world.settle()
-    assert world.claim() == (["p"], True, True)
-    happens(world)
-    world.settle()
-    assert world.claim() == (([], False, False) if is_over else (["p"], True, True))
-    assert world.controller.deallocated == is_over
+def test_a_reservation_ends_with_its_pod(user: PodBuilder, happens: Callable[[Harness], None], is_over: bool) -> None:
+    harness = Harness()
+    harness.use(ALLOCATED, user)
+    harness.settle()
+    assert harness.claim() == (["p"], True, True)
+    happens(harness)
+    harness.settle()
+    assert harness.claim() == (([], False, False) if is_over else (["p"], True, True))
+    assert harness.controller.deallocated == is_over
 
 
-def test_other_users_are_believed() -> None:
-    """Whoever is not a pod stays."""
-    world = World()
+def test_users_that_are_not_pods_stay() -> None:
+    harness = Harness()
     claim = ALLOCATED.reserved_for_other("jobs", "j", "u", group="batch").reserved_for("gone")
-    world.add(claim)
-    world.settle()
-    assert world.claim() == (["j"], True, True)
+    harness.add(claim)
+    harness.settle()
+    assert harness.claim() == (["j"], True, True)
 
 
 def test_a_pod_bound_by_hand_gets_its_reservation() -> None:
-    """If the claim is allocated; a scheduler would have done it."""
-    world = World(ALLOCATED, a_claim("free").request("r", "gpu"))
-    world.add(pod("p").claim("e", "c").claim("f", "free").bound_to("n1"), pod("q").claim("e", "c"))
-    world.settle()
-    assert world.claim() == (["p"], True, True)
-    assert world.claim("free") == ([], False, False)
+    """The claim must be allocated."""
+    harness = Harness(ALLOCATED, a_claim("free").request("r", "gpu"))
+    harness.add(pod("p").claim("e", "c").claim("f", "free").bound_to("n1"), pod("q").claim("e", "c"))
+    harness.settle()
+    assert harness.claim() == (["p"], True, True)
+    assert harness.claim("free") == ([], False, False)
 
 
-# -- claims that go ----------------------------------------------------------------------------------------------------
+# -- the end of claims -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -241,12 +234,11 @@ def test_a_pod_bound_by_hand_gets_its_reservation() -> None:
         pytest.param(a_claim("c").request("r", "gpu").finalizer(FINALIZER), id="not allocated"),
     ],
 )
-def test_a_deleted_claim_without_users_goes_at_once(claim: ClaimBuilder) -> None:
-    """Whether it is allocated or not."""
-    world = World(claim)
-    world.server.delete(CLAIMS, "c")
-    world.settle()
-    assert world.claims() == []
+def test_a_deleted_claim_without_users_is_removed_at_once(claim: ClaimBuilder) -> None:
+    harness = Harness(claim)
+    harness.server.delete(CLAIMS, "c")
+    harness.settle()
+    assert harness.claims() == []
 
 
 @pytest.mark.parametrize(
@@ -257,37 +249,37 @@ def test_a_deleted_claim_without_users_goes_at_once(claim: ClaimBuilder) -> None
         pytest.param(_replace, id="replaced by one of its name"),
     ],
 )
-def test_claims_of_a_template_go_with_their_pod(happens: Callable[[World], None]) -> None:
-    """Allocated, reserved, and gone."""
-    world = World(TEMPLATE, USER)
-    world.settle()
-    name = world.made()["e"]
+def test_claims_of_a_template_end_with_their_pod(happens: Callable[[Harness], None]) -> None:
+    harness = Harness(TEMPLATE, USER)
+    harness.settle()
+    name = harness.made()["e"]
     assert name is not None
-    reserved = ALLOCATED.reserved_for("p", world.uid("p")).obj()
-    world.server.patch(CLAIMS, name, {"metadata": {"finalizers": [FINALIZER]}})
-    world.server.patch(CLAIMS, name, {"status": reserved["status"]}, subresource="status")
-    world.settle()
-    assert world.claim(name) == (["p"], True, True)
-    happens(world)
-    world.settle()
-    assert world.claims() == []
+    reserved = ALLOCATED.reserved_for("p", harness.uid("p")).obj()
+    harness.server.patch(CLAIMS, name, {"metadata": {"finalizers": [FINALIZER]}})
+    harness.server.patch(CLAIMS, name, {"status": reserved["status"]}, subresource="status")
+    harness.settle()
+    assert harness.claim(name) == (["p"], True, True)
+    happens(harness)
+    harness.settle()
+    assert harness.claims() == []
 
 
-@pytest.mark.parametrize("is_told", [pytest.param(True, id="told by its status"), pytest.param(False, id="not told")])
-def test_the_claim_behind_extended_resources_goes_with_its_pod(is_told: bool) -> None:
-    """It is found by the pod's status, and by its owner when the pod has gone."""
-    world = World()
-    world.add(pod("p").extended("d.example/gpu", "1").bound_to("n1"))
-    uid = world.uid("p")
-    world.add(ALLOCATED.for_extended_resources().owned_by("p", uid).reserved_for("p", uid))
-    if is_told:
+@pytest.mark.parametrize(
+    "in_status", [pytest.param(True, id="named in the status"), pytest.param(False, id="not in the status")]
+)
+def test_the_claim_of_extended_resources_ends_with_its_pod(in_status: bool) -> None:
+    harness = Harness()
+    harness.add(pod("p").extended("d.example/gpu", "1").bound_to("n1"))
+    uid = harness.uid("p")
+    harness.add(ALLOCATED.for_extended_resources().owned_by("p", uid).reserved_for("p", uid))
+    if in_status:
         status = pod("p").extended_claim("c", ("main", "d.example/gpu", "container-0-request-0")).obj()["status"]
-        world.server.patch("pods", "p", {"status": status}, subresource="status")
-    world.settle()
-    assert world.claim() == (["p"], True, True)
-    if is_told:
-        _finish(world)
+        harness.server.patch("pods", "p", {"status": status}, subresource="status")
+    harness.settle()
+    assert harness.claim() == (["p"], True, True)
+    if in_status:
+        _finish(harness)
     else:
-        world.server.delete("pods", "p", grace_s=0)
-    world.settle()
-    assert world.claims() == []
+        harness.server.delete("pods", "p", grace_s=0)
+    harness.settle()
+    assert harness.claims() == []

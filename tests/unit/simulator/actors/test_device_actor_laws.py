@@ -41,7 +41,7 @@ STEP = st.one_of(
 )
 
 
-class World:
+class Harness:
     """One node with four devices, and both actors; a scheduler stands in that gives each claim the first free device."""
 
     def __init__(self) -> None:
@@ -159,19 +159,19 @@ class World:
 @given(st.lists(STEP, max_size=30))
 def test_the_laws_hold_in_the_end(history: list[tuple[object, ...]]) -> None:
     """No device is taken twice, nothing is kept for pods that have ended, pods have their claims, pools are whole."""
-    world = World()
-    server = world.server
+    harness = Harness()
+    server = harness.server
     for step in history:
-        world.take(step)
+        harness.take(step)
         assert devices_taken_twice(server) == []
         assert reserved_unallocated(server) == []
         assert out_of_reach(server) == []
         assert claims_of_pods(server) == []
-    world.take(("template", None, None))
-    world.driver.go_on()
-    world.controller.revive()
-    world.driver.revive()
-    world.settle()
+    harness.take(("template", None, None))
+    harness.driver.go_on()
+    harness.controller.revive()
+    harness.driver.revive()
+    harness.settle()
     assert reserved_for_the_gone(server) == []
     assert devices_taken_twice(server) == []
     assert claims_of_pods(server) == []

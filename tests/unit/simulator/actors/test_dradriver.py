@@ -1,4 +1,4 @@
-"""The DRA driver actor: slices of pools at generations, half published or whole; taints; answers to waiting claims."""
+"""The DRA driver: slices and generations of pools, taints, and binding conditions of claims."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def allocated(*results: dict[str, Any]) -> ClaimBuilder:
 PENDING = allocated(a_result("r", DEVICE, binding=("Ready", "Warm"), binding_failure=("Broken", "Lost")))
 
 
-class World:
+class Harness:
     """A server, and one driver."""
 
     def __init__(self, *objects: Builder[object], **options: Any) -> None:
@@ -49,7 +49,7 @@ class World:
         self.settle()
 
     def pool(self, name: str = "n1") -> list[str]:
-        """`devices@generation/count` of each slice."""
+        """Return `devices@generation/count` of each slice."""
         return [
             f"{','.join(device['name'] for device in spec['devices'])}"
             f"@{spec['pool']['generation']}/{spec['pool']['resourceSliceCount']}"
@@ -66,7 +66,7 @@ class World:
         }
 
     def conditions(self) -> dict[str, list[str]]:
-        """What the claim tells of each device: the types that are true."""
+        """Return the types of the true conditions of each device."""
         devices = self.server.get("resourceclaims", "c")["status"].get("devices") or []
         return {
             each["device"]: [condition["type"] for condition in each["conditions"] if condition["status"] == "True"]
@@ -81,127 +81,124 @@ class World:
     ("slices", "pool"),
     [
         pytest.param((FIRST, SECOND), ["d0,d1@1/2", "d2@1/2"], id="nothing changes"),
-        pytest.param((FIRST, SECOND.device(a_device("d3"))), ["d0,d1@1/2", "d2,d3@1/2"], id="one slice is one write"),
-        pytest.param((SECOND, FIRST), ["d2@2/2", "d0,d1@2/2"], id="two slices are a new generation"),
-        pytest.param((FIRST, SECOND, SECOND), ["d0,d1@2/3", "d2@2/3", "d2@2/3"], id="one more is a new generation"),
-        pytest.param((FIRST,), ["d0,d1@1/1"], id="one less is one write to what stays"),
+        pytest.param(
+            (FIRST, SECOND.device(a_device("d3"))),
+            ["d0,d1@1/2", "d2,d3@1/2"],
+            id="one slice changes: the same generation",
+        ),
+        pytest.param((SECOND, FIRST), ["d2@2/2", "d0,d1@2/2"], id="two slices change: a new generation"),
+        pytest.param((FIRST, SECOND, SECOND), ["d0,d1@2/3", "d2@2/3", "d2@2/3"], id="one more slice: a new generation"),
+        pytest.param((FIRST,), ["d0,d1@1/1"], id="one slice less: the same generation"),
     ],
 )
 def test_a_change_makes_a_new_generation_if_one_write_is_not_enough(
     slices: tuple[SliceBuilder, ...], pool: list[str]
 ) -> None:
-    """As drivers do: a reader never takes the half of a change for the whole."""
-    world = World()
-    world.publish(FIRST, SECOND)
-    world.publish(*slices)
-    assert world.pool() == pool
+    """A reader never takes a part of a change for the whole pool."""
+    harness = Harness()
+    harness.publish(FIRST, SECOND)
+    harness.publish(*slices)
+    assert harness.pool() == pool
 
 
 def test_a_pool_may_be_half_published() -> None:
-    """Old and new generations stand side by side until it goes on."""
-    world = World()
-    world.publish(FIRST, SECOND)
-    world.driver.stall_after(1)
-    world.publish(FIRST.device(a_device("d8")), SECOND.device(a_device("d9")))
-    assert world.pool() == ["d0,d1,d8@2/2", "d2@1/2"]
-    assert world.driver.is_publishing
-    world.driver.go_on()
-    world.settle()
-    assert world.pool() == ["d0,d1,d8@2/2", "d2,d9@2/2"]
-    assert not world.driver.is_publishing
+    harness = Harness()
+    harness.publish(FIRST, SECOND)
+    harness.driver.stall_after(1)
+    harness.publish(FIRST.device(a_device("d8")), SECOND.device(a_device("d9")))
+    assert harness.pool() == ["d0,d1,d8@2/2", "d2@1/2"]
+    assert harness.driver.is_publishing
+    harness.driver.go_on()
+    harness.settle()
+    assert harness.pool() == ["d0,d1,d8@2/2", "d2,d9@2/2"]
+    assert not harness.driver.is_publishing
 
 
-def test_what_somebody_deletes_comes_back() -> None:
-    """In a new generation, since the pool was not whole."""
-    world = World()
-    world.publish(FIRST, SECOND)
-    world.server.delete("resourceslices", world.server.objects("resourceslices")[0]["metadata"]["name"])
-    world.settle()
-    assert world.pool() == ["d0,d1@2/2", "d2@2/2"]
+def test_a_deleted_slice_is_published_again_in_a_new_generation() -> None:
+    harness = Harness()
+    harness.publish(FIRST, SECOND)
+    harness.server.delete("resourceslices", harness.server.objects("resourceslices")[0]["metadata"]["name"])
+    harness.settle()
+    assert harness.pool() == ["d0,d1@2/2", "d2@2/2"]
 
 
-def test_a_driver_that_died_halfway_begins_again() -> None:
-    """What is of an old generation goes; nothing of a dead driver moves."""
-    world = World()
-    world.publish(FIRST, SECOND)
-    world.driver.stall_after(1)
-    world.publish(FIRST.device(a_device("d8")), SECOND.device(a_device("d9")))
-    world.driver.die()
-    world.driver.go_on()
-    world.settle()
-    assert world.pool() == ["d0,d1,d8@2/2", "d2@1/2"]
-    world.driver.revive()
-    world.settle()
-    assert world.pool() == ["d0,d1,d8@3/2", "d2,d9@3/2"]
+def test_a_driver_that_restarts_publishes_a_new_generation() -> None:
+    harness = Harness()
+    harness.publish(FIRST, SECOND)
+    harness.driver.stall_after(1)
+    harness.publish(FIRST.device(a_device("d8")), SECOND.device(a_device("d9")))
+    harness.driver.die()
+    harness.driver.go_on()
+    harness.settle()
+    assert harness.pool() == ["d0,d1,d8@2/2", "d2@1/2"]
+    harness.driver.revive()
+    harness.settle()
+    assert harness.pool() == ["d0,d1,d8@3/2", "d2,d9@3/2"]
 
 
 async def test_devices_get_taints_and_lose_them() -> None:
-    """One write to one slice; a taint that stays keeps its time."""
-    world = World()
-    world.publish(FIRST, SECOND)
-    world.driver.taint("n1/d1", "k", effect="NoExecute")
-    world.settle()
-    (first,) = world.taints()["d1"]
+    harness = Harness()
+    harness.publish(FIRST, SECOND)
+    harness.driver.taint("n1/d1", "k", effect="NoExecute")
+    harness.settle()
+    (first,) = harness.taints()["d1"]
     assert (first["key"], first["effect"]) == ("k", "NoExecute")
-    await world.clock.advance(60)
-    world.driver.taint("n1/d1", "l", "v")
-    world.settle()
-    assert world.taints()["d1"][0] == first
-    assert [each["key"] for each in world.taints()["d1"]] == ["k", "l"]
-    world.driver.untaint("n1/d1", "k")
-    world.settle()
-    assert [(each["key"], each["value"]) for each in world.taints()["d1"]] == [("l", "v")]
-    assert world.pool() == ["d0,d1@1/2", "d2@1/2"]
+    await harness.clock.advance(60)
+    harness.driver.taint("n1/d1", "l", "v")
+    harness.settle()
+    assert harness.taints()["d1"][0] == first
+    assert [each["key"] for each in harness.taints()["d1"]] == ["k", "l"]
+    harness.driver.untaint("n1/d1", "k")
+    harness.settle()
+    assert [(each["key"], each["value"]) for each in harness.taints()["d1"]] == [("l", "v")]
+    assert harness.pool() == ["d0,d1@1/2", "d2@1/2"]
     with pytest.raises(KeyError, match=r"pool n1 of d\.example has no device d7"):
-        world.driver.taint("n1/d7", "k")
+        harness.driver.taint("n1/d7", "k")
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_device_that_cannot_be_prepared() -> None:
-    """Its first failure condition, with the words."""
-    world = World(fault=lambda _: "no power")
-    world.add(PENDING)
-    world.settle()
-    assert world.conditions() == {"d0": ["Broken"]}
-    (entry,) = world.server.get("resourceclaims", "c")["status"]["devices"]
+    harness = Harness(fault=lambda _: "no power")
+    harness.add(PENDING)
+    harness.settle()
+    assert harness.conditions() == {"d0": ["Broken"]}
+    (entry,) = harness.server.get("resourceclaims", "c")["status"]["devices"]
     assert (entry["conditions"][0]["reason"], entry["conditions"][0]["message"]) == ("PreparationFailed", "no power")
-    assert (world.driver.prepared, world.driver.failures) == (0, 1)
+    assert (harness.driver.prepared, harness.driver.failures) == (0, 1)
 
 
-def test_an_allocation_that_is_never_answered_is_asked_again_when_it_is_made_again() -> None:
-    """Silence is for one allocation."""
+def test_an_allocation_that_is_made_again_is_answered_again() -> None:
     answers: list[str | None] = [None, ""]
-    world = World(PENDING, fault=lambda _: answers.pop(0))
-    world.settle()
-    world.server.patch("resourceclaims", "c", {"metadata": {"labels": {"a": "b"}}})
-    world.settle()
-    assert world.conditions() == {}
-    assert len(world.driver.preparations) == 1
-    world.server.patch("resourceclaims", "c", {"status": {"allocation": None}}, subresource="status")
-    world.settle()
-    world.server.patch("resourceclaims", "c", {"status": PENDING.obj()["status"]}, subresource="status")
-    world.settle()
-    assert world.conditions() == {"d0": ["Ready", "Warm"]}
+    harness = Harness(PENDING, fault=lambda _: answers.pop(0))
+    harness.settle()
+    harness.server.patch("resourceclaims", "c", {"metadata": {"labels": {"a": "b"}}})
+    harness.settle()
+    assert harness.conditions() == {}
+    assert len(harness.driver.preparations) == 1
+    harness.server.patch("resourceclaims", "c", {"status": {"allocation": None}}, subresource="status")
+    harness.settle()
+    harness.server.patch("resourceclaims", "c", {"status": PENDING.obj()["status"]}, subresource="status")
+    harness.settle()
+    assert harness.conditions() == {"d0": ["Ready", "Warm"]}
 
 
-def test_only_its_own_devices_that_somebody_waits_for_are_answered() -> None:
-    """What others have said stays."""
+def test_only_devices_of_the_driver_with_binding_conditions_are_answered() -> None:
     others = a_result("r", "o.example/n1/x", binding=("Ready",), binding_failure=("Broken",))
     plain = a_result("r", f"{DRIVER}/n1/d1")
     waits = a_result("r", DEVICE, binding=("Ready",), binding_failure=("Broken",))
-    world = World(allocated(others, plain, waits).condition("o.example/n1/x", "Other"))
-    world.settle()
-    assert world.conditions() == {"x": ["Other"], "d0": ["Ready"]}
+    harness = Harness(allocated(others, plain, waits).condition("o.example/n1/x", "Other"))
+    harness.settle()
+    assert harness.conditions() == {"x": ["Other"], "d0": ["Ready"]}
 
 
 def test_a_dead_driver_answers_no_claim_until_it_is_revived() -> None:
-    world = World()
-    world.driver.die()
-    world.add(PENDING)
-    world.settle()
-    assert world.conditions() == {}
-    world.driver.revive()
-    world.settle()
-    assert world.conditions() == {"d0": ["Ready", "Warm"]}
+    harness = Harness()
+    harness.driver.die()
+    harness.add(PENDING)
+    harness.settle()
+    assert harness.conditions() == {}
+    harness.driver.revive()
+    harness.settle()
+    assert harness.conditions() == {"d0": ["Ready", "Warm"]}

@@ -1,4 +1,4 @@
-"""The external provisioner actor: where and when it makes volumes, what it does when it cannot, what it publishes."""
+"""The external provisioner: new volumes, failures, and published capacity."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ DRIVER = "d.example"
 ZONE = "topology.d.example/zone"
 
 
-class World:
-    """A server with two nodes in zones of their own, a class that waits, a PV controller, and the provisioner."""
+class Harness:
+    """A server with two nodes in two zones, two classes, a PV controller, and the provisioner."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
@@ -49,7 +49,7 @@ class World:
             self.settle()
 
     def zone(self, name: str) -> str:
-        """Where the claim's volume is; empty if it has none."""
+        """Return the zone of the claim's volume, or ""."""
         claim = self.server.get("persistentvolumeclaims", name)
         if not claim["spec"].get("volumeName"):
             return ""
@@ -77,75 +77,70 @@ class World:
         }
 
 
-def test_it_waits_for_a_node() -> None:
-    """Then makes the volume there, of the claim's size and class, and the claim is bound to it."""
-    world = World()
-    world.claim("c", "3Gi")
-    assert (world.zone("c"), world.provisioner.calls) == ("", [])
-    world.select("c", "n2")
-    assert (world.zone("c"), world.counts()) == ("z2", (1, 0, 0))
-    assert world.provisioner.calls == [ProvisionCall(1, "default/c", "n2")]
-    (volume,) = world.server.objects("persistentvolumes")
+def test_a_volume_is_created_on_the_selected_node() -> None:
+    harness = Harness()
+    harness.claim("c", "3Gi")
+    assert (harness.zone("c"), harness.provisioner.calls) == ("", [])
+    harness.select("c", "n2")
+    assert (harness.zone("c"), harness.counts()) == ("z2", (1, 0, 0))
+    assert harness.provisioner.calls == [ProvisionCall(1, "default/c", "n2")]
+    (volume,) = harness.server.objects("persistentvolumes")
     assert (volume["spec"]["capacity"], volume["spec"]["storageClassName"]) == ({"storage": "3Gi"}, "w")
     assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
 
 
-def test_an_immediate_claim_goes_where_there_is_most_room() -> None:
-    """Nobody chooses a node for it."""
-    world = World(space={"z1": 2 * GI, "z2": 3 * GI})
-    world.claim("c", class_name="i")
-    world.claim("d", "2Gi", class_name="i")
-    assert (world.zone("c"), world.zone("d")) == ("z2", "z1")
+def test_an_immediate_claim_gets_the_zone_with_the_most_capacity() -> None:
+    harness = Harness(space={"z1": 2 * GI, "z2": 3 * GI})
+    harness.claim("c", class_name="i")
+    harness.claim("d", "2Gi", class_name="i")
+    assert (harness.zone("c"), harness.zone("d")) == ("z2", "z1")
 
 
-def test_no_room_gives_the_claim_back() -> None:
-    """The scheduler may choose again; an event tells why; never more is made than there is."""
-    world = World(space={"z1": 2 * GI, "z2": 2 * GI})
-    world.claim("a", "2Gi", on="n1")
-    world.claim("b", on="n1")
-    assert (world.zone("a"), world.zone("b"), world.selected("b")) == ("z1", "", None)
-    assert world.counts() == (1, 1, 1)
-    (event,) = [each for each in world.server.objects("events") if each["reason"] == "ProvisioningFailed"]
+def test_without_capacity_the_selected_node_is_removed() -> None:
+    harness = Harness(space={"z1": 2 * GI, "z2": 2 * GI})
+    harness.claim("a", "2Gi", on="n1")
+    harness.claim("b", on="n1")
+    assert (harness.zone("a"), harness.zone("b"), harness.selected("b")) == ("z1", "", None)
+    assert harness.counts() == (1, 1, 1)
+    (event,) = [each for each in harness.server.objects("events") if each["reason"] == "ProvisioningFailed"]
     assert (event["regarding"]["name"], event["type"]) == ("b", "Warning")
     assert "ResourceExhausted" in event["note"]
-    world.select("b", "n2")
-    assert (world.zone("b"), world.provisioner.overdrawn()) == ("z2", [])
+    harness.select("b", "n2")
+    assert (harness.zone("b"), harness.provisioner.overdrawn()) == ("z2", [])
 
 
-@pytest.mark.parametrize("deleted_before", [True, False], ids=["gone when it is called", "goes while it tries"])
-def test_a_node_that_is_gone_gives_the_claim_back(deleted_before: bool) -> None:
-    """Whether it was there at the call or not."""
-    world = World(fault=lambda _: "not yet", keeps_trying=True)
+@pytest.mark.parametrize("deleted_before", [True, False], ids=["deleted before the call", "deleted during the call"])
+def test_the_selection_of_a_deleted_node_is_removed(deleted_before: bool) -> None:
+    harness = Harness(fault=lambda _: "not yet", keeps_trying=True)
     if deleted_before:
-        world.server.delete("nodes", "n1")
-    world.claim("c", on="n1")
+        harness.server.delete("nodes", "n1")
+    harness.claim("c", on="n1")
     if not deleted_before:
-        assert world.selected("c") == "n1"
-        world.server.delete("nodes", "n1")
-        world.settle()
-    assert (world.selected("c"), world.provisioner.rescheduled) == (None, 1)
+        assert harness.selected("c") == "n1"
+        harness.server.delete("nodes", "n1")
+        harness.settle()
+    assert (harness.selected("c"), harness.provisioner.rescheduled) == (None, 1)
 
 
 async def test_capacity_is_as_old_as_its_publication() -> None:
-    """One object per class and segment; at the start and every so often; a new class at once."""
-    world = World(space={"z1": 5 * GI, "z2": 2 * GI}, publishes_every_s=60)
-    world.settle()
+    """A new class is published at once."""
+    harness = Harness(space={"z1": 5 * GI, "z2": 2 * GI}, publishes_every_s=60)
+    harness.settle()
     fresh = {"i z1": 5, "i z2": 2, "w z1": 5, "w z2": 2}
-    assert world.published() == fresh
-    world.claim("c", "3Gi", on="n1")
-    await world.wait(59)
-    assert (world.zone("c"), world.published()) == ("z1", fresh)
-    await world.wait(1)
-    assert world.published() == {"i z1": 2, "i z2": 2, "w z1": 2, "w z2": 2}
-    world.server.apply(a_class("x", DRIVER).obj())
-    world.settle()
-    assert world.published()["x z1"] == 2
+    assert harness.published() == fresh
+    harness.claim("c", "3Gi", on="n1")
+    await harness.wait(59)
+    assert (harness.zone("c"), harness.published()) == ("z1", fresh)
+    await harness.wait(1)
+    assert harness.published() == {"i z1": 2, "i z2": 2, "w z1": 2, "w z2": 2}
+    harness.server.apply(a_class("x", DRIVER).obj())
+    harness.settle()
+    assert harness.published()["x z1"] == 2
 
 
-def test_lost_storage_is_told() -> None:
-    """The check would see an overdraft."""
-    world = World(space={"z1": GI})
-    world.claim("c", on="n1")
-    assert world.provisioner.space is not None
-    world.provisioner.space.size_bytes["z1"] = 0
-    assert world.provisioner.overdrawn() == [f"segment z1: {GI} bytes made, 0 there"]
+def test_lost_storage_is_reported() -> None:
+    harness = Harness(space={"z1": GI})
+    harness.claim("c", on="n1")
+    assert harness.provisioner.space is not None
+    harness.provisioner.space.size_bytes["z1"] = 0
+    assert harness.provisioner.overdrawn() == [f"segment z1: {GI} bytes made, 0 there"]

@@ -1,4 +1,4 @@
-"""The PV controller actor: it joins, parts, and gives phases, in the order of the real one."""
+"""The PV controller: bindings, releases and phases, in the order of the real one."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def settled(*objects: Builder[object]) -> ApiServer:
 
 
 def volume_of(server: ApiServer, claim: str = "c") -> str:
-    """Of a claim that is bound, and whose volume says the same."""
+    """Return the volume of a claim, after a check of both objects."""
     found = server.get("persistentvolumeclaims", claim)
     name: str = found["spec"].get("volumeName", "")
     if name:
@@ -65,11 +65,16 @@ def volume_of(server: ApiServer, claim: str = "c") -> str:
         pytest.param(
             a_claim("c").matching({"x": "y"}), [a_pv("a"), a_pv("b", "5Gi").label("x", "y")], "b", id="by label"
         ),
-        pytest.param(a_claim("c"), [a_pv("a").claimed_by("other"), a_pv("b", "5Gi")], "b", id="another's volume"),
         pytest.param(
-            a_claim("c"), [a_pv("a"), a_pv("b", "5Gi").claimed_by("c")], "b", id="the one that names it, though larger"
+            a_claim("c"), [a_pv("a").claimed_by("other"), a_pv("b", "5Gi")], "b", id="the volume of another claim"
         ),
-        pytest.param(a_claim("c").wants("b"), [a_pv("a"), a_pv("b", "5Gi")], "b", id="the one it names"),
+        pytest.param(
+            a_claim("c"),
+            [a_pv("a"), a_pv("b", "5Gi").claimed_by("c")],
+            "b",
+            id="a volume that names the claim, though larger",
+        ),
+        pytest.param(a_claim("c").wants("b"), [a_pv("a"), a_pv("b", "5Gi")], "b", id="the volume that the claim names"),
         pytest.param(a_claim("c", storage_class="w"), [a_pv("a", storage_class="w")], "", id="waits for its consumer"),
         pytest.param(
             a_claim("c", storage_class="w"),
@@ -89,7 +94,6 @@ def test_which_volume_a_claim_gets(claim: ClaimBuilder, volumes: list[Persistent
 
 
 def test_the_writes_come_in_order() -> None:
-    """Volume, its phase, the claim with both marks in one write, its phase."""
     server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
     writes = []
     server.subscribe(lambda _, resource, obj: writes.append((resource, obj)))
@@ -114,12 +118,11 @@ def test_the_writes_come_in_order() -> None:
     [
         pytest.param("Retain", True, "Released", id="kept"),
         pytest.param("Delete", True, "", id="deleted"),
-        pytest.param("Delete", False, "Failed", id="nobody can delete it"),
-        pytest.param("Recycle", True, "Failed", id="nobody can recycle it"),
+        pytest.param("Delete", False, "Failed", id="no plugin can delete it"),
+        pytest.param("Recycle", True, "Failed", id="no plugin can recycle it"),
     ],
 )
-def test_what_becomes_of_a_volume_whose_claim_has_gone(policy: str, reclaims: bool, phase: str) -> None:
-    """By its policy; the claim's name taken by another claim helps nothing."""
+def test_the_phase_of_a_volume_whose_claim_was_deleted(policy: str, reclaims: bool, phase: str) -> None:
     server = server_with(NOW, a_pv("a", storage_class="i").reclaim(policy), a_claim("c", storage_class="i"))
     clock = VirtualClock()
     controller = PersistentVolumeController(server, clock=clock, reclaims=reclaims)
@@ -134,8 +137,8 @@ def test_what_becomes_of_a_volume_whose_claim_has_gone(policy: str, reclaims: bo
     assert server.get("persistentvolumeclaims", "c")["status"]["phase"] == "Pending"
 
 
-async def test_a_write_in_between_is_met_again() -> None:
-    """Somebody labels the claim as soon as its volume is taken: the binding is finished a little later."""
+async def test_a_conflict_is_retried() -> None:
+    """Another client labels the claim when its volume is taken."""
     clock = VirtualClock()
     server = server_with(NOW, a_pv("a", storage_class="i"), a_claim("c", storage_class="i"))
 

@@ -15,8 +15,7 @@ SLICE: dict[str, Any] = {
 }
 
 
-async def test_manifests_are_those_of_v1_whatever_is_served() -> None:
-    """In process nothing is converted: an old server shows its clients what it has to, and changes version under them."""
+async def test_in_process_manifests_are_v1_for_every_served_version() -> None:
     async with ApiServer(served=LIKE_1_32) as server, aiohttp.ClientSession(server.url) as http:
         stored = server.create("ResourceSlice", SLICE)
         assert (stored["apiVersion"], stored["spec"]["devices"]) == ("resource.k8s.io/v1", [DEVICE])
@@ -30,8 +29,7 @@ async def test_manifests_are_those_of_v1_whatever_is_served() -> None:
             assert (await response.json())["spec"]["devices"] == [DEVICE]
 
 
-def test_an_old_dump_is_read_as_it_was_written() -> None:
-    """A manifest that says v1beta1 is one; its claim is allocated as it was."""
+def test_a_v1beta1_manifest_is_converted() -> None:
     server = ApiServer()
     head = {"apiVersion": "resource.k8s.io/v1beta1", "metadata": {"name": "a"}}
     basic = [{"name": "d", "basic": {"attributes": {"a": {"int": 1}}}}]
@@ -51,7 +49,6 @@ def with_attribute(**attribute: Any) -> dict[str, Any]:
 
 
 def test_lists_are_kept_as_attributes() -> None:
-    """As where DRAListTypeAttributes is on; they count one by one, and must be of one type and not empty."""
     server = ApiServer()
     stored = server.create("ResourceSlice", with_attribute(versions=["1.2.3"]))
     assert stored["spec"]["devices"][0]["attributes"] == {"a": {"versions": ["1.2.3"]}}
@@ -68,7 +65,6 @@ def test_lists_are_kept_as_attributes() -> None:
     ],
 )
 def test_lists_that_cannot_be_attributes(attribute: dict[str, Any], why: str) -> None:
-    """422, as for single values."""
     with pytest.raises(Refused, match=why) as refused:
         ApiServer().create("ResourceSlice", with_attribute(**attribute))
 
@@ -76,7 +72,6 @@ def test_lists_that_cannot_be_attributes(attribute: dict[str, Any], why: str) ->
 
 
 def test_a_slice_with_lists_has_half_as_many_devices() -> None:
-    """64, as with taints and counters."""
     spec: dict[str, Any] = SLICE["spec"] | {
         "devices": [{"name": f"d{i}", "attributes": {"a": {"ints": [i]}}} for i in range(65)]
     }

@@ -1,4 +1,4 @@
-"""Faults: which requests they strike, how often, and what the client sees."""
+"""Faults: the requests that they affect, their number, and the responses."""
 
 import json
 import random
@@ -28,15 +28,13 @@ BINDING = Request("create", "pods", "default", "a", "binding")
     ],
 )
 def test_rules(fault: Fault, strikes: bool) -> None:
-    """Empty fields match everything; what struck is counted."""
     faults = Faults(random.Random(1))
     faults.add(fault)
     assert (faults.strike(BINDING) is fault) is strikes
     assert fault.hits == int(strikes)
 
 
-def test_a_rule_strikes_as_often_as_it_says() -> None:
-    """Then the next rule, then nothing."""
+def test_a_rule_strikes_a_limited_number_of_times() -> None:
     faults = Faults(random.Random(1))
     first, second = faults.add(Fault(status=500, times=2)), faults.add(Fault(status=409))
     assert [faults.strike(BINDING) for _ in range(4)] == [first, first, second, None]
@@ -48,7 +46,6 @@ def test_a_rule_strikes_as_often_as_it_says() -> None:
     [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")],
 )
 async def test_a_status_is_answered_before_anything_happens(status: int, reason: str) -> None:
-    """A Status object with that code; 429 carries Retry-After."""
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
         server.faults.add(Fault(verb="create", status=status, retry_after_s=7))
         async with http.post("/api/v1/namespaces/default/pods", json=pod("a").obj()) as response:
@@ -60,7 +57,6 @@ async def test_a_status_is_answered_before_anything_happens(status: int, reason:
 
 @pytest.mark.parametrize(("reset", "pods"), [("before", 0), ("after", 1)])
 async def test_a_lost_connection_may_or_may_not_have_written(reset: str, pods: int) -> None:
-    """The client cannot tell the two apart."""
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
         server.faults.add(Fault(verb="create", reset="before" if reset == "before" else "after"))
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -80,7 +76,7 @@ async def test_a_lost_connection_may_or_may_not_have_written(reset: str, pods: i
     ],
 )
 async def test_watches_that_live_for_seconds(end: End, last: str) -> None:
-    """What was queued is lost; how the watch ends is drawn from those that are named."""
+    """Queued events are lost."""
     clock = VirtualClock()
     async with ApiServer(clock=clock) as server, aiohttp.ClientSession(server.url) as http:
         server.faults.add(Fault(verb="watch", watch=WatchFault((2.0, 3.0), (end,), late=1.0, late_s=(9.0, 9.0))))
@@ -96,8 +92,7 @@ async def test_watches_that_live_for_seconds(end: End, last: str) -> None:
     assert (json.loads(said)["type"] if said.startswith("{") else said) == last
 
 
-async def test_a_body_is_answered_in_place_of_the_truth() -> None:
-    """With code 200, and nothing is carried out."""
+async def test_a_false_body_is_answered() -> None:
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
         server.create("pods", pod("a").obj())
         server.faults.add(Fault(verb="list", resource="pods", body=b"{}"))
@@ -106,8 +101,7 @@ async def test_a_body_is_answered_in_place_of_the_truth() -> None:
                 assert (response.status, "items" in await response.json()) == (200, wanted)
 
 
-async def test_a_server_that_is_restored_gives_versions_a_second_time() -> None:
-    """It holds what it held at the backup, and nothing of its history."""
+async def test_a_restored_server_assigns_versions_again() -> None:
     server = ApiServer()
     server.create("pods", pod("a").obj())
     backup = server.backup()

@@ -8,7 +8,6 @@ from tests.support.clock import VirtualClock
 
 
 def test_objects_are_handed_out_as_copies() -> None:
-    """Whoever changes what they got changes nothing on the server."""
     server = ApiServer()
     manifest = pod("a").label("x", "y").obj()
     created = server.create("Pod", manifest)
@@ -19,13 +18,11 @@ def test_objects_are_handed_out_as_copies() -> None:
 
 
 def test_time_and_chance_come_from_outside() -> None:
-    """The virtual clock dates objects."""
     server = ApiServer(clock=VirtualClock(wall=0))
     assert server.create("pods", pod("a").obj())["metadata"]["creationTimestamp"] == "1970-01-01T00:00:00Z"
 
 
-def test_subscribers_hear_every_write_in_order_even_of_those_who_write() -> None:
-    """What the first one writes reaches the second after what caused it."""
+def test_subscribers_get_every_write_in_order_also_writes_of_subscribers() -> None:
     server = ApiServer()
     heard: list[tuple[str, str, str]] = []
 
@@ -43,7 +40,6 @@ def test_subscribers_hear_every_write_in_order_even_of_those_who_write() -> None
 
 
 def test_a_dump_is_applied_with_its_status_and_namespace() -> None:
-    """What `kubectl get -o yaml` wrote can be loaded, names and fields of the old server aside."""
     server = ApiServer()
     manifest = pod("a", "elsewhere").uid("old").resource_version("7").phase("Running").bound_to("n").obj()
     applied = server.apply(manifest)

@@ -21,7 +21,6 @@ def manifest(name: str) -> dict[str, object]:
 
 
 def test_many_writes_are_one_chunk() -> None:
-    """Whatever piled up while the stream was not read goes out together."""
     storage = Storage(history=10)
     stream = Stream(PODS, "", None)
     storage.bucket(PODS).watchers.add(stream)
@@ -34,7 +33,6 @@ def test_many_writes_are_one_chunk() -> None:
 
 
 def test_history_is_limited() -> None:
-    """The oldest write that is gone makes its version, and none newer, too old."""
     storage = Storage(history=2)
     for name in "abc":
         storage.put(PODS, f"default/{name}", manifest(name))
@@ -46,7 +44,6 @@ def test_history_is_limited() -> None:
 
 
 async def test_bookmarks_come_in_their_interval_and_the_end_at_its_time() -> None:
-    """On the injected clock."""
     clock = VirtualClock()
     async with ApiServer(clock=clock, bookmark_interval_s=10) as server, aiohttp.ClientSession(server.url) as http:
         params = {"watch": "1", "resourceVersion": server.resource_version, "allowWatchBookmarks": "true"}
@@ -62,7 +59,6 @@ async def test_bookmarks_come_in_their_interval_and_the_end_at_its_time() -> Non
 
 
 async def test_a_client_that_leaves_leaves_nothing_behind() -> None:
-    """Its stream is gone from the server as soon as the connection is."""
     async with ApiServer() as server:
         async with (
             aiohttp.ClientSession(server.url) as http,
@@ -75,8 +71,8 @@ async def test_a_client_that_leaves_leaves_nothing_behind() -> None:
         server.create("pods", pod("a").obj())
 
 
-async def test_watches_that_are_held_tell_everything_later() -> None:
-    """Silence for the reader, also of a watch opened meanwhile; then all of it, in order. Other kinds are not held."""
+async def test_watches_that_are_held_deliver_all_events_later() -> None:
+    """A watch that is opened in between is held, too. Other kinds are not."""
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
         params = {"watch": "1", "resourceVersion": server.resource_version}
         async with http.get("/api/v1/pods", params=params) as before, http.get("/api/v1/nodes", params=params) as nodes:

@@ -1,4 +1,4 @@
-"""LimitRanges and RuntimeClasses: what a server makes of a new pod before a scheduler sees it."""
+"""LimitRanges and RuntimeClasses: admission of a new pod."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pod(*containers: dict[str, Any], status: dict[str, Any] | None = None, **spe
 
 
 def admitted(tmp_path: Path, *objects: dict[str, Any]) -> dict[str, Any]:
-    """The spec of the only pod; nothing else is left."""
+    """Return the spec of the only object that is left."""
     file = tmp_path / "in.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     (found,) = complete(load([str(file)]).objects).objects
@@ -53,40 +53,39 @@ def admitted(tmp_path: Path, *objects: dict[str, Any]) -> dict[str, Any]:
     ("items", "given", "requests"),
     [
         pytest.param([container(defaultRequest={"cpu": "1"})], {}, {"cpu": "1"}, id="a default"),
-        pytest.param([container(default={"cpu": "2"})], {}, {"cpu": "2"}, id="of a limit, where there is none"),
-        pytest.param([container(max={"cpu": "4"})], {}, {"cpu": "4"}, id="the most, where there is no limit"),
-        pytest.param([container(min={"cpu": "50m"})], {}, {"cpu": "50m"}, id="the least, where there is nothing else"),
+        pytest.param([container(default={"cpu": "2"})], {}, {"cpu": "2"}, id="the default limit"),
+        pytest.param([container(max={"cpu": "4"})], {}, {"cpu": "4"}, id="the maximum, without a limit"),
+        pytest.param([container(min={"cpu": "50m"})], {}, {"cpu": "50m"}, id="the minimum, without anything else"),
         pytest.param(
             [container(max={"cpu": "4"}, min={"cpu": "50m"}, default={"cpu": "2"}, defaultRequest={"cpu": "1"})],
             {},
             {"cpu": "1"},
-            id="each before the next",
+            id="default request before default limit, maximum and minimum",
         ),
         pytest.param(
             [container(defaultRequest={"cpu": "1", "memory": "1Gi"})],
             {"requests": {"cpu": "3"}},
             {"cpu": "3", "memory": "1Gi"},
-            id="what the container says itself counts",
+            id="the request of the container counts",
         ),
         pytest.param(
             [container(defaultRequest={"cpu": "1"})],
             {"limits": {"cpu": "5"}},
             {"cpu": "5"},
-            id="and so does a limit of its own",
+            id="the limit of the container counts",
         ),
         pytest.param([{"type": "Pod", "max": {"cpu": "1"}}], {}, {}, id="limits of pods default nothing"),
         pytest.param(
             [container(defaultRequest={"cpu": "1"}), container(defaultRequest={"cpu": "2"})],
             {},
             {"cpu": "2"},
-            id="of one object the last counts",
+            id="the last item of an object counts",
         ),
     ],
 )
 def test_limit_ranges(
     tmp_path: Path, items: list[dict[str, Any]], given: dict[str, Any], requests: dict[str, str]
 ) -> None:
-    """For containers and those that run first."""
     first = [{"name": "first", "resources": given}]
     spec = admitted(tmp_path, limits(*items), pod(given, initContainers=first))
 
@@ -95,14 +94,13 @@ def test_limit_ranges(
 
 
 def test_a_limit_range_of_another_namespace(tmp_path: Path) -> None:
-    """Has no say."""
     spec = admitted(tmp_path, limits(container(defaultRequest={"cpu": "1"}), namespace="other"), pod())
 
     assert spec["containers"][0]["resources"] == {}
 
 
-def test_what_a_pod_asks_for_as_a_whole_is_settled_first(tmp_path: Path) -> None:
-    """A server's defaults come before its admission: the limit of the whole is what it asks for."""
+def test_pod_level_requests_are_completed_first(tmp_path: Path) -> None:
+    """Defaulting comes before admission."""
     asked = {"limits": {"cpu": "4"}}
     spec = admitted(tmp_path, limits(container(defaultRequest={"cpu": "1"})), pod(resources=asked))
 
@@ -110,7 +108,6 @@ def test_what_a_pod_asks_for_as_a_whole_is_settled_first(tmp_path: Path) -> None
 
 
 def test_a_runtime_class(tmp_path: Path) -> None:
-    """Overhead, labels of nodes that have it, and their taints."""
     own = {"key": "own", "operator": "Exists"}
     spec = admitted(tmp_path, KATA, pod(runtimeClassName="kata", nodeSelector={"disk": "ssd"}, tolerations=[own]))
 
@@ -125,7 +122,7 @@ def test_a_runtime_class(tmp_path: Path) -> None:
         pytest.param({}, {}, id="without a class"),
         pytest.param({"runtimeClassName": "plain"}, {}, id="a class that adds nothing"),
         pytest.param(
-            {"runtimeClassName": "kata", "status": {"phase": "Pending"}}, {}, id="a pod that a server has seen already"
+            {"runtimeClassName": "kata", "status": {"phase": "Pending"}}, {}, id="a pod that a server has admitted"
         ),
         pytest.param(
             {"runtimeClassName": "gone", "status": {"phase": "Running"}, "overhead": {"cpu": "1"}, "nodeName": "n"},
@@ -134,8 +131,7 @@ def test_a_runtime_class(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_pods_that_stay_as_they_are(tmp_path: Path, fields: dict[str, Any], kept: dict[str, Any]) -> None:
-    """Nothing is added."""
+def test_pods_that_are_not_changed(tmp_path: Path, fields: dict[str, Any], kept: dict[str, Any]) -> None:
     spec = admitted(tmp_path, KATA, PLAIN, limits(), pod(**fields))
 
     assert {key: spec[key] for key in ("overhead", "nodeSelector", "tolerations") if key in spec} == kept
@@ -152,13 +148,13 @@ def test_pods_that_stay_as_they_are(tmp_path: Path, fields: dict[str, Any], kept
         pytest.param(
             {"runtimeClassName": "kat"},
             "spec.runtimeClassName: no RuntimeClass 'kat' among the objects; did you mean kata?",
-            id="a class that is almost there",
+            id="a class with a similar name",
         ),
         pytest.param(
             {"priorityClassName": "system-critical"},
             "spec.priorityClassName: no PriorityClass 'system-critical' among the objects; did you mean"
             " system-node-critical?",
-            id="a priority class that is almost there",
+            id="a priority class with a similar name",
         ),
         pytest.param(
             {"runtimeClassName": "kata", "nodeSelector": {"runtime": "runc"}},
@@ -173,16 +169,14 @@ def test_pods_that_stay_as_they_are(tmp_path: Path, fields: dict[str, Any], kept
         ),
     ],
 )
-def test_what_admission_refuses(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
-    """With the place, as any other mistake."""
+def test_pods_that_admission_refuses(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=r"document 1") as refused:
         admitted(tmp_path, KATA, pod(**fields))
 
     assert str(refused.value).endswith(said)
 
 
-def test_an_overhead_that_is_the_same_in_other_words(tmp_path: Path) -> None:
-    """As quantities are compared."""
+def test_an_equal_overhead_in_another_unit(tmp_path: Path) -> None:
     spec = admitted(tmp_path, KATA, pod(runtimeClassName="kata", overhead={"cpu": "0.25", "memory": "120Mi"}))
 
     assert spec["overhead"] == KATA["overhead"]["podFixed"]
@@ -195,8 +189,7 @@ def test_an_overhead_that_is_the_same_in_other_words(tmp_path: Path) -> None:
         pytest.param(KATA | {"overhead": {"podFixed": {"cpu": "much"}}}, "overhead.podFixed", id="a RuntimeClass"),
     ],
 )
-def test_what_cannot_be_read(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
-    """Is told with its field."""
+def test_unreadable_classes_and_limits(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as refused:
         admitted(tmp_path, broken, pod())
 

@@ -1,4 +1,4 @@
-"""The stand-in for the disruption controller."""
+"""The status of PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -33,18 +33,17 @@ def allowed(server: ApiServer) -> int:
     ("spec", "waiting", "count"),
     [
         pytest.param({"minAvailable": 3}, 0, 1, id="all but three"),
-        pytest.param({"minAvailable": "30%"}, 0, 2, id="a share to be kept is rounded up"),
+        pytest.param({"minAvailable": "30%"}, 0, 2, id="a percentage of minAvailable is rounded up"),
         pytest.param({"maxUnavailable": 1}, 0, 1, id="one"),
-        pytest.param({"maxUnavailable": "30%"}, 0, 2, id="a share to be spared is rounded up too"),
+        pytest.param({"maxUnavailable": "30%"}, 0, 2, id="a percentage of maxUnavailable is rounded up"),
         pytest.param({"maxUnavailable": 0}, 0, 0, id="none"),
-        pytest.param({"minAvailable": 9}, 0, 0, id="more than there are"),
-        pytest.param({"maxUnavailable": 1}, 1, 0, id="one is missing already"),
+        pytest.param({"minAvailable": 9}, 0, 0, id="more than the number of pods"),
+        pytest.param({"maxUnavailable": 1}, 1, 0, id="one is unavailable"),
         pytest.param({}, 0, 0, id="no limit"),
         pytest.param({"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}, 0, 0, id="other pods"),
     ],
 )
-def test_a_new_budget_gets_its_status(spec: dict[str, Any], waiting: int, count: int) -> None:
-    """As its controller computes it."""
+def test_the_status_of_a_new_budget(spec: dict[str, Any], waiting: int, count: int) -> None:
     server = a_server(spec, waiting=waiting)
     Budgets(server, ())
 
@@ -52,8 +51,8 @@ def test_a_new_budget_gets_its_status(spec: dict[str, Any], waiting: int, count:
 
 
 @pytest.mark.parametrize("is_believed", [False, True], ids=["computed", "from the dump"])
-def test_it_follows_the_pods(is_believed: bool) -> None:
-    """Who is leaving or has gone is no longer healthy, who gets a node is; whoever is not selected changes nothing."""
+def test_the_status_follows_the_pods(is_believed: bool) -> None:
+    """Terminating and deleted pods are not healthy. Pods that the budget does not select do not count."""
     server = a_server({"minAvailable": 2}, waiting=1)
     if is_believed:
         server.patch("PodDisruptionBudget", "b", {"status": {"disruptionsAllowed": 2}}, subresource="status")

@@ -1,4 +1,4 @@
-"""What admission makes of priorities and policies is what the manifests say."""
+"""Priority classes that give pods the priorities and policies of the manifests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settled(spec: dict[str, Any], **classes: dict[str, Any]) -> tuple[dict[str, 
 @pytest.mark.parametrize(
     ("spec", "classes", "name", "made_up"),
     [
-        pytest.param({"priorityClassName": "meek"}, {"meek": MEEK}, "meek", [], id="the class says Never"),
+        pytest.param({"priorityClassName": "meek"}, {"meek": MEEK}, "meek", [], id="the class has Never"),
         pytest.param(
             {"priorityClassName": "meek", "priority": 7, "preemptionPolicy": "Never"},
             {"meek": MEEK},
@@ -49,24 +49,26 @@ def settled(spec: dict[str, Any], **classes: dict[str, Any]) -> tuple[dict[str, 
             {"usual": USUAL},
             "priority-5-never",
             [("priority-5-never", 5, "Never")],
-            id="another policy than the default's",
+            id="another policy than the default class",
         ),
         pytest.param(
-            {"priority": 5, "preemptionPolicy": "PreemptLowerPriority"}, {"usual": USUAL}, None, [], id="the default's"
+            {"priority": 5, "preemptionPolicy": "PreemptLowerPriority"},
+            {"usual": USUAL},
+            None,
+            [],
+            id="the default class",
         ),
-        pytest.param({"priority": 7}, {"seven": {"value": 7}}, "seven", [], id="a class that says just this"),
-        pytest.param({"priority": 2_000_001_000}, {}, "system-node-critical", [], id="the system's"),
+        pytest.param({"priority": 7}, {"seven": {"value": 7}}, "seven", [], id="a class of this value"),
+        pytest.param({"priority": 2_000_001_000}, {}, "system-node-critical", [], id="a system class"),
     ],
 )
 def test_policies_have_classes(
     spec: dict[str, Any], classes: dict[str, dict[str, Any]], name: str | None, made_up: list[tuple[Any, ...]]
 ) -> None:
-    """What a pod says itself goes: its class must say the same."""
     assert settled(spec, **classes) == ({"priorityClassName": name} if name else {}, made_up)
 
 
 def test_one_class_is_made_up_for_many_pods() -> None:
-    """Those that agree share it."""
     known = Classes([])
     specs: list[dict[str, Any]] = [{"priority": 3}, {"priority": 3}, {"priority": -3}]
     for spec in specs:
@@ -90,7 +92,6 @@ def test_one_class_is_made_up_for_many_pods() -> None:
     ],
 )
 def test_mistakes(spec: dict[str, Any], classes: dict[str, dict[str, Any]], said: str) -> None:
-    """Named by place and field."""
     with pytest.raises(InputError) as wrong:
         settled(spec, **classes)
 

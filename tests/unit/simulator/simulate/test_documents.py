@@ -1,4 +1,4 @@
-"""YAML becomes the values that Go's reader makes of it, and duplicate keys are found with their lines."""
+"""YAML has the values of Go's reader, and duplicate keys are found with their lines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ def test_values(text: str, value: Any) -> None:
 
 
 def test_infinite_numbers() -> None:
-    """They are numbers, which no field takes."""
     low, high, nothing = documents("[-.inf, .Inf, .nan]").values[0]
 
     assert (low, high, math.isnan(nothing)) == (-math.inf, math.inf, True)
@@ -81,7 +80,6 @@ def test_infinite_numbers() -> None:
     ],
 )
 def test_several_documents(text: str, values: list[Any]) -> None:
-    """In their order."""
     assert documents(text).values == values
 
 
@@ -99,7 +97,6 @@ def test_several_documents(text: str, values: list[Any]) -> None:
     ],
 )
 def test_duplicates(text: str, repeated: list[tuple[str, int | None]]) -> None:
-    """Paths with the lines that YAML gives."""
     found = documents(text)
 
     assert found.repeated(found.values[0]) == repeated
@@ -122,7 +119,6 @@ def test_duplicates(text: str, repeated: list[tuple[str, int | None]]) -> None:
     ],
 )
 def test_mistakes(text: str, said: str, line: int | None) -> None:
-    """With the line, where the parser has one."""
     with pytest.raises(SyntaxMistake) as refused:
         documents(text)
 
@@ -139,8 +135,7 @@ def test_aliases_do_not_explode() -> None:
         documents(text)
 
 
-def test_the_part_that_is_done_grows() -> None:
-    """The bar moves while a large text is read."""
+def test_progress_grows() -> None:
     parts: list[float] = []
     documents("- {a: 1, b: 2}\n" * 10_000, parts.append)
 

@@ -60,7 +60,7 @@ def saved(tmp_path: Path, *objects: Object, name: str = "dump.json.gz") -> list[
         pytest.param(
             {"resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 1}]},
             {"resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 1}]},
-            id="what a scheduler reads stays",
+            id="fields that a scheduler reads stay",
         ),
     ],
 )
@@ -72,7 +72,7 @@ def test_containers(tmp_path: Path, container: Object, kept: Object) -> None:
 
 
 def test_annotations(tmp_path: Path) -> None:
-    """Kubernetes' own stay, because controllers read them; kubectl's copy of the manifest goes."""
+    """Annotations of Kubernetes stay, because controllers read them."""
     given = {
         "kubectl.kubernetes.io/last-applied-configuration": '{"env": "s3cret"}',
         "kubectl.kubernetes.io/restartedAt": "2026",
@@ -95,7 +95,7 @@ def test_annotations(tmp_path: Path) -> None:
 
 
 def test_values_that_differ_still_differ(tmp_path: Path) -> None:
-    """So a Deployment finds the ReplicaSet that has its template, and no other."""
+    """So a Deployment finds the ReplicaSet of its template."""
     given = (pod(name, env=[{"name": "A", "value": value}]) for name, value in (("a", "1"), ("b", "2"), ("c", "1")))
     values = [each.value["spec"]["containers"][0]["env"][0]["value"] for each in saved(tmp_path, *given)]
 
@@ -103,7 +103,6 @@ def test_values_that_differ_still_differ(tmp_path: Path) -> None:
 
 
 def test_names_that_only_look_like_fields(tmp_path: Path) -> None:
-    """A label `env`, and opaque parameters, which may have anything."""
     labelled = pod()
     labelled["metadata"]["labels"] = {"env": "prod", "args": "x"}
     opaque = {
@@ -123,7 +122,6 @@ def test_names_that_only_look_like_fields(tmp_path: Path) -> None:
 
 
 def test_uids_stay(tmp_path: Path) -> None:
-    """Owner references are by uid."""
     (found,) = saved(tmp_path, pod())
 
     assert found.former["metadata"]["uid"] == "u-p"
@@ -131,7 +129,6 @@ def test_uids_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dump.json.gz", "dump.json"])
 def test_the_same_objects_give_the_same_bytes(tmp_path: Path, name: str) -> None:
-    """Compressed or not."""
     for directory in ("a", "b"):
         (tmp_path / directory).mkdir()
         saved(tmp_path / directory, pod("x", args=["1"]), pod("y"), name=name)
@@ -141,13 +138,12 @@ def test_the_same_objects_give_the_same_bytes(tmp_path: Path, name: str) -> None
     assert one.startswith(b"\x1f\x8b") == name.endswith(".gz")
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--save: .*: Is a directory"):
         save([], str(tmp_path))
 
 
 def test_the_command_has_every_kind() -> None:
-    """But the one that servers do not serve by default: the comment has it."""
     *comments, command = dump_command().splitlines()
     resources = command.split()[2].split(",")
 

@@ -1,4 +1,4 @@
-"""Reading a cluster: pages, permissions, kinds that are not served, and files on top."""
+"""Read a cluster: pages, permissions, kinds that are not served, and files that replace objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL = ClusterOptions()
 
 
 class Hurried:
-    """A clock that waits for nothing and remembers for how long it was to wait."""
+    """A clock whose sleeps return at once and are recorded."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -53,7 +53,7 @@ class Scripted:
     def __init__(self, answers: Mapping[str, list[Object | ApiError]], forbidden: tuple[str, ...] = ()) -> None:
         self._answers = {path: list(left) for path, left in answers.items()}
         self._forbidden = forbidden
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def get(self, path: str, **_: Any) -> bytes:
         if path != "/api/v1":
@@ -62,7 +62,7 @@ class Scripted:
         return json.dumps({"resources": [{"name": name} for name in names]}).encode()
 
     async def list(self, path: str, query: Query) -> bytes:
-        self.asked.append("&".join([path, *(f"{key}={value}" for key, value in query.items())]))
+        self.requests.append("&".join([path, *(f"{key}={value}" for key, value in query.items())]))
         if path in self._forbidden:
             raise Forbidden('pods is forbidden: User "system:serviceaccount:ci:bot" cannot list', status=403)
         answers = self._answers.get(path, [])
@@ -80,7 +80,7 @@ def page(*names: str, more: str = "") -> Object:
 async def read(
     transport: Scripted, options: ClusterOptions = ALL, clock: Hurried | None = None
 ) -> tuple[list[str], ClusterObjects]:
-    """The names of the pods, and everything."""
+    """Return the names of the pods, and all objects."""
     reader = Reader(transport, options, clock=clock or Hurried(), progress=lambda *_: None)  # type: ignore[arg-type]
     found = await reader.read()
     return [each.name for each in found.objects if each.kind == "Pod"], found
@@ -90,7 +90,7 @@ PODS = "/api/v1/pods"
 
 
 @pytest.mark.parametrize(
-    ("answers", "names", "asked"),
+    ("answers", "names", "requests"),
     [
         pytest.param(
             [page("one", more="t"), page("two")],
@@ -108,18 +108,18 @@ PODS = "/api/v1/pods"
             [page("one", more="t"), Unavailable("reset"), page("two")],
             ["one", "two"],
             [f"{PODS}&limit=500", *2 * [f"{PODS}&limit=500&continue=t"]],
-            id="a lost connection: the page is asked for again",
+            id="a lost connection: the page is read again",
         ),
     ],
 )
-async def test_pages(answers: list[Object | ApiError], names: list[str], asked: list[str]) -> None:
+async def test_pages(answers: list[Object | ApiError], names: list[str], requests: list[str]) -> None:
     transport = Scripted({PODS: answers})
 
     assert (await read(transport))[0] == names
-    assert [each for each in transport.asked if each.startswith(PODS)] == asked
+    assert [each for each in transport.requests if each.startswith(PODS)] == requests
 
 
-async def test_a_busy_server_is_asked_again_when_it_says() -> None:
+async def test_retry_after_of_a_busy_server_is_respected() -> None:
     clock = Hurried()
     await read(Scripted({PODS: [TooManyRequests("busy", retry_after_s=7)]}), clock=clock)
 
@@ -132,7 +132,6 @@ async def test_a_server_that_stays_away_ends_the_reading() -> None:
 
 
 async def test_all_missing_permissions_are_named_at_once() -> None:
-    """With the commands that grant them."""
     with pytest.raises(InputError) as wrong:
         await read(Scripted({}, forbidden=(PODS, "/api/v1/nodes", "/api/v1/limitranges")))
 
@@ -150,8 +149,7 @@ async def test_all_missing_permissions_are_named_at_once() -> None:
     ]
 
 
-async def test_only_a_namespace_is_missing() -> None:
-    """Then a RoleBinding in it is enough."""
+async def test_a_missing_permission_in_a_namespace_needs_a_role_binding() -> None:
     with pytest.raises(InputError) as wrong:
         await read(Scripted({}, forbidden=("/api/v1/namespaces/a/services",)), ClusterOptions(namespaces=("a", "b")))
 
@@ -161,8 +159,7 @@ async def test_only_a_namespace_is_missing() -> None:
     assert "clusterrolebinding" not in str(wrong.value)
 
 
-async def test_a_partial_answer_has_the_pods_of_the_namespaces() -> None:
-    """Where pods of the whole cluster may not be listed."""
+async def test_a_partial_result_has_the_pods_of_the_namespaces() -> None:
     transport = Scripted({"/api/v1/namespaces/a/pods": [page("mine")]}, forbidden=(PODS,))
     names, found = await read(transport, ClusterOptions(namespaces=("a",), allows_partial=True))
 
@@ -175,14 +172,14 @@ async def test_workloads_are_read_in_the_chosen_namespaces_only() -> None:
     transport = Scripted({})
     await read(transport, ClusterOptions(namespaces=("a", "b")))
 
-    paths = {each.partition("&")[0] for each in transport.asked}
+    paths = {each.partition("&")[0] for each in transport.requests}
     assert {"/api/v1/namespaces/a/services", "/api/v1/namespaces/b/services", PODS} <= paths
     assert "/api/v1/services" not in paths
     assert "/api/v1/namespaces/a/pods" not in paths
 
 
 async def test_kinds_that_the_server_lacks() -> None:
-    """Kinds that some versions do not serve are left out without a word, others are named."""
+    """Kinds that some versions do not serve cause no note."""
     _, found = await read(Scripted({}))
 
     assert (
@@ -193,7 +190,6 @@ async def test_kinds_that_the_server_lacks() -> None:
 
 
 async def test_an_object_that_cannot_be_read_is_left_out() -> None:
-    """One user's object does not keep others from simulating the cluster."""
     deep: Any = {}
     for _ in range(200):
         deep = {"a": deep}
@@ -231,7 +227,7 @@ async def over_http(server: ApiServer, progress: from_cluster.Progress = lambda 
         await transport.close()
 
 
-async def test_a_cluster_is_compacted_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_continues_after_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_cluster, "_PAGE", 2)
     async with ApiServer() as server:
         for name in "abcde":
@@ -256,8 +252,7 @@ async def test_a_cluster_is_compacted_in_the_middle(monkeypatch: pytest.MonkeyPa
         pytest.param(LIKE_1_32, "resource.k8s.io/v1beta1", id="of an older server"),
     ],
 )
-async def test_objects_say_what_they_are(served: tuple[str, ...], version: str) -> None:
-    """Items of a list do not; the order is that of the kinds, and fields of the server are in `former` only."""
+async def test_items_of_lists_get_kind_and_apiversion(served: tuple[str, ...], version: str) -> None:
     async with ApiServer(served=served) as server:
         server.create("Pod", pod("p").obj())
         server.create("Node", node("n").obj())
@@ -300,7 +295,6 @@ PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "
     ],
 )
 async def test_no_way_to_the_cluster(tmp_path: Path, user: Object, context: str | None, said: str) -> None:
-    """One line with the cause and a command to check."""
     path = config(tmp_path / "config", "http://127.0.0.1:1", user)
     with pytest.raises(InputError) as wrong:
         await read_cluster(ClusterOptions(path, context), clock=Hurried(), progress=lambda *_: None)
@@ -320,7 +314,7 @@ async def test_credentials_that_have_expired(tmp_path: Path) -> None:
             await read_cluster(ClusterOptions(path), clock=Hurried(), progress=lambda *_: None)
 
 
-# -- files on top --------------------------------------------------------------------------------------------------------
+# -- files --------------------------------------------------------------------------------------------------------------
 
 
 def thing(kind: str, spec: Object, **metadata: Any) -> Object:
@@ -340,7 +334,7 @@ def thing(kind: str, spec: Object, **metadata: Any) -> Object:
             thing("Node", {}) | {"status": {"allocatable": {"cpu": "4"}}},
             thing("Node", {}) | {"status": {"allocatable": {"cpu": "8"}}},
             thing("Node", {}) | {"status": {"allocatable": {"cpu": "8"}}},
-            id="unless the file has one",
+            id="the status of the file replaces it",
         ),
         pytest.param(
             thing("Pod", {"nodeName": "n", "priority": 3}),
@@ -380,7 +374,7 @@ def thing(kind: str, spec: Object, **metadata: Any) -> Object:
     ],
 )
 def test_a_file_replaces_an_object(old: Object, new: Object, expected: Object) -> None:
-    """As `kubectl apply`: fields that a manifest does not have are not lost."""
+    """As `kubectl apply`: fields that the manifest lacks stay."""
     old["metadata"]["uid"] = "u-1"
     cluster = ClusterObjects((cleaned(old, "cluster"),))
     (found,) = cluster.with_files([cleaned(new, "in.yaml")])
@@ -391,7 +385,6 @@ def test_a_file_replaces_an_object(old: Object, new: Object, expected: Object) -
 
 
 def test_other_objects_are_added() -> None:
-    """Of another kind, namespace or name, or another group with a kind of this name."""
     old = cleaned(thing("Pod", {}), "cluster")
     files = [
         cleaned(each, "in.yaml")

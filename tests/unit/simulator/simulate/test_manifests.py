@@ -1,4 +1,4 @@
-"""Manifests become what an API server with its controllers would hold; mistakes are named by place."""
+"""Manifests are completed as by an API server. Mistakes are named with their place."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def pod(**spec: Any) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
 
 
-def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
-    """Bound pods keep their node; pods that have finished or are being deleted are left out."""
+def test_fields_of_the_server_are_removed_from_a_dump(tmp_path: Path) -> None:
+    """Bound pods keep their node. Finished and terminating pods are left out."""
     objects = read(
         tmp_path,
         """
@@ -81,18 +81,17 @@ def test_a_dump_loses_what_the_server_added(tmp_path: Path) -> None:
             "StatefulSet",
             {"selector": {"matchLabels": {"a": "b"}}},
             {"matchLabels": {"a": "b"}},
-            id="one that is given",
+            id="an explicit selector",
         ),
-        pytest.param("ReplicaSet", {}, {"matchLabels": {"app": "w"}}, id="of a ReplicaSet the labels of its pods"),
-        pytest.param("Deployment", {}, {"matchLabels": {"app": "w"}}, id="of a Deployment the labels of its pods"),
-        pytest.param("ReplicationController", {}, {"app": "w"}, id="of a ReplicationController a map"),
-        pytest.param("Job", {}, None, id="of a Job none"),
+        pytest.param("ReplicaSet", {}, {"matchLabels": {"app": "w"}}, id="a ReplicaSet: the labels of its pods"),
+        pytest.param("Deployment", {}, {"matchLabels": {"app": "w"}}, id="a Deployment: the labels of its pods"),
+        pytest.param("ReplicationController", {}, {"app": "w"}, id="a ReplicationController: a map"),
+        pytest.param("Job", {}, None, id="a Job: none"),
     ],
 )
 def test_a_workload_without_a_selector_selects_its_pods(
     tmp_path: Path, kind: str, spec: dict[str, Any], selector: dict[str, Any] | None
 ) -> None:
-    """Default spread constraints and controllers go by selectors."""
     template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c"}]}}
     workload = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w"}}
     (found,) = read(tmp_path, json.dumps({**workload, "spec": {**spec, "template": template}}))
@@ -101,7 +100,6 @@ def test_a_workload_without_a_selector_selects_its_pods(
 
 
 def test_generated_names(tmp_path: Path) -> None:
-    """As with a server two of one prefix are two, and a simulation that is repeated has the same ones."""
     text = json.dumps(
         {
             "apiVersion": "v1",
@@ -127,15 +125,13 @@ def test_generated_names(tmp_path: Path) -> None:
         ("v1", "Service", "Service"),
     ],
 )
-def test_a_kind_of_the_same_name_is_another_one(tmp_path: Path, version: str, kind: str, shown: str) -> None:
-    """A Job without a template is Volcano's, and no mistake."""
+def test_kinds_of_other_groups(tmp_path: Path, version: str, kind: str, shown: str) -> None:
     text = json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {"tasks": []}})
 
     assert [found.kind for found in load([_written(tmp_path, text)]).objects] == [shown]
 
 
 def test_defaults_of_nodes(tmp_path: Path) -> None:
-    """A node has a host name, takes 110 pods, and capacity stands in for allocatable."""
     (found,) = read(tmp_path, '{apiVersion: v1, kind: Node, metadata: {name: "n"}, status: {capacity: {cpu: "4"}}}')
 
     assert found.value["status"]["allocatable"] == {"cpu": "4", "pods": "110"}
@@ -163,7 +159,7 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
         pytest.param(
             pod(containers=[{"name": "c"}], resources={"limits": 7}),
             "document 1 (Pod default/p): spec.resources.limits: Expected `object`, got `int`",
-            id="limits of the whole pod that are none",
+            id="invalid limits of the pod",
         ),
         pytest.param(pod(containers=[]), "document 1 (Pod default/p): spec.containers: is required", id="no container"),
         pytest.param(
@@ -190,13 +186,13 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
             "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: w}, spec: {volumeClaimTemplates: "
             "[{metadata: {name: d}}], template: {spec: {volumes: d, containers: [{name: c}]}}}}",
             "document 1 (StatefulSet default/w): spec.template.spec.volumes: must be a list",
-            id="volumes of a template that are none",
+            id="invalid volumes of a template",
         ),
         pytest.param(
             "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: w}, spec: {selector: [a], "
             "template: {spec: {containers: [{name: c}]}}}}",
             "document 1 (ReplicaSet default/w): spec.selector: Expected `object | null`, got `array`",
-            id="a selector that is none",
+            id="an invalid selector",
         ),
         pytest.param(
             "{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: " + "{a: " * 900 + "1" + "}" * 900 + "}",
@@ -206,21 +202,14 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_name_file_document_and_field(tmp_path: Path, text: str, said: str) -> None:
-    """Whoever wrote the file finds the place."""
     with pytest.raises(InputError) as refused:
         read(tmp_path, text)
 
     assert said in str(refused.value)
 
 
-def test_a_file_that_is_not_there() -> None:
-    """Named like every other mistake."""
-    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read: No such file"):
-        load(["nowhere.yaml"])
-
-
 class _Readings(SystemClock):
-    """A clock that shows these times."""
+    """A clock that returns these times."""
 
     def __init__(self, *times: float) -> None:
         self._times = iter(times)
@@ -230,7 +219,6 @@ class _Readings(SystemClock):
 
 
 def test_the_loader_counts(tmp_path: Path) -> None:
-    """Objects, files and the time go into one line; the bar gets the bytes."""
     files = [tmp_path / name for name in ("a.yaml", "b.yaml")]
     for file in files:
         file.write_text(pod())
@@ -245,8 +233,7 @@ def test_the_loader_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "is_large"), [("in.yaml", True), ("in.json", False)], ids=["YAML of 2 MB", "JSON is read fast"]
 )
-def test_large_yaml_is_noticed(tmp_path: Path, name: str, *, is_large: bool) -> None:
-    """So that the command can recommend JSON."""
+def test_large_yaml_is_reported(tmp_path: Path, name: str, *, is_large: bool) -> None:
     note = "x" * 2_000_000
     text = pod().replace('"name": "p"', f'"name": "p", "annotations": {{"note": "{note}"}}')
     (tmp_path / name).write_text(f"---\n{text}" if is_large else text)
@@ -256,13 +243,11 @@ def test_large_yaml_is_noticed(tmp_path: Path, name: str, *, is_large: bool) -> 
 
 @pytest.mark.parametrize("text", ["", "---\n---\n", "{apiVersion: v1, kind: List, items: []}"])
 def test_an_input_without_objects_is_refused(tmp_path: Path, text: str) -> None:
-    """A simulation of nothing would end well."""
     with pytest.raises(InputError, match=r"in\.yaml: no object found: at least a pod or a workload is expected"):
         load([_written(tmp_path, text)])
 
 
-def test_all_mistakes_of_all_documents_are_said_at_once(tmp_path: Path) -> None:
-    """With the number of those that are left out."""
+def test_all_mistakes_of_all_documents_are_listed(tmp_path: Path) -> None:
     wrong = pod(nodeNme="n") + "\n---\n" + pod(priority="high", priority2=1) + "\n---\n{kind: Pod}"
     with pytest.raises(InputError) as refused:
         load([_written(tmp_path, wrong)], level="strict")
@@ -283,7 +268,6 @@ def test_all_mistakes_of_all_documents_are_said_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("level", "count"), [("warn", 2), ("ignore", 0)])
 def test_mistakes_of_validation_stop_nothing_at_lower_levels(tmp_path: Path, level: Level, count: int) -> None:
-    """`warn` says them."""
     text = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  name: p\nspec: {nodeNme: x, containers: [{name: c}]}\n"
     loaded = load([_written(tmp_path, text)], level=level)
 
@@ -294,14 +278,12 @@ def test_mistakes_of_validation_stop_nothing_at_lower_levels(tmp_path: Path, lev
         assert loaded.warnings[0].endswith('line 5: duplicate field "metadata.name"')
 
 
-def test_what_is_no_object_is_refused_at_each_level(tmp_path: Path) -> None:
-    """There is nothing to go on with."""
+def test_an_invalid_object_is_refused_at_each_level(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="metadata: is required"):
         load([_written(tmp_path, "{apiVersion: v1, kind: Pod}")], level="warn")
 
 
 def test_a_node_has_no_namespace(tmp_path: Path) -> None:
-    """A server drops the one that is written."""
     text = "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b}}"
     (found,) = load([_written(tmp_path, text)]).objects
 

@@ -1,4 +1,4 @@
-"""What is read off a simulated cluster, and the verdict."""
+"""The outcome of a simulation, its verdict and its output."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ PENDING = Placement("a/q", "", "Unschedulable", "0/1 nodes are available: 1 Too 
     ],
 )
 def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
-    """Only what was expected is good, both ways."""
     answer = outcome(*given)
 
     assert answer.problems == problems
@@ -76,9 +75,9 @@ def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
     ("given", "reason", "message"),
     [
         pytest.param(
-            pod(status={"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "no room"}]}),
+            pod(status={"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "no node"}]}),
             "Unschedulable",
-            "no room",
+            "no node",
             id="refused",
         ),
         pytest.param(
@@ -97,8 +96,7 @@ def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
         ),
     ],
 )
-def test_why_not(given: Pod, reason: str, message: str) -> None:
-    """The pod's own condition says why."""
+def test_the_reason_of_a_pending_pod(given: Pod, reason: str, message: str) -> None:
     shown = placement(given, is_expected_pending=False)
 
     assert (shown.reason, shown.message) == (reason, message)
@@ -114,15 +112,13 @@ def test_why_not(given: Pod, reason: str, message: str) -> None:
         ([], {outcomes.EXPECT: "pending"}, True),
         ([], {outcomes.EXPECT: "bound"}, False),
     ],
-    ids=["by name", "by glob", "in any namespace", "a bare name is in default", "by annotation", "another word"],
+    ids=["by name", "by glob", "in any namespace", "a bare name is in default", "by annotation", "another value"],
 )
 def test_expected_pending(patterns: list[str], annotations: dict[str, str], expected: bool) -> None:
-    """By flag or by annotation."""
     assert is_expected_pending(pod(annotations=annotations), patterns) is expected
 
 
 def test_fills() -> None:
-    """Requests of bound, unfinished pods against what the nodes hold."""
     requests = {"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": 1}}}]}
     pods = [
         pod("p", spec={"nodeName": "x", **requests}),
@@ -140,7 +136,6 @@ def test_fills() -> None:
 
 
 def test_json() -> None:
-    """Programs get everything."""
     shown = json.loads(as_json(outcome(PLACED, PENDING)))
 
     assert shown["ok"] is False
@@ -159,7 +154,7 @@ def test_json() -> None:
 
 
 def test_table() -> None:
-    """People get the first rows, sums of the rest, and texts as they are even where they look like markup."""
+    """The table has the first rows and the number of further ones. Markup in messages is not interpreted."""
     many = [Placement(f"a/p{n}", "n", "", "", is_expected_pending=False) for n in range(ROWS + 1)]
     odd = Placement("a/odd", "", "Unschedulable", "[red]no[/red]", is_expected_pending=False)
     out = io.StringIO()
@@ -178,7 +173,6 @@ def test_table() -> None:
 
 
 def test_lines_in_a_pipe() -> None:
-    """One line per pod, however long its reason is; workloads whose pods changed and victims follow."""
     why = "0/5 nodes are available: " + "5 Insufficient cpu. " * 20
     pending = Placement("a/pending", "", "Unschedulable", why, is_expected_pending=False)
     grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=(), ignored=2)
@@ -199,8 +193,8 @@ def test_lines_in_a_pipe() -> None:
     assert lines[-1] == "1 pods are pending that were not expected to be (--expect-pending names such pods)"
 
 
-def test_every_workload_has_its_rows() -> None:
-    """A large one does not hide the others."""
+def test_every_workload_has_rows() -> None:
+    """A large workload does not hide a small one."""
     large = [Placement(f"a/large-{n}", "n", "", "", is_expected_pending=False, owner="Job/large") for n in range(ROWS)]
     small = [Placement(f"a/small-{n}", "n", "", "", is_expected_pending=False, owner="Job/small") for n in range(3)]
     out = io.StringIO()
@@ -213,7 +207,7 @@ def test_every_workload_has_its_rows() -> None:
 
 
 def test_victims() -> None:
-    """In the order of their preemptors; one whose preemptor nobody recorded comes last, and is told as such."""
+    """Victims are in the order of their preemptors. A victim without a recorded preemptor comes last."""
 
     def a_pod(name: str, priority: int, node_name: str = "") -> Pod:
         metadata = {"name": name, "namespace": "a", "uid": f"uid-{name}"}

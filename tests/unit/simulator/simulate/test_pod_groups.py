@@ -1,4 +1,4 @@
-"""Pods of groups that another scheduler places as a whole are named once per label."""
+"""A warning per label names pods of groups that another scheduler places as a whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def pod(name: str, *, kind: str = "Pod", node: str = "", **metadata: Any) -> Fou
     ],
 )
 def test_warnings(objects: list[Found], said: list[str]) -> None:
-    """One line for each label, with the first pod."""
     found = list(warnings(objects))
 
     assert len(found) == len(said)

@@ -1,4 +1,4 @@
-"""What the command prints about reading, on a terminal and elsewhere."""
+"""Output of the command while it reads, on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ NOTE = "x" * 2_000_000
     ],
 )
 def test_json_is_recommended_for_large_yaml(tmp_path: Path, *, is_terminal: bool, note: str, hinted: bool) -> None:
-    """Once, although there are two such files."""
     metadata = {"name": "a", "annotations": {"note": note}}
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     for name in ("a.yaml", "b.yaml"):

@@ -32,7 +32,7 @@ def of_class(name: str) -> Object:
     return {"storageClassName": name}
 
 
-def asking(name: str) -> Object:
+def requesting(name: str) -> Object:
     return {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": name}}]}}
 
 
@@ -100,12 +100,12 @@ def default(kind: str, name: str) -> Found:
             [],
             id="a claim that a StatefulSet creates",
         ),
-        pytest.param([found("ResourceClaim", "c", asking("gpu"))], ["DeviceClass gpu"], id="a device class"),
+        pytest.param([found("ResourceClaim", "c", requesting("gpu"))], ["DeviceClass gpu"], id="a device class"),
         pytest.param(
             [found("ResourceClaim", "c", EITHER)], ["DeviceClass x", "DeviceClass y"], id="the classes of alternatives"
         ),
         pytest.param(
-            [found("ResourceClaim", "c", asking("gpu"), status={"allocation": {}})],
+            [found("ResourceClaim", "c", requesting("gpu"), status={"allocation": {}})],
             [],
             id="an allocated claim needs no class",
         ),
@@ -136,7 +136,7 @@ def default(kind: str, name: str) -> Found:
         pytest.param(
             [template(priorityClassName="high", runtimeClassName="kata")],
             ["PriorityClass high", "RuntimeClass kata"],
-            id="classes that an API server asks for",
+            id="classes that an API server requires",
         ),
         pytest.param([template(priorityClassName="system-node-critical")], [], id="a class that every cluster has"),
         pytest.param(
@@ -160,7 +160,7 @@ def test_what_is_missing(objects: list[Found], missing: list[str]) -> None:
     assert [f"{each.kind} {each.name}" for each in missing_references(objects)] == missing
 
 
-def test_each_is_named_once_with_its_field_and_a_near_name() -> None:
+def test_a_missing_object_is_named_once_with_its_field_and_a_similar_name() -> None:
     objects = [found("Pod", f"p{n}", mounting("database")) for n in range(3)]
     (missing,) = missing_references([*objects, found("PersistentVolumeClaim", "databse", of_class(""))])
 
@@ -171,7 +171,7 @@ def test_each_is_named_once_with_its_field_and_a_near_name() -> None:
 
 
 def test_known_objects_are_not_missing() -> None:
-    """Admission is done with some kinds before the others are completed."""
+    """Some kinds are completed before the references are checked."""
     objects = [template(runtimeClassName="kata")]
 
     assert missing_references(objects, known=[found("RuntimeClass", "kata")]) == ()
@@ -225,5 +225,4 @@ UNLIMITED = [f"no CSINode lists the driver {DRIVER}: its volumes have no attach 
     ],
 )
 def test_notes_on_drivers(objects: list[Found], notes: list[str]) -> None:
-    """No pod waits for these objects."""
     assert driver_notes(objects) == notes

@@ -1,4 +1,4 @@
-"""Who still owes an answer, and when the answers came."""
+"""The tracker of decisions: pods without one, and the times of the first and last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simulator.simulate.outcome import FEW, Timing, Tracker
 
 
 class HandClock:
-    """A clock that stands still unless set."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.time_s = 100.0
@@ -42,8 +42,8 @@ def following(names: str, clock: HandClock) -> Tracker:
     return tracker
 
 
-def test_answers() -> None:
-    """Bound, refused and gated pods have theirs; our own failures and other pods do not count."""
+def test_decided_and_undecided_pods() -> None:
+    """Bound, unschedulable and gated pods are decided. Pods with an error are not."""
     tracker = following("bound refused gated failed silent", HandClock())
     for obj in (
         pod("bound", node="n"),
@@ -59,8 +59,7 @@ def test_answers() -> None:
     assert (tracker.answered, tracker.placed) == (3, 1)
 
 
-def test_an_answer_may_be_taken_back() -> None:
-    """A refused pod that fails on its next attempt waits again."""
+def test_a_pod_that_fails_later_is_undecided_again() -> None:
     tracker = following("p", HandClock())
     tracker.heard("MODIFIED", "pods", pod("p", reason="Unschedulable"))
     tracker.heard("MODIFIED", "pods", pod("p", reason="SchedulerError"))
@@ -69,7 +68,7 @@ def test_an_answer_may_be_taken_back() -> None:
 
 
 def test_times_count_from_the_start() -> None:
-    """First and last binding, and the last answer of any kind; a pod counts when it is bound, not when it changes."""
+    """A pod counts when it is bound, and not when it changes later."""
     clock = HandClock()
     tracker = following("p q r", clock)
     clock.time_s = 200.0
@@ -90,17 +89,17 @@ def test_times_count_from_the_start() -> None:
     assert Timing(None, None, 1.0).rate(0) is None
 
 
-def test_evicted_pods_are_remembered_and_count_no_longer() -> None:
-    """By a scheduler, that is: who is deleted for other reasons is nobody's victim."""
+def test_evicted_pods_are_recorded_and_not_counted() -> None:
+    """A pod without the condition of a scheduler is no victim."""
     tracker = following("ours deleted", HandClock())
-    told = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
-    for name, conditions in (("ours", told), ("theirs", told), ("deleted", [])):
+    condition = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    for name, conditions in (("ours", condition), ("theirs", condition), ("deleted", [])):
         obj = pod(name, node="n")
         obj["metadata"] |= {"uid": name}
         tracker.heard("ADDED", "pods", obj)
         obj["status"]["conditions"] = conditions
         tracker.heard("MODIFIED", "pods", obj)
-        assert name not in tracker.preempted, "it has been told, and not deleted yet"
+        assert name not in tracker.preempted, "it has the condition, and is not deleted yet"
         obj["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         tracker.heard("MODIFIED", "pods", obj)
         tracker.heard("DELETED", "pods", obj)
@@ -109,7 +108,7 @@ def test_evicted_pods_are_remembered_and_count_no_longer() -> None:
 
 
 def test_a_pod_that_its_controller_creates_later_is_followed() -> None:
-    """A StatefulSet creates the next pod when the last one is ready, and another pod of the name of one that was evicted."""
+    """A StatefulSet creates the next pod when the last one is ready."""
     tracker = following("db-0 db-1", HandClock())
     tracker.heard("DELETED", "pods", pod("db-1"))
     assert tracker.unsettled == {"a/db-0"}

@@ -1,6 +1,6 @@
-"""Manifests that an API server takes pass, the others are refused with the field.
+"""Validation accepts the manifests that an API server accepts, and refuses other ones with the field.
 
-That the server says the same is shown by `tests/e2e/test_manifest_validation.py`.
+The same manifests are sent to a real server by `tests/e2e/test_manifest_validation.py`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ def refusal(tmp_path: Any, manifest: Object | str) -> str:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in GOOD])
 def test_good_manifests_pass(tmp_path: Any, case: Case) -> None:
-    """As they pass the server."""
     assert refusal(tmp_path, case.manifest) == ""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in BAD])
 def test_bad_manifests_are_refused(tmp_path: Any, case: Case) -> None:
-    """With place, field and value, in one line."""
     said = refusal(tmp_path, case.manifest)
 
     line = next((line for line in said.splitlines() if case.said[0] in line), said)
@@ -53,7 +51,7 @@ def test_bad_manifests_are_refused(tmp_path: Any, case: Case) -> None:
     ],
 )
 def test_kinds_of_other_groups_are_not_validated(value: Object) -> None:
-    """Nobody here knows their schema."""
+    """Their schema is unknown."""
     assert mistakes({**value, "metadata": {"name": "x"}}) == []
 
 
@@ -120,7 +118,6 @@ def test_kinds_of_other_groups_are_not_validated(value: Object) -> None:
     ],
 )  # fmt: skip
 def test_all_mistakes_of_an_object_are_found(value: Object, said: list[str]) -> None:
-    """Those of the schema first."""
     found = [str(each) for each in mistakes(value)]
 
     assert len(found) == len(said)
@@ -138,7 +135,6 @@ def test_all_mistakes_of_an_object_are_found(value: Object, said: list[str]) -> 
     ],
 )
 def test_the_schema_knows_scopes(version: str, kind: str, *, is_namespaced: bool) -> None:
-    """Of all versions, the alpha ones included."""
     found = schema.find(version, kind)
 
     assert found is not None

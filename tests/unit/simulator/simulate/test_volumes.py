@@ -1,4 +1,4 @@
-"""Volumes of a simulation: a dump's objects find each other again, and storage has the room that the dump says."""
+"""Volumes of a simulation: references of a dump get new uids, and storage has the capacity of the dump."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def loaded(*objects: Builder[object]) -> ApiServer:
 
 
 def run(server: ApiServer) -> list[ExternalProvisioner]:
-    """The controllers, and what they do at once; the provisioners among them."""
+    """Run the controllers, and return the provisioners."""
     return [made for made in controllers(server, VirtualClock()) if isinstance(made, ExternalProvisioner)]
 
 
@@ -62,14 +62,12 @@ def phases(server: ApiServer) -> dict[str, str]:
     ],
 )
 def test_claims_and_volumes_of_a_dump(objects: list[Builder[object]], expected: dict[str, str]) -> None:
-    """Their uids are new, and what they mean is not."""
     server = loaded(*objects)
     run(server)
     assert phases(server) == expected
 
 
 def test_an_ephemeral_claim_of_a_dump_is_its_pods() -> None:
-    """By the pod's new uid; one that the dump has not is made."""
     user = pod("p").ephemeral("a", storage_class="w").ephemeral("b", storage_class="w")
     server = loaded(a_class("w"), a_claim("p-a", "7Gi", "w").owned_by("p", "old"), user)
     run(server)
@@ -88,12 +86,16 @@ def here(name: str, rack: str, amount: str, class_name: str = "w") -> CapacityBu
 @pytest.mark.parametrize(
     ("capacities", "space"),
     [
-        pytest.param([], None, id="untold"),
+        pytest.param([], None, id="no capacity objects"),
         pytest.param([here("a", "r1", "2Gi"), here("b", "r2", "1Gi")], {"r1": 2 * GI, "r2": GI}, id="per rack"),
         pytest.param(
-            [here("a", "r1", "2Gi"), here("b", "r1", "3Gi", "x")], {"r1": 3 * GI}, id="classes share the rack's room"
+            [here("a", "r1", "2Gi"), here("b", "r1", "3Gi", "x")],
+            {"r1": 3 * GI},
+            id="classes share the capacity of the rack",
         ),
-        pytest.param([here("a", "r1", "2Gi"), here("b", "r1", "9Gi", "other")], {"r1": 2 * GI}, id="another driver's"),
+        pytest.param(
+            [here("a", "r1", "2Gi"), here("b", "r1", "9Gi", "other")], {"r1": 2 * GI}, id="capacity of another driver"
+        ),
         pytest.param([a_capacity("a", "w", "2Gi").everywhere()], {"": 2 * GI}, id="everywhere"),
         pytest.param([a_capacity("a", "w", "2Gi")], None, id="nowhere"),
         pytest.param([here("a", "r1", "2Gi").where("zone", "z")], {"r1,z": 2 * GI}, id="by two labels"),
@@ -102,8 +104,7 @@ def here(name: str, rack: str, amount: str, class_name: str = "w") -> CapacityBu
         ),
     ],
 )
-def test_how_much_room_there_is(capacities: list[CapacityBuilder], space: dict[str, int] | None) -> None:
-    """As the capacity objects of its classes say."""
+def test_capacity_of_a_dump(capacities: list[CapacityBuilder], space: dict[str, int] | None) -> None:
     classes = [a_class("w", DRIVER), a_class("x", DRIVER), a_class("other", "o.example")]
     provisioners = {made.driver: made for made in run(loaded(*classes, *capacities))}
     assert set(provisioners) == {DRIVER, "o.example"}
@@ -111,14 +112,14 @@ def test_how_much_room_there_is(capacities: list[CapacityBuilder], space: dict[s
     assert (None if found is None else found.size_bytes) == space
 
 
-async def test_what_is_made_is_taken_off() -> None:
-    """The dump's own object says what is left, at once, and no second one is made."""
+async def test_the_capacity_object_follows_new_volumes() -> None:
+    """The object of the dump is updated, and no second one is created."""
     room = here("a", "r1", "5Gi").maximum("4Gi")
     server = loaded(node("n").label(RACK, "r1"), a_class("w", DRIVER), room)
     clock = VirtualClock()
     *_, provisioner = made = controllers(server, clock)
     server.apply(a_claim("c", "2Gi", "w").selected("n").obj())
-    server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": _asked()}})
+    server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": _provisioner_annotation()}})
     for _ in range(3):
         await clock.advance(0.1)
         for actor in made:
@@ -130,7 +131,7 @@ async def test_what_is_made_is_taken_off() -> None:
     assert provisioner.provisioned == 1
 
 
-def _asked() -> dict[str, Any]:
+def _provisioner_annotation() -> dict[str, Any]:
     return {"volume.kubernetes.io/storage-provisioner": DRIVER}
 
 
@@ -140,7 +141,7 @@ LOCAL_PATH = "rancher.io/local-path"
 
 
 @pytest.mark.parametrize(
-    ("driver", "others", "expected"),
+    ("driver", "further", "expected"),
     [
         pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=(RACK,))], {RACK: "r1"}, id="by a label"),
         pytest.param(
@@ -160,15 +161,15 @@ LOCAL_PATH = "rancher.io/local-path"
         ),
     ],
 )
-def test_where_a_volume_can_be_reached_from(
-    driver: str, others: list[Builder[object]], expected: dict[str, str]
+def test_the_node_affinity_of_a_new_volume(
+    driver: str, further: list[Builder[object]], expected: dict[str, str]
 ) -> None:
-    """Without capacity objects the driver's topology keys say it; without those no node is left out."""
+    """Without capacity objects the topology keys of the driver count. Without those every node is allowed."""
     labels = {RACK: "r1", ZONE: "z1", "kubernetes.io/os": "linux", HOSTNAME: "host-n"}
     host = node("n")
     for key, value in labels.items():
         host = host.label(key, value)
-    server = loaded(host, a_class("w", driver), *others, a_claim("c", "1Gi", "w").selected("n"))
+    server = loaded(host, a_class("w", driver), *further, a_claim("c", "1Gi", "w").selected("n"))
     run(server)
     (volume,) = (each for each in server.objects("persistentvolumes") if each["metadata"]["name"] != "other")
     terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", [])
@@ -178,7 +179,6 @@ def test_where_a_volume_can_be_reached_from(
 
 
 def test_an_in_tree_class_has_its_csi_driver() -> None:
-    """Old class names are as common as ever."""
     server = loaded(node("n"), a_class("gp2", "kubernetes.io/aws-ebs"), a_claim("c", "1Gi", "gp2").selected("n"))
     (provisioner,) = run(server)
     assert provisioner.driver == "ebs.csi.aws.com"

@@ -92,12 +92,12 @@ class WorkloadCluster:
         return created
 
     def run(self) -> None:
-        """Step until nothing is left to do now."""
+        """Step until nothing is left to do."""
         while self.controllers.step() + self.kubelet.step():
             pass
 
     def bind_all(self, node: str = "n") -> None:
-        """Bind every pod that has no node, as a scheduler does that finds room for all, until nothing changes."""
+        """Bind every pod without a node, until nothing changes."""
         while waiting := [pod for pod in self.server.objects("pods") if not pod["spec"].get("nodeName")]:
             for pod in waiting:
                 self.server.bind(pod["metadata"]["name"], node, pod["metadata"]["namespace"])
@@ -109,5 +109,5 @@ class WorkloadCluster:
         return sorted(pod["metadata"]["name"] for pod in self.server.objects("pods"))
 
     def reason(self, resource: str, name: str = "w") -> str:
-        """Why the workload has fewer pods than it asks for."""
+        """Return why the workload has fewer pods than it requests."""
         return self.controllers.tallies[resource, "default", name].reason

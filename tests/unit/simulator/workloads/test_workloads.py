@@ -53,7 +53,6 @@ def names(prefix: str, *numbers: int) -> list[str]:
     ],
 )
 def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
-    """All pods that come to exist, if each finds a node."""
     cluster = WorkloadCluster([NODE, workload(kind, **spec)])
     cluster.bind_all()
 
@@ -61,7 +60,6 @@ def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
 
 
 def test_an_ordered_stateful_set_waits_for_each_pod() -> None:
-    """While the first pod is pending there is no second one, and the tally says why."""
     cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3)])
 
     assert cluster.pods == ["w-0"]
@@ -82,7 +80,6 @@ def test_a_parallel_stateful_set_waits_for_none() -> None:
     ],
 )
 def test_a_stateful_set_that_shrinks(policy: str, retention: str, left: list[str]) -> None:
-    """The highest ordinals go; claims follow `persistentVolumeClaimRetentionPolicy`."""
     claim = {
         "metadata": {"name": "d"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -101,7 +98,6 @@ def test_a_stateful_set_that_shrinks(policy: str, retention: str, left: list[str
 
 
 def test_pods_of_a_stateful_set_mount_their_claims() -> None:
-    """A claim of the template takes the place of a volume of the same name."""
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -137,7 +133,6 @@ def test_pods_of_a_stateful_set_mount_their_claims() -> None:
     ],
 )
 def test_daemon_sets(nodes: list[Object], spec: Object, count: int) -> None:
-    """Every pod is tied to its node by a required affinity."""
     cluster = WorkloadCluster([*nodes, workload("DaemonSet", template=template(**spec))])
 
     fields = [
@@ -172,7 +167,6 @@ def test_a_daemon_pod_leaves_a_node_that_evicts_it_and_stays_on_one_that_only_re
     ],
 )
 def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) -> None:
-    """As the pods were in their cluster, whatever became of them since."""
     shape = workload("ReplicaSet", replicas=1)
     made = []
     for at, each in enumerate(pods):
@@ -194,8 +188,7 @@ def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) ->
     assert cluster.pods == [f"w-{at}" for at in left]
 
 
-def test_pods_that_a_selector_matches_are_adopted_and_others_are_released() -> None:
-    """An orphan counts as a replica; a pod whose labels were changed counts no longer, and is replaced."""
+def test_matching_pods_are_adopted_and_pods_that_do_not_match_are_released() -> None:
     shape = workload("ReplicaSet", replicas=2)
     orphan = {
         "apiVersion": "v1",
@@ -236,7 +229,6 @@ def a_rollout(strategy: Object | None = None, *, image: str = "i:2", **spec: Any
     ],
 )
 def test_a_rollout_ends_with_new_pods_alone(strategy: Object | None, at_once: int) -> None:
-    """While new pods have no node it waits with as many pods as the strategy allows."""
     cluster = WorkloadCluster(a_rollout(strategy))
     assert len(cluster.pods) == at_once
 
@@ -246,7 +238,6 @@ def test_a_rollout_ends_with_new_pods_alone(strategy: Object | None, at_once: in
 
 
 def test_a_template_that_differs_by_defaults_is_no_rollout() -> None:
-    """A user's manifest has no defaults, and the one of an API server has them all."""
     objects = a_rollout(image="i:1")
     full = objects[2]["spec"]["template"]["spec"]
     full |= {
@@ -275,7 +266,6 @@ def test_a_deployment_that_was_scaled_keeps_its_replica_set() -> None:
 
 
 def test_two_active_replica_sets_grow_in_proportion() -> None:
-    """A paused Deployment that is scaled from 10 to 20 in the middle of a rollout: 8 and 5 become 15 and 10."""
     deployment = workload(
         "Deployment",
         replicas=20,
@@ -333,7 +323,6 @@ def a_revision(of: Object, name: str, number: int, image: str) -> Object:
     ],
 )
 def test_a_changed_template_replaces_the_pods_of_a_stateful_set(kind: str, spec: Object, replaced: set[str]) -> None:
-    """ControllerRevisions of the dump say which template each pod has; the replaced pods have the new one."""
     shape = workload(kind, template=template(image="i:2"), **spec)
     pods = [owned(shape, f"w-{n}", node="n", labels={"controller-revision-hash": "old"}) for n in range(3)]
     cluster = WorkloadCluster([NODE, shape, a_revision(shape, "old", 1, "i:1"), *pods])
@@ -404,7 +393,6 @@ def a_finished_pod(job: Object, name: str, phase: str, *, index: int | None = No
 def test_a_job_goes_on_where_it_was(
     status: Object, finished: list[tuple[str, str, bool]], pods: int, reason: str
 ) -> None:
-    """Of three completions, ten at a time."""
     job = workload("Job", completions=3, parallelism=10) | {"status": status}
     done = [a_finished_pod(job, name, phase, is_counted=counted) for name, phase, counted in finished]
     cluster = WorkloadCluster([NODE, job], finished=done)
@@ -414,7 +402,6 @@ def test_a_job_goes_on_where_it_was(
 
 
 def test_an_indexed_job_runs_the_indexes_that_are_left() -> None:
-    """Completed, failed and running indexes are left out, and of two pods of one index one goes."""
     spec: Object = {"completions": 8, "parallelism": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
     job = workload("Job", **spec) | {"status": {"completedIndexes": "0,2-3", "failedIndexes": "5"}}
     running = [
