@@ -48,7 +48,7 @@ from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 __all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPodInfo", "SchedulingQueue", "pod_changes"]
 
-_ADDED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD).label
+_ADDED: Final = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD).label
 _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 
 

@@ -26,6 +26,7 @@ from scheduler.core.feature_gates import (
     CLAIM_DEVICE_STATUS,
     DEFAULT_VERSION,
     GATES,
+    LOCKED_WITHOUT_EFFECT,
     TAINT_RULES,
     TAINTS,
     VERSIONS,
@@ -45,6 +46,8 @@ def gates_on(asked: Mapping[str, bool], version: str = DEFAULT_VERSION) -> froze
     """
     known = {gate: stages[version] for gate, stages in GATES.items()}
     for name, wanted in asked.items():
+        if name in LOCKED_WITHOUT_EFFECT[version] and not wanted:
+            raise ValueError(f"cannot set feature gate {name} to false, feature is locked to true")
         if name in known and known[name].is_locked and wanted is not known[name].is_on:
             told = f"cannot set feature gate {name} to {_go(wanted)}"
             raise ValueError(f"{told}, feature is locked to {_go(known[name].is_on)}")

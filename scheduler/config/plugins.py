@@ -80,8 +80,17 @@ KNOWN_NAMES: Final = frozenset(
 REMOVED_NAMES: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 """Plugins that v1 removed."""
 
-_DONE_ELSEWHERE: Final[Mapping[str, AbstractSet[str]]] = {"NodeResourcesFit": frozenset({"preFilter", "preScore"})}
-"""Points of kube-scheduler's plugins whose work ours do at another point. They are accepted, and nothing is called."""
+_PRE_FILTER: Final = frozenset({"preFilter"})
+_DONE_ELSEWHERE: Final[Mapping[str, AbstractSet[str]]] = {
+    "NodeResourcesFit": frozenset({"preFilter", "preScore"}),
+    "NodeName": _PRE_FILTER,
+    "NodeUnschedulable": _PRE_FILTER,
+    "TaintToleration": _PRE_FILTER,
+}
+"""Points of kube-scheduler's plugins whose work ours do at another point. They are accepted, and nothing is called.
+
+The last three have PreFilter from 1.37 on. There they do nothing for pods without a node.
+"""
 
 _MAX_NODE_SCORE: Final = 100
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,10 +24,11 @@ class Action(enum.IntFlag):
     UPDATE_NODE_DECLARED_FEATURE = 1 << 7
     UPDATE_POD_LABEL = 1 << 8
     UPDATE_POD_SCALE_DOWN = 1 << 9
-    UPDATE_POD_TOLERATION = 1 << 10
-    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
-    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
-    UPDATE_OTHER = 1 << 13
+    UPDATE_POD_SCALE_UP = 1 << 10
+    UPDATE_POD_TOLERATION = 1 << 11
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 12
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 13
+    UPDATE_OTHER = 1 << 14
     """A change that no specific bit names. A plugin gets it only if it registered all of UPDATE."""
 
 
@@ -39,6 +41,7 @@ UPDATE: Final = (
     | Action.UPDATE_NODE_DECLARED_FEATURE
     | Action.UPDATE_POD_LABEL
     | Action.UPDATE_POD_SCALE_DOWN
+    | Action.UPDATE_POD_SCALE_UP
     | Action.UPDATE_POD_TOLERATION
     | Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
     | Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
@@ -48,7 +51,7 @@ ALL: Final = UPDATE | Action.ADD | Action.DELETE
 
 
 class Resource(enum.StrEnum):
-    """The kind of object that changed; `value` is the text in metrics.
+    """The kind of object that changed; `value` is the text in metrics, for pods from 1.37 on (`label_in_1_36`).
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go EventResource
     """
@@ -56,7 +59,11 @@ class Resource(enum.StrEnum):
     POD = "Pod"
     """Only in registrations: every pod event."""
     ASSIGNED_POD = "AssignedPod"
-    UNSCHEDULABLE_POD = "UnschedulablePod"
+    """A pod that has a node."""
+    TARGET_POD = "TargetPod"
+    """The waiting pod itself."""
+    UNSCHEDULED_POD = "UnscheduledPod"
+    """Another pod without a node. No such event wakes a pod."""
     NODE = "Node"
     NAMESPACE = "Namespace"
     """Not upstream's: there, pods with a namespaceSelector wait for a different event (docs/spec/core.md §10.2)."""
@@ -88,12 +95,16 @@ _WORDS: Final = {
     Action.UPDATE_NODE_DECLARED_FEATURE: "UpdateNodeDeclaredFeature",
     Action.UPDATE_POD_LABEL: "UpdatePodLabel",
     Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
+    Action.UPDATE_POD_SCALE_UP: "UpdatePodScaleUp",
     Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
     Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
     UPDATE: "Update",
     ALL: "All",
 }
+
+
+_PODS: Final = frozenset({Resource.ASSIGNED_POD, Resource.TARGET_POD, Resource.UNSCHEDULED_POD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +136,7 @@ class ClusterEvent:
         """
         if self.resource is Resource.WILDCARD and self.action == ALL:
             return True
-        pods = {Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD}
-        same = self.resource is event.resource or (self.resource is Resource.POD and event.resource in pods)
+        same = self.resource is event.resource or (self.resource is Resource.POD and event.resource in _PODS)
         return same and bool(self.action & event.action) and event.action <= self.action
 
 
@@ -139,3 +149,12 @@ UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.WILDCARD, ALL, "Unschedulab
 FORCE_ACTIVATE: Final = ClusterEvent(Resource.WILDCARD, ALL, "ForceActivate")
 PROFILE_CHANGED: Final = ClusterEvent(Resource.WILDCARD, ALL, "ProfileChanged")
 """Not upstream's: the plugins of a profile were replaced, so registrations of the old plugins are void."""
+
+
+@functools.cache
+def label_in_1_36(label: str) -> str:
+    """Return the label that kube-scheduler 1.36 has for an event: one kind of pods without a node, and no scale-up."""
+    for pods in (Resource.TARGET_POD, Resource.UNSCHEDULED_POD):
+        if label.startswith(pods):
+            label = f"UnschedulablePod{label.removeprefix(pods)}"
+    return label.replace("PodUpdatePodScaleUp", "PodUpdate")

@@ -61,6 +61,20 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
 }
 """Gate → version → stage."""
 
+_LOCKED_IN_BOTH: Final = frozenset(
+    {
+        "InPlacePodVerticalScaling",
+        "MutableCSINodeAllocatableCount",
+        "NodeInclusionPolicyInPodTopologySpread",
+        "VolumeAttributesClass",
+    }
+)
+LOCKED_WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
+    "1.36": _LOCKED_IN_BOTH | {"SchedulerQueueingHints", "SidecarContainers"},
+    "1.37": _LOCKED_IN_BOTH | {"NodeDeclaredFeatures"},
+}
+"""Version → gates of kube-scheduler that are on, cannot be turned off, and switch nothing here."""
+
 DEVICE_GATES_ON: Final = frozenset(
     gate for gate, stages in GATES.items() if gate.startswith("D") and stages[DEFAULT_VERSION].is_on
 )
@@ -82,6 +96,10 @@ BINDING_RETRIES: Final = "BindingsAreRetried"
 """A Binding that the API server could not carry out is sent again, up to three times within a third of a second."""
 BIND_MOUNT_OPTIONS: Final = "BindMountOptionsAreDeclared"
 """NodeDeclaredFeatures knows VolumeBindMountOptions: a node must declare it for pods with `bindMountOptions`."""
+POD_EVENTS: Final = "PodEventsOfThreeKinds"
+"""Metrics have separate labels for events of the waiting pod itself, of other pods without a node, and of raised requests."""
+ENTITY_METRICS: Final = "QueueMetricsOfEntities"
+"""The queue has metrics of entities, which are pods or groups of pods; here all are pods."""
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
@@ -95,6 +113,8 @@ CHANGES: Final[Mapping[str, frozenset[str]]] = {
             RESIZE_TOTALS,
             BINDING_RETRIES,
             BIND_MOUNT_OPTIONS,
+            POD_EVENTS,
+            ENTITY_METRICS,
         }
     ),
 }

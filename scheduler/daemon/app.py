@@ -100,7 +100,7 @@ class Daemon:
         self._election: asyncio.Task[None] | None = None
         self._extenders: list[HTTPExtender] = []
         self._whole: WholeObjects | None = None
-        self.metrics = Metrics()
+        self.metrics = Metrics(feature_gates=options.config.feature_gates)
         self.port = self.secure_port = 0
         """Ports of plain HTTP on 127.0.0.1 and of HTTPS; 0 if not served."""
 

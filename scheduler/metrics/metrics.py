@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +26,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
+from scheduler.core.cluster_events import label_in_1_36
+from scheduler.core.feature_gates import ENTITY_METRICS, POD_EVENTS
 from scheduler.metrics.instruments import (
     Description,
     DeviceInstruments,
@@ -59,6 +61,7 @@ _USUAL_REFUSALS: Final = (
 )
 """Reasons with which a kubelet rejects the later pod of two schedulers that filled a node at the same time."""
 
+_NO_GATES: Final = frozenset[str]()
 _ATTEMPT: Final = exponential(0.001, 2, 15)
 _SLI: Final = exponential(0.01, 2, 20)
 _POINT: Final = exponential(0.0001, 2, 12)
@@ -83,11 +86,14 @@ class Metrics:
     Upstream: pkg/scheduler/metrics/metrics.go InitMetrics
     """
 
-    def __init__(self, *, process: bool = True) -> None:
+    def __init__(self, *, process: bool = True, feature_gates: AbstractSet[str] = _NO_GATES) -> None:
+        """Create the instruments that kube-scheduler has with these gates and named changes."""
         disable_created_metrics()  # type: ignore[no-untyped-call] # upstream has no `_created` series, and they cost a third of a scrape
         self._registry = CollectorRegistry()
         self._make = make = Maker(self._registry)
-        self.sources = ScrapedSources()
+        self._event = str if POD_EVENTS in feature_gates else label_in_1_36
+        self._counts_entities = ENTITY_METRICS in feature_gates
+        self.sources = ScrapedSources(has_entities=self._counts_entities, event_label=self._event)
         """Sources of the gauges that are read at a scrape."""
         self._sampled = _Families()
         self._fresh = 0
@@ -199,6 +205,14 @@ class Metrics:
         self._incoming = make.counter(
             "scheduler_queue_incoming_pods", "Pods put into a part of the queue, by cause.", "queue", "event"
         )
+        if self._counts_entities:
+            self._incoming_entities = make.counter(
+                "scheduler_queue_incoming_entities",
+                "Pods put into a part of the queue that the cause does not name already. From 1.37 on.",
+                "queue",
+                "event",
+                "type",
+            )
         self._hints = make.histograms(
             "scheduler_queueing_hint_execution_duration_seconds",
             f"Time a plugin took to say whether an event helps a waiting pod; after {MOST_HINTS} combinations: other.",
@@ -288,7 +302,12 @@ class Metrics:
 
     def incoming(self, queue: str, event: str) -> None:
         """Record that a pod entered `active`, `backoff` or `unschedulable` because of this event."""
-        self._incoming[queue, event].inc()
+        self._incoming[queue, self._event(event)].inc()
+
+    def incoming_entity(self, queue: str, event: str) -> None:
+        """Record the same, unless the cause already names the queue."""
+        if self._counts_entities:
+            self._incoming_entities[queue, self._event(event), "pod"].inc()
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         """Add `delta` to the waiting pods that this plugin refused."""
@@ -296,14 +315,14 @@ class Metrics:
 
     def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         """Record a queueing hint."""
-        key = plugin, event, hint
+        key = plugin, self._event(event), hint
         if key not in self._hints and len(self._hints) >= MOST_HINTS:
             key = _OTHER, _OTHER, hint
         self._hints[key].observe(seconds)
 
     def event_handled(self, event: str, seconds: float) -> None:
         """Record an applied cluster event."""
-        self._events[event,].observe(seconds)
+        self._events[self._event(event),].observe(seconds)
 
     def loop_lag(self, seconds: float) -> None:
         """Record how late the event loop ran a due timer."""

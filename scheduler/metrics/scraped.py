@@ -6,7 +6,7 @@ Each callback is called once per scrape, on the event loop. It must be fast for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -52,6 +52,10 @@ class MissingPermission(Protocol):
 class ScrapedSources:
     """Callbacks. Each part sets its own once; a callback that is not set returns nothing."""
 
+    has_entities: bool = False
+    """Whether kube-scheduler has the series of entities, that is from 1.37 on."""
+    event_label: Callable[[str], str] = str
+    """Label of an event → the text that kube-scheduler's version has."""
     pending: Callable[[], Counts] = dict
     """Pods by part of the queue."""
     inflight_events: Callable[[], Counts] = dict
@@ -118,14 +122,27 @@ def families(sources: ScrapedSources) -> list[Family]:
     ]
 
 
+def _of_queue(sources: ScrapedSources) -> Iterator[Family]:
+    """Yield the numbers of pods by part of the queue. There are no members of pod groups, so two parts are empty."""
+    pending, text = sources.pending(), "Pods waiting, by part of the queue."
+    groups = dict.fromkeys(("incomplete", "pending"), 0) if pending and sources.has_entities else {}
+    yield gauge_family("scheduler_pending_pods", text, "queue", {**pending, **groups})
+    if sources.has_entities:
+        entities = Family("gauge", "scheduler_queued_entities", f"{text} From 1.37 on.", ["queue", "type"])
+        for queue, count in pending.items():
+            entities.show([queue, "pod"], count)
+        yield entities
+
+
 def _of_pods(sources: ScrapedSources) -> list[Family]:
     running, healed = sources.bindings_in_flight(), sources.healed()
     bindings = {} if running is None else {"binding": running}
+    kept = Counter[str]()
+    for label, count in sources.inflight_events().items():
+        kept[sources.event_label(label)] += count
     return [
-        gauge_family("scheduler_pending_pods", "Pods waiting, by part of the queue.", "queue", sources.pending()),
-        gauge_family(
-            "scheduler_inflight_events", "Events kept for pods being tried.", "event", sources.inflight_events()
-        ),
+        *_of_queue(sources),
+        gauge_family("scheduler_inflight_events", "Events kept for pods being tried.", "event", kept),
         gauge_family("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", "type", sources.cache()),
         gauge_family("scheduler_goroutines", "Running tasks, by operation.", "operation", bindings),
         gauge_family(

@@ -23,7 +23,7 @@ from scheduler.framework.memo import all_alike
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-_ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
+_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, UPDATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from scheduler.framework.interface import CycleState, EventHint, Hint, Tally, To
 from scheduler.framework.memo import by_host_ports
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 
 
 class NodePorts:

@@ -16,7 +16,7 @@ from scheduler.framework.memo import all_alike
 from scheduler.framework.status import Code, Groups, Rejection
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-_TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+_TOLERATION: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
 
 
 class NodeUnschedulable:

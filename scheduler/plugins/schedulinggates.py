@@ -12,7 +12,7 @@ from scheduler.framework.interface import EventHint
 from scheduler.framework.memo import queue_itself
 from scheduler.framework.status import Code, Rejection
 
-_GATES_GONE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+_GATES_GONE: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 
 
 class SchedulingGates:

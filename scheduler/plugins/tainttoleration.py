@@ -24,7 +24,7 @@ from scheduler.framework.scoring import default_normalize
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-_TOLERATION: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
+_TOLERATION: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
 _SOFT: Final = "PreferNoSchedule"
 _OPEN: Final = "no hard taint is left"
 

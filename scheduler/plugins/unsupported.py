@@ -16,7 +16,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)
+_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, UPDATE)
 
 
 class UnsupportedFeatures:

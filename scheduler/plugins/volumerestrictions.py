@@ -19,7 +19,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Tally, Topics
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _CLAIM_ADDED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 _NAME: Final = "VolumeRestrictions"
 _EXCLUSIVE: Final[StateKey[frozenset[str]]] = StateKey(f"PreFilter{_NAME}")

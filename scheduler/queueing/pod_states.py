@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.clock import Clock
@@ -26,6 +26,14 @@ _POPPED_EARLY = "PopFromBackoffQ"
 _BACKOFF_OVER = "BackoffComplete"
 _BEFORE_ALL = -1.0
 """A time before every reading of the clock."""
+
+
+_QUEUE_OF: Final = {
+    QueueingStrategy.SKIP: "unschedulable",
+    QueueingStrategy.AFTER_BACKOFF: "backoff",
+    QueueingStrategy.IMMEDIATELY: "active",
+}
+"""The queue that a strategy names: queue_incoming_entities_total does not count moves into it."""
 
 
 class PodStates:
@@ -88,20 +96,21 @@ class PodStates:
         Return True if the pod is ready now, or will be ready when its back-off ends.
         """
         if strategy is QueueingStrategy.SKIP:
-            self._park(queued, Place.WAITING, label)
+            self._park(queued, Place.WAITING, label, strategy)
             return False
         place = Place.ACTIVE
         if strategy is QueueingStrategy.AFTER_BACKOFF and self.backoff.is_backing_off(queued, self._clock.now()):
             place = Place.BACKOFF if queued.rejecters else Place.ERROR_BACKOFF
-        return self.enter(queued, place, label)
+        return self.enter(queued, place, label, strategy)
 
-    def enter(self, queued: QueuedPodInfo, place: Place, label: str) -> bool:
+    def enter(self, queued: QueuedPodInfo, place: Place, label: str, strategy: QueueingStrategy | None = None) -> bool:
         """Move the pod to the active or a back-off queue; return False if PreEnqueue rejects it and the pod is gated.
 
-        PreEnqueue has already accepted a pod that comes from a back-off queue, and is not called again.
+        PreEnqueue has already accepted a pod that comes from a back-off queue, and is not called again. `strategy` is
+        the one that led to the move, if there was one.
         """
         if queued.place not in IN_BACKOFF and self._gates.refuse(queued):
-            self._park(queued, Place.GATED, label)
+            self._park(queued, Place.GATED, label, strategy)
             return False
         self._leave(queued)
         self._pods[queued.uid] = queued
@@ -110,7 +119,7 @@ class PodStates:
             queued.initial_attempt_at = self._clock.now()
         self._push(queued, place)
         self._note(queued)
-        self._metrics.incoming("active" if place is Place.ACTIVE else "backoff", label)
+        self._count("active" if place is Place.ACTIVE else "backoff", label, strategy)
         return True
 
     def complete_backoffs(self, now: float) -> bool:
@@ -132,7 +141,7 @@ class PodStates:
             queued = self.backoff.first_rejected() if early else None
             if queued is None or (is_exhausted and self._fair_share.is_costly(queued.info)):
                 return None
-            self._metrics.incoming("active", _POPPED_EARLY)
+            self._count("active", _POPPED_EARLY)
         self.remove(queued.uid)
         return queued
 
@@ -206,9 +215,14 @@ class PodStates:
         for plugin in queued.rejecters:
             self._metrics.unschedulable(plugin, queued.profile, delta)
 
-    def _park(self, queued: QueuedPodInfo, place: Place, label: str) -> None:
+    def _count(self, queue: str, label: str, strategy: QueueingStrategy | None = None) -> None:
+        self._metrics.incoming(queue, label)
+        if strategy is None or queue != _QUEUE_OF[strategy]:
+            self._metrics.incoming_entity(queue, label)
+
+    def _park(self, queued: QueuedPodInfo, place: Place, label: str, strategy: QueueingStrategy | None = None) -> None:
         if queued.place not in IN_POOL:
-            self._metrics.incoming("unschedulable", label)
+            self._count("unschedulable", label, strategy)
         self._leave(queued)
         self._pods[queued.uid] = queued
         queued.place = place

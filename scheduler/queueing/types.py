@@ -123,6 +123,9 @@ class QueueMetrics(Protocol):
     def incoming(self, queue: str, event: str) -> None:
         """Count queue_incoming_pods_total; `queue` is active, backoff or unschedulable."""
 
+    def incoming_entity(self, queue: str, event: str) -> None:
+        """Count queue_incoming_entities_total. A move is left out if its strategy already names the queue."""
+
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         """Change unschedulable_pods by +1 or -1."""
 
@@ -134,14 +137,14 @@ class QueueMetrics(Protocol):
 
 
 def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
-    """Return one event per changed property, or one generic update; for AssignedPod once the pod has a node.
+    """Return one event per changed property, or one generic update; for the waiting pod itself until it has a node.
 
     Unlike upstream, the begin of the termination of a bound pod is also an update of its labels. Selectors of spread
     constraints do not select a terminating pod.
 
     Upstream: pkg/scheduler/framework/events.go PodSchedulingPropertiesChange
     """
-    resource = Resource.ASSIGNED_POD if new.node_name else Resource.UNSCHEDULABLE_POD
+    resource = Resource.ASSIGNED_POD if new.node_name else Resource.TARGET_POD
     actions = [action for differs, action in _CHECKS if differs(old, new)] or [Action.UPDATE_OTHER]
     if new.node_name and _begins_to_terminate(old, new) and Action.UPDATE_POD_LABEL not in actions:
         actions.append(Action.UPDATE_POD_LABEL)
@@ -159,6 +162,10 @@ def _begins_to_terminate(old: PodInfo, new: PodInfo) -> bool:
 def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
     nothing = -1  # a missing request is less than a request of zero
     return any(new.requests.get(name, nothing) < amount for name, amount in old.requests.items())
+
+
+def _requests_grew(old: PodInfo, new: PodInfo) -> bool:
+    return _requests_shrank(new, old)
 
 
 def _gates_eliminated(old: PodInfo, new: PodInfo) -> bool:
@@ -184,6 +191,7 @@ def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
 _CHECKS: Final[tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...]] = (
     (_labels_differ, Action.UPDATE_POD_LABEL),
     (_requests_shrank, Action.UPDATE_POD_SCALE_DOWN),
+    (_requests_grew, Action.UPDATE_POD_SCALE_UP),
     (_gates_eliminated, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
     (_tolerations_differ, Action.UPDATE_POD_TOLERATION),
     (_claims_differ, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),

@@ -40,7 +40,8 @@ _SERVED: Final = (
 _HEADED: Final = re.compile(r'"BindPodVolumes" pod="([^"]*)" node="([^"]*)"')
 _PICKED: Final = re.compile(r'"Pod is a potential preemption victim on node" pod="([^"]*)" node="([^"]*)"')
 _PICKED_1_37: Final = re.compile(
-    r'"Pods are potential preemption victims on node" pods=\[\{"name":"([^"]*)","namespace":"([^"]*)"\}\] node="([^"]*)"'
+    r'"Pods are potential preemption victims on node" (?:pod="[^"]*" )?'
+    r'pods=\[\{"name":"([^"]*)","namespace":"([^"]*)"\}\] node="([^"]*)"'
 )
 _AIMED: Final = '"the target node for the preemption is determined" pod="{}" node="{}"'
 _SPARED: Final = '"Victim Pod is already being deleted, skipping the API call for it" preemptor="{}"'

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from scheduler.metrics import logs
 from tests.e2e.controlplane.build import MINOR, Unavailable, binaries
@@ -51,7 +52,7 @@ class Answered:
 
 async def record(chosen: Iterable[Scenario], old: Mapping[str, Recording], *, alone: bool) -> list[Answered]:
     """Ask a control plane of its own about the chosen scenarios and print each surprise at once. `alone`: without ours."""
-    provenance, done = recordings.provenance_of(binaries() / "kube-scheduler"), []
+    provenance, done, first = recordings.provenance_of(binaries() / "kube-scheduler"), [], recordings.read()
     async with LoudPlane() as plane, plane.client() as http:
         api = Remote(http)
         await make_lasting(api)
@@ -64,10 +65,18 @@ async def record(chosen: Iterable[Scenario], old: Mapping[str, Recording], *, al
                 except AssertionError as error:
                     error.add_note(scenario.key)
                     raise
-                done.append(answered(scenario, told, old.get(scenario.key), provenance))
+                done.append(
+                    answered(scenario, told, old.get(scenario.key), provenance, _likely(first.get(scenario.key)))
+                )
                 for name, found in done[-1].surprises.items():
                     print(f"{scenario.key}: {name}:", *found, sep="\n    ", flush=True)  # noqa: T201
     return done
+
+
+def _likely(first: Recording | None) -> Mapping[str, Verdict]:
+    """Return the verdicts of the first version as this one would say them: of nodes that are equally good chance takes one."""
+    verdicts = first.verdicts.items() if first else ()
+    return {name: recordings.in_words_of(MINOR, said) for name, said in verdicts}
 
 
 @dataclass(frozen=True)
@@ -82,14 +91,22 @@ class Trial:
 
 
 def answered(
-    scenario: Scenario, trials: Mapping[str, Trial], before: Recording | None, provenance: Provenance
+    scenario: Scenario,
+    trials: Mapping[str, Trial],
+    before: Recording | None,
+    provenance: Provenance,
+    likely: Mapping[str, Verdict] = MappingProxyType({}),
 ) -> Answered:
-    """Return the recording of these trials and what surprises in it. `before` is the recording that it replaces."""
+    """Return the recording of these trials and what surprises in it.
+
+    `before` is the recording that it replaces. `likely` are verdicts of another version, in the words of this one.
+    """
     verdicts: dict[str, Verdict] = {}
     found: dict[str, list[str]] = {}
     for name, trial in trials.items():
         recorded = before.verdicts.get(name) if before else None
-        now = verdicts[name] = recordings.steady(trial.theirs, recorded)
+        usual = recorded or likely.get(name)
+        now = verdicts[name] = recordings.steady(trial.theirs, usual)
         told = list(trial.doubts)
         told += trial.ours or []
         if before and before.digest == scenario.digest() and now != recorded:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.core.feature_gates import VERSIONS
-from tests.parity.verdict import Verdict, heard, verdict
+from tests.parity.verdict import Scores, Verdict, heard, verdict
 
 HERE: Final = Path(__file__).parent / "recordings"
 RECORDED: Final = VERSIONS[:1]
@@ -79,12 +79,19 @@ def provenance_of(kube_scheduler: Path) -> Provenance:
 
 
 def in_words_of(version: str, said: Verdict) -> Verdict:
-    """Return what the version says where the first one says this, if only the known texts differ (docs/spec/changes-1.37.md §3)."""
+    """Return what the version says where the first one says this, if only known texts differ (docs/spec/changes-1.37.md §3)."""
     if version == FIRST:
         return said
     changed = heard(replace(said, message=_FULL_STOP.sub("", _NOTHING_FREED.sub("", said.message))))
     ways = (replace(way, victims=way.victims or len(way.evicted)) for way in changed.ways)
-    return replace(changed, ways=tuple(ways))
+    return replace(changed, ways=tuple(ways), scores=_with_capacities(said))
+
+
+def _with_capacities(said: Verdict) -> Scores:
+    """Add the zeros of VolumeBinding, which scores every pod from 1.37 on (§1.2)."""
+    if not said.scores or "VolumeBinding" in said.scores:
+        return said.scores
+    return {**said.scores, "VolumeBinding": dict.fromkeys(said.totals(), 0)}
 
 
 def read(version: str = FIRST, place: Path = HERE) -> dict[str, Recording]:

@@ -127,6 +127,15 @@ def test_surprises(trial: Trial, before: Recording | None, said: str) -> None:
     assert said in "\n".join(found.get("p", ()))
 
 
+def test_chance_takes_the_node_that_the_first_version_took() -> None:
+    """Otherwise each node that chance takes would be a difference between the versions."""
+    likely = {"p": Verdict("b", EVEN)}
+
+    found = answered(ONE, {"p": Trial(Verdict("a", EVEN), [], None)}, None, NOW, likely)
+
+    assert (found.recording, found.surprises) == (Recording(ONE.digest(), NOW, likely), {})
+
+
 def test_a_recording_has_the_provenance_of_its_run() -> None:
     """Also where the verdicts are as before: they were given again."""
     before = Recording(ONE.digest(), THEN, {"p": Verdict("b", EVEN)})
@@ -181,7 +190,15 @@ def refused(message: str, *ways: Way) -> Verdict:
 @pytest.mark.parametrize(
     ("before", "now"),
     [
-        pytest.param(Verdict("n", EVEN), Verdict("n", EVEN), id="a placed pod"),
+        pytest.param(Verdict("n"), Verdict("n"), id="a pod that only one node fits"),
+        pytest.param(
+            Verdict("a", EVEN), Verdict("a", {**EVEN, "VolumeBinding": {"a": 0, "b": 0}}), id="VolumeBinding scores every pod"
+        ),
+        pytest.param(
+            Verdict("a", {"VolumeBinding": {"a": 7, "b": 5}}),
+            Verdict("a", {"VolumeBinding": {"a": 7, "b": 5}}),
+            id="scores of VolumeBinding stay",
+        ),
         pytest.param(
             refused(f"{HEAD} no new claims to deallocate, {DRY_RUN}"), refused(f"{HEAD} {DRY_RUN}"), id="two PostFilters"
         ),

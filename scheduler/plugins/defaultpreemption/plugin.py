@@ -33,7 +33,7 @@ from scheduler.plugins.defaultpreemption.dry_run import (
     cost,
 )
 
-_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
 _NEVER: Final = "not eligible due to preemptionPolicy=Never."
 _TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."

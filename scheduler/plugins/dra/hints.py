@@ -36,7 +36,7 @@ from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, cla
 
 _ANY: Final = Action.ADD | UPDATE | Action.DELETE
 _NODE: Final = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
-_GENERATED: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+_GENERATED: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 _WHERE: Final = "labels of nodes"
 _OWN: Final = "resources of nodes"
 FREED: Final = "freed devices"

@@ -21,7 +21,7 @@ from scheduler.framework.interface import NODE_CAME, EventHint, Hint, Topics, by
 from scheduler.framework.memo import queue_itself
 from scheduler.plugins.interpodaffinity.rules import AffinityRulesCache, MatchingTerms, matching_key
 
-_ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 _PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
 _NODES: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL)
 _NAMESPACES: Final = ClusterEvent(Resource.NAMESPACE, Action.ADD | Action.UPDATE_OTHER)

@@ -20,9 +20,9 @@ from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.framework.memo import all_alike, by_requests, queue_itself
 from scheduler.plugins.noderesourcesfit.shortage import Ignored, checked
 
-_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _NEIGHBOUR_SHRANK: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
-_POD_ITSELF_SHRANK: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+_POD_ITSELF_SHRANK: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN)
 _NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
 _CLASS: Final = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE)
 _PODS: Final = "pods"

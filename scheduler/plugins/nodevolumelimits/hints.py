@@ -20,7 +20,7 @@ from scheduler.framework.memo import all_alike
 _CSI_NODE_CAME: Final = ClusterEvent(Resource.CSI_NODE, Action.ADD)
 _CSI_NODE_CHANGED: Final = ClusterEvent(Resource.CSI_NODE, UPDATE)
 _DRIVER: Final = ClusterEvent(Resource.CSI_DRIVER, UPDATE | Action.DELETE)
-_POD_GONE: Final = ClusterEvent(Resource.POD, Action.DELETE)
+_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _CLAIM_CAME: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 _CLAIM_CHANGED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE)
 _DETACHED: Final = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)

@@ -25,7 +25,7 @@ from scheduler.framework.interface import EventHint, Hint, Topics, by_node_label
 from scheduler.plugins.podtopologyspread.constraints import Constraint, Constraints, SpreadRulesCache
 
 _NEIGHBOUR: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
-_ITSELF: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
+_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
 _NODE: Final = ClusterEvent(
     Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from scheduler.config.load import gates_on
 from scheduler.config.types import FEATURE_GATES, GATES_ON, Configuration
-from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.core.feature_gates import CHANGES, DEVICE_GATES_ON, GATES, VERSIONS, defaults
 
 DEPENDS = "is enabled, but depends on features that are disabled:"
 
@@ -58,3 +60,35 @@ def test_what_is_refused(asked: dict[str, bool], said: str) -> None:
         gates_on(asked)
 
     assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        pytest.param("SchedulerQueueingHints", ["1.36"], id="locked in 1.36, gone in 1.37"),
+        pytest.param("SidecarContainers", ["1.36"], id="sidecars: locked in 1.36, gone in 1.37"),
+        pytest.param("NodeDeclaredFeatures", ["1.37"], id="locked in 1.37"),
+        pytest.param("DRAExtendedResource", ["1.37"], id="extended resources: locked in 1.37"),
+        pytest.param("InPlacePodVerticalScaling", ["1.36", "1.37"], id="locked in both"),
+        pytest.param("SchedulerAsyncAPICalls", [], id="locked in neither"),
+    ],
+)
+def test_a_locked_gate_is_refused_in_its_versions(name: str, versions: list[str]) -> None:
+    """Also a gate that has no effect here; and a gate that is on may be named."""
+    refused = []
+    for version in VERSIONS:
+        gates_on({name: name != "SchedulerAsyncAPICalls"}, version)
+        with contextlib.suppress(ValueError):
+            gates_on({name: False}, version)
+            continue
+        refused.append(version)
+
+    assert refused == versions
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gates_and_changes_of_a_version(version: str) -> None:
+    """What is on without a flag; 1.36 has no changes."""
+    assert gates_on({}, version) == defaults(version)
+    assert (CHANGES[version] == frozenset()) == (version == "1.36")
+    assert not CHANGES[version] & GATES.keys()

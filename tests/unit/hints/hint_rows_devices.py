@@ -28,7 +28,7 @@ from tests.unit.hints.hint_rows import (
 from tests.unit.hints.hint_rows_limits import removed, stored
 
 PLUGIN: Final = "DynamicResources"
-OWN_GENERATED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+OWN_GENERATED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 CLAIM_CAME = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
 CLAIM_CHANGED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
 CLAIM_GONE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)

@@ -105,6 +105,7 @@ NODES: Final = [
 PODS: Final = [
     Action.UPDATE_POD_LABEL,
     Action.UPDATE_POD_SCALE_DOWN,
+    Action.UPDATE_POD_SCALE_UP,
     Action.UPDATE_POD_TOLERATION,
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
     Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
@@ -114,7 +115,7 @@ OTHERS: Final = [Action.ADD, Action.DELETE, Action.UPDATE_OTHER]
 EMITTED: Final = {
     Resource.NODE: NODES,
     Resource.ASSIGNED_POD: [Action.ADD, Action.DELETE, *PODS],
-    Resource.UNSCHEDULABLE_POD: PODS,
+    Resource.TARGET_POD: PODS,
     Resource.NAMESPACE: [Action.ADD, Action.UPDATE_OTHER],
     Resource.SERVICE: OTHERS,
     Resource.CONTROLLER: OTHERS,

@@ -289,7 +289,7 @@ def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
     world.metrics.hints.clear()
     world.update(info("p7", labels=web("x"), uid="p7"))
 
-    assert {"UnschedulablePodUpdatePodLabel"} == {label for _, label, _ in world.metrics.hints}
+    assert {"TargetPodUpdatePodLabel"} == {label for _, label, _ in world.metrics.hints}
     assert len(world.metrics.hints) <= len(plugins)
     assert len(plugins) >= 4
 
@@ -372,7 +372,7 @@ def test_every_registration_with_topics_is_counted(one: Any) -> None:
         for registered in registrations
         if registered.hint is not None
         and registered.shape is None
-        and registered.event.resource is not Resource.UNSCHEDULABLE_POD
+        and registered.event.resource is not Resource.TARGET_POD
     ]
 
     assert uncounted == []

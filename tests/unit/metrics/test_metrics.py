@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.core.feature_gates import defaults
 from scheduler.kube.self_check import Finding
 from scheduler.metrics.instruments import exponential
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
@@ -298,3 +299,58 @@ def test_a_plugin_with_nothing_to_say_is_not_timed() -> None:
         dict(labels)["status"] for name, labels in samples(metrics) if name.endswith("execution_duration_seconds_count")
     }
     assert statuses == {"Success"}
+
+
+# -- two versions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("label", "before"),
+    [
+        pytest.param("UnscheduledPodAdd", "UnschedulablePodAdd", id="a new pod"),
+        pytest.param("TargetPodUpdatePodLabel", "UnschedulablePodUpdatePodLabel", id="a label of the waiting pod"),
+        pytest.param("TargetPodUpdatePodScaleUp", "UnschedulablePodUpdate", id="a raised request"),
+        pytest.param("AssignedPodUpdatePodScaleUp", "AssignedPodUpdate", id="a raised request of a pod on a node"),
+        pytest.param("AssignedPodUpdatePodScaleDown", "AssignedPodUpdatePodScaleDown", id="a lowered request"),
+        pytest.param("NodeAdd", "NodeAdd", id="a node"),
+    ],
+)
+def test_labels_of_events_are_those_of_the_version(label: str, before: str) -> None:
+    for gates, shown in ((defaults("1.36"), before), (defaults("1.37"), label)):
+        metrics = Metrics(process=False, feature_gates=gates)
+        metrics.sources.inflight_events = lambda: {label: 2}
+        metrics.incoming("active", label)
+        metrics.hint("P", label, "Queue", 1)
+        metrics.event_handled(label, 1)
+        text = metrics.render().decode()
+
+        assert f'scheduler_queue_incoming_pods_total{{event="{shown}",queue="active"}} 1.0' in text
+        assert f'scheduler_queueing_hint_execution_duration_seconds_count{{event="{shown}",' in text
+        assert f'scheduler_event_handling_duration_seconds_count{{event="{shown}"}} 1.0' in text
+        assert f'scheduler_inflight_events{{event="{shown}"}} 2.0' in text
+
+
+def test_events_with_one_label_in_1_36_are_added() -> None:
+    metrics = Metrics(process=False)
+    metrics.sources.inflight_events = lambda: {"TargetPodUpdate": 1, "UnscheduledPodUpdate": 2}
+
+    assert 'scheduler_inflight_events{event="UnschedulablePodUpdate"} 3.0' in metrics.render().decode()
+
+
+ENTITIES = [
+    'scheduler_queue_incoming_entities_total{event="NodeAdd",queue="active",type="pod"} 1.0',
+    'scheduler_queued_entities{queue="active",type="pod"} 3.0',
+    'scheduler_pending_pods{queue="incomplete"} 0.0',
+    'scheduler_pending_pods{queue="pending"} 0.0',
+]
+
+
+@pytest.mark.parametrize(("version", "shown"), [("1.36", []), ("1.37", ENTITIES)])
+def test_metrics_of_entities_are_those_of_1_37(version: str, shown: list[str]) -> None:
+    metrics = Metrics(process=False, feature_gates=defaults(version))
+    metrics.sources.pending = lambda: {"active": 3}
+    metrics.incoming_entity("active", "NodeAdd")
+    text = metrics.render().decode()
+
+    assert [line for line in ENTITIES if line in text] == shown
+    assert 'scheduler_pending_pods{queue="active"} 3.0' in text

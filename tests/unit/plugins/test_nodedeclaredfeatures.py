@@ -16,8 +16,8 @@ from scheduler.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted, refused
 
-UPDATED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
-RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+UPDATED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_OTHER)
+RELABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 USERS = "UserNamespacesHostNetworkSupport"

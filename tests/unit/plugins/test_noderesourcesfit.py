@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
-from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -18,8 +18,7 @@ from tests.unit.objects import asking, cluster, container, handle, info, node
 from tests.unit.plugins.ask import hinted, refused, scored
 
 GREW = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
-UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
-ITSELF_SHRANK = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+ITSELF_SHRANK = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN)
 X = "example.com/x"
 
 
@@ -192,9 +191,9 @@ WANTS_CPU = asking("p", cpu="1")
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(UNASSIGNED_DELETE, asking("q"), None, Hint.SKIP, id="it held no place"),
+        pytest.param(ASSIGNED_POD_DELETE, asking("q"), None, Hint.SKIP, id="it held no place"),
         pytest.param(
-            UNASSIGNED_DELETE, info("q", status={"nominatedNodeName": "n1"}), None, Hint.QUEUE, id="it was nominated"
+            ASSIGNED_POD_DELETE, info("q", status={"nominatedNodeName": "n1"}), None, Hint.QUEUE, id="it was nominated"
         ),
         pytest.param(
             ITSELF_SHRANK, asking("q", cpu="2"), asking("q", cpu="1"), Hint.SKIP, id="another waiting pod does"

@@ -19,7 +19,6 @@ from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted
 from tests.unit.wakeups.attaching import EBS, GCE
 
-UNASSIGNED_POD_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
 CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
 DETACHED = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
@@ -59,7 +58,7 @@ def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
         pytest.param(with_volumes(CLAIM), Hint.SKIP, id="H10 a pod that was nowhere"),
     ],
 )
-@pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE, UNASSIGNED_POD_DELETE])
+@pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE])
 def test_pod_gone(event: ClusterEvent, gone: PodInfo, hint: Hint) -> None:
     """Whatever pod goes with something attached may have made room."""
     assert hint is hinted(plugin(), event, with_volumes(CLAIM), old=gone)

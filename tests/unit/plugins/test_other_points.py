@@ -20,9 +20,9 @@ from scheduler.plugins.unsupported import UnsupportedFeatures
 from tests.unit.objects import cluster, handle, info, node
 from tests.unit.plugins.ask import hinted
 
-GATES_GONE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-RELABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
-OTHER = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)
+GATES_GONE = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+RELABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
+OTHER = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_OTHER)
 
 
 def test_gates() -> None:

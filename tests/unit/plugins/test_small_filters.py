@@ -17,8 +17,7 @@ from tests.unit.objects import cluster, handle, info, node, ports
 from tests.unit.plugins.ask import hinted, refused, scored
 
 TAINTS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
-TOLERATION = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
-UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
+TOLERATION = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
 EXISTS = {"tolerations": [{"operator": "Exists"}]}
 CORDON_ONLY = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
 
@@ -187,9 +186,9 @@ def test_ports_that_preemption_frees(held: list[str], leave: list[int], is_free:
     ("event", "gone", "hint"),
     [
         pytest.param(ASSIGNED_POD_DELETE, info("q", on="n1", containers=ports("TCP/81")), Hint.SKIP, id="other port"),
-        pytest.param(UNASSIGNED_DELETE, info("q", containers=ports("TCP/80")), Hint.SKIP, id="held no place"),
+        pytest.param(ASSIGNED_POD_DELETE, info("q", containers=ports("TCP/80")), Hint.SKIP, id="held no place"),
         pytest.param(
-            UNASSIGNED_DELETE,
+            ASSIGNED_POD_DELETE,
             info("q", containers=ports("TCP/80"), status={"nominatedNodeName": "n1"}),
             Hint.QUEUE,
             id="was nominated",

@@ -289,7 +289,6 @@ def test_equal_tally_shapes_mean_equal_verdicts(data: st.DataObject, one: PodInf
 
 # -- hints -------------------------------------------------------------------------------------------------------------
 
-UNASSIGNED_DELETE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
 CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
 
@@ -314,7 +313,7 @@ CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHE
         pytest.param(using("p", **iscsi()), using("q", on="n", **iscsi("e")), Hint.SKIP, id="H19 another IQN"),
     ],
 )
-@pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE, UNASSIGNED_DELETE], ids=["on a node", "on none"])
+@pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE])
 def test_a_pod_went(pod: PodInfo, gone: PodInfo, hint: Hint, event: ClusterEvent) -> None:
     """Queue exactly when it had what is wanted."""
     assert hinted(plugin(stored()), event, pod, old=gone) is hint

@@ -70,8 +70,12 @@ class Tally:
     """Recorded metrics."""
 
     incomings: list[tuple[str, str]] = field(default_factory=list)
+    entities: list[tuple[str, str]] = field(default_factory=list)
     rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
     hints: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def incoming_entity(self, queue: str, event: str) -> None:
+        self.entities.append((queue, event))
 
     def incoming(self, queue: str, event: str) -> None:
         self.incomings.append((queue, event))

@@ -64,7 +64,16 @@ CLAIMS = [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM]
             [Action.UPDATE_POD_SCALE_DOWN],
             id="no request any more, not of zero",
         ),
-        pytest.param(with_requests(cpu="1"), with_requests(cpu="2"), [Action.UPDATE_OTHER], id="more cpu"),
+        pytest.param(with_requests(cpu="1"), with_requests(cpu="2"), [Action.UPDATE_POD_SCALE_UP], id="more cpu"),
+        pytest.param(
+            with_requests(cpu="2", memory="1"),
+            with_requests(cpu="1", memory="2"),
+            [Action.UPDATE_POD_SCALE_DOWN, Action.UPDATE_POD_SCALE_UP],
+            id="less cpu and more memory",
+        ),
+        pytest.param(
+            with_requests(), with_requests(cpu="0"), [Action.UPDATE_POD_SCALE_UP], id="a request of zero, none before"
+        ),
         pytest.param(
             pod("p", gates=("g",)), pod("p"), [Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED], id="the last gate went"
         ),
@@ -93,7 +102,7 @@ CLAIMS = [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM]
 )
 def test_changes(old: PodInfo, new: PodInfo, actions: list[Action]) -> None:
     assert actions == [event.action for event in pod_changes(old, new)]
-    assert {Resource.UNSCHEDULABLE_POD} == {event.resource for event in pod_changes(old, new)}
+    assert {Resource.TARGET_POD} == {event.resource for event in pod_changes(old, new)}
 
 
 def test_a_pod_with_a_node() -> None:

@@ -7,7 +7,7 @@ from scheduler.queueing.in_flight_events import InFlightEvents
 from scheduler.queueing.types import QueuedPodInfo
 from tests.unit.queueing.harness import pod
 
-POD_LABELLED = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+POD_LABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 
 
 def queued(name: str) -> QueuedPodInfo:

@@ -336,7 +336,7 @@ def broken(_pod: PodInfo, _old: Any, _new: Any) -> Hint:
     raise ValueError("a plugin's mistake")
 
 
-ONE_UPDATE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_LABEL)
+ONE_UPDATE = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 ANY_NODE_UPDATE = ClusterEvent(Resource.NODE, UPDATE)
 GENERIC_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
 

@@ -15,9 +15,9 @@ from tests.unit.queueing.harness import Gate, QueueHarness, SchedulingGates, hin
 FIT = "NodeResourcesFit"
 TAINTS = "TaintToleration"
 GATES = "SchedulingGates"
-GATES_GONE = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-TOLERATES = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_TOLERATION)
-SCALED_DOWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCALE_DOWN)
+GATES_GONE = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+TOLERATES = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
+SCALED_DOWN = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN)
 
 
 def about_itself(waiting: PodInfo, _old: Any, new: Any) -> Hint:
@@ -45,7 +45,7 @@ def test_9_a_gated_pod_is_counted_apart() -> None:
 
     assert harness.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
     assert harness.queue.pop() is None
-    assert harness.metrics.incomings == [("unschedulable", "UnschedulablePodAdd")]
+    assert harness.metrics.incomings == [("unschedulable", "UnscheduledPodAdd")]
     assert harness.metrics.rejected == {(GATES, "kubestow"): 1}
 
 
@@ -55,7 +55,7 @@ def test_10_the_last_gate_is_removed() -> None:
     harness.advance(7)
     harness.update(pod("p", version="2"))
 
-    assert harness.metrics.incomings[-1] == ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated")
+    assert harness.metrics.incomings[-1] == ("active", "TargetPodUpdatePodSchedulingGatesEliminated")
     queued = harness.pop()
     assert queued.initial_attempt_at == 1007.0
     assert harness.metrics.rejected[GATES, "kubestow"] == 0

@@ -72,12 +72,10 @@ HINTS = {
     "B": (EventHint(NODE_ADD, vowels), EventHint(NODE_TAINT, raises_for_odd, lambda info: info.priority % 2)),
     "C": (
         EventHint(ClusterEvent(Resource.NODE, ALL), vowels, bad_shape),  # type: ignore[arg-type]
-        EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE)),
+        EventHint(ClusterEvent(Resource.TARGET_POD, UPDATE)),
     ),
     "D": (EventHint(NODE_ADD, its_shape, shape_of, Topics(lambda info: [shape_of(info)], lambda _old, new: [new])),),
-    "SchedulingGates": (
-        EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)),
-    ),
+    "SchedulingGates": (EventHint(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)),),
 }
 
 

@@ -15,7 +15,7 @@ from scheduler.framework.interface import EventHint, Hint
 from tests.unit.queueing.harness import Gate, QueueHarness, answer, pod
 
 LABEL, SHRANK, TOLERATION, GATES, CLAIM, OTHER = (
-    ClusterEvent(Resource.UNSCHEDULABLE_POD, action)
+    ClusterEvent(Resource.TARGET_POD, action)
     for action in (
         Action.UPDATE_POD_LABEL,
         Action.UPDATE_POD_SCALE_DOWN,
@@ -61,7 +61,7 @@ CHANGES = [
 def plugins() -> dict[str, tuple[EventHint, ...]]:
     """One for each kind of change, and one for all."""
     one_each = {event.label: (EventHint(event, answer(Hint.QUEUE)),) for event in KINDS}
-    every = EventHint(ClusterEvent(Resource.UNSCHEDULABLE_POD, UPDATE), answer(Hint.QUEUE))
+    every = EventHint(ClusterEvent(Resource.TARGET_POD, UPDATE), answer(Hint.QUEUE))
     return {**one_each, OTHER.label: (every,), "Deaf": ()}
 
 

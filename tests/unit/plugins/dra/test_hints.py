@@ -24,7 +24,7 @@ from tests.unit.plugins.dra.world import Allocated, World
 Q, S = Hint.QUEUE, Hint.SKIP
 GPU = "example.com/gpu"
 RESOURCES = {"claim": Resource.RESOURCE_CLAIM, "slice": Resource.RESOURCE_SLICE, "class": Resource.DEVICE_CLASS}
-OWN = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+OWN = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 
 MINE = a_claim("c").uid("c").request("r", "A")
 MINE_HELD = MINE.allocated(a_result("r", "a/n1/d0"))
@@ -149,7 +149,7 @@ def test_341_the_same_in_another_order() -> None:
     new = pod_info(both.claim_made("f", "2").claim_made("e", "1").typed())
 
     assert [OWN] == pod_changes(old, new)
-    assert [ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE_OTHER)] == pod_changes(old, old)
+    assert [ClusterEvent(Resource.TARGET_POD, Action.UPDATE_OTHER)] == pod_changes(old, old)
 
 
 # -- classes -----------------------------------------------------------------------------------------------------------
