@@ -54,6 +54,10 @@ class Consultations:
         """Return whether a pod waits for an extender or for an answer. Then no back-off is shortened."""
         return bool(self._running or self._held)
 
+    def held_count(self) -> int:
+        """Return how many pods wait until their extenders are free."""
+        return sum(map(len, self._held.values()))
+
     def next(self) -> QueuedPodInfo | None:
         """Return a pod whose attempt continues, or that need not be held any longer; None if there is none."""
         while (queued := self._answered.popleft() if self._answered else self._first_free()) is not None:

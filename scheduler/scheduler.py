@@ -174,6 +174,12 @@ class Decisions:
         """Return what /debug/pod shows of a pod."""
         return shown(key, self.records, waiting=self.shared.pending.get, profiles=self.profiles)
 
+    def pending(self) -> dict[str, int]:
+        """Return the pending_pods gauge: label → pods. Pods that wait for an extender are active."""
+        counts = self.queue.counts()
+        counts["active"] += self.consultations.held_count()
+        return counts
+
     def is_idle(self) -> bool:
         """Return whether all changes are applied, no pod can be tried, and no binding and no patch is running."""
         counts = self.queue.counts()

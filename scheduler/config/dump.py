@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
 from scheduler.config.args import (
@@ -183,6 +184,15 @@ def _constraint(constraint: DefaultConstraint) -> dict[str, Any]:
         "matchLabelKeys": list(constraint.match_label_keys) or None,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def without_keys(configuration: Configuration) -> Configuration:
+    """Return the configuration without the private keys of extenders, for a page."""
+    extenders = (
+        each if each.tls is None else replace(each, tls=replace(each.tls, key_data=b""))
+        for each in configuration.extenders
+    )
+    return replace(configuration, extenders=tuple(extenders))
 
 
 def _extender(extender: Extender) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from scheduler.config.dump import to_document
+from scheduler.config.dump import to_document, without_keys
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
@@ -58,7 +58,7 @@ class Introspection:
         cluster, queue, binder = decisions.cluster, decisions.queue, decisions.binder
         reservations, stats = cluster.volumes.reservations, self.recorder.stats
         self.metrics.expect(decisions.profiles)
-        shown.pending, shown.inflight_events = queue.counts, queue.in_flight_events
+        shown.pending, shown.inflight_events = decisions.pending, queue.in_flight_events
         shown.cache, shown.healed = cluster.sizes, lambda: cluster.healed
         shown.bindings_in_flight = binder.__len__
         shown.assumed_oldest_s = lambda: {"binding": binder.oldest_s(), "bound": cluster.unconfirmed_s()}
@@ -86,7 +86,7 @@ class Introspection:
             metrics=self.metrics.render,
             sample=self.metrics.sample,
             configz=self._configz,
-            debug_queue=lambda: {"counts": decisions.queue.counts, "entries": decisions.queue.entries},
+            debug_queue=lambda: {"counts": decisions.pending, "entries": decisions.queue.entries},
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
             on_error=partial(self.errors.record, "endpoint"),
@@ -112,7 +112,7 @@ class Introspection:
         resolved = {name: profile.resolved for name, profile in self.decisions.profiles.items()}
         configuration = self.decisions.reloading.configuration
         return {
-            "componentconfig": to_document(configuration, resolved=resolved),
+            "componentconfig": to_document(without_keys(configuration), resolved=resolved),
             "kubestow": {
                 "emulatedVersion": self.options.emulated_version,
                 "featureGates": {gate: gate in configuration.feature_gates for gate in sorted(GATES)},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +26,6 @@ from tests.parity.words import Json
 from tests.support.extender import Behaviour, TestExtender, extender, filtering, names, scoring
 
 HERE: Final = Path(__file__).parent
-RECORDINGS: Final = HERE / "extender_recordings.json"
 SCHEDULER_NAME: Final = "extended"
 _VERBS: Final = {"filter": "filterVerb", "prioritize": "prioritizeVerb", "bind": "bindVerb", "preempt": "preemptVerb"}
 _PATIENCE_S: Final = 60.0
@@ -52,10 +52,17 @@ def scenes() -> list[Scene]:
     return [Scene(scenario("extenders", short), tuple(given)) for short in read for given in [short.pop("extenders")]]
 
 
-def recorded() -> dict[str, Json]:
-    """Return the verdicts of kube-scheduler by scenario."""
-    read: Json = json.loads(RECORDINGS.read_text(encoding="utf-8"))
-    return {key: verdict for key, verdict in read.items() if key != "provenance"}
+def recordings_of(version: str) -> Path:
+    """Return the file with the verdicts of kube-scheduler of this minor version."""
+    return HERE / f"extender_recordings_{version}.json"
+
+
+@functools.cache
+def recorded(version: str) -> dict[str, Json]:
+    """Return the verdicts of kube-scheduler by scenario, and the source of them as `provenance`. Empty if there are none."""
+    file = recordings_of(version)
+    read: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return read
 
 
 async def verdict(

@@ -1,20 +1,18 @@
 """`python -m tests.parity.record_extenders`: record what kube-scheduler does in the scenarios with extenders.
 
-`--only <text>` takes the scenarios whose name holds the text. `--compare` writes nothing and prints what differs from the
-recordings, for another version of kube-scheduler (`KUBERNETES=1.37`).
+The environment variable KUBERNETES chooses its version. `--only <text>` takes the scenarios whose name holds the text.
 """
 
 import argparse
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 
 from aiohttp import ClientSession
 
-from tests.e2e.controlplane.build import binaries
+from tests.e2e.controlplane.build import MINOR, binaries
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.parity import extenders, recordings
 from tests.parity.api import Remote, make_lasting
@@ -67,24 +65,16 @@ def _binder(http: ClientSession) -> extenders.Bind:
     return bind
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    parser.add_argument("--compare", action="store_true")
-    args = parser.parse_args()
-    found = asyncio.run(record(args.only))
-    before = extenders.recorded() if extenders.RECORDINGS.exists() else {}
-    if args.compare:
-        changed = [key for key, verdict in found.items() if verdict != before.get(key)]
-        for key in changed:
-            print(f"DIFFERS {key}\n  recorded {json.dumps(before.get(key))}\n  now      {json.dumps(found[key])}")  # noqa: T201
-        return 1 if changed else 0
+    found = asyncio.run(record(parser.parse_args().only))
+    before = extenders.recorded(MINOR)
     kept = {scene.key: found.get(scene.key, before.get(scene.key)) for scene in extenders.scenes()}
     provenance = asdict(recordings.provenance_of(binaries() / "kube-scheduler"))
     text = json.dumps({"provenance": provenance, **kept}, indent=1, ensure_ascii=False)
-    extenders.RECORDINGS.write_text(text + "\n", encoding="utf-8")
-    return 0
+    extenders.recordings_of(MINOR).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

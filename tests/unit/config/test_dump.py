@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.config.document import write_document
-from scheduler.config.dump import to_document
+from scheduler.config.dump import to_document, without_keys
 from scheduler.config.load import default, parse
 from scheduler.config.plugins import resolve
 from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
@@ -194,6 +194,15 @@ def test_resolved_lists_written_out_resolve_to_themselves() -> None:
 
     assert resolve(again.plugins, implements=UPSTREAM, default=()).points == resolved.points
     assert resolve(again.plugins, implements=UPSTREAM).points == resolved.points
+
+
+def test_private_keys_of_extenders_are_for_no_page() -> None:
+    tls = ExtenderTls(cert_data=b"public", key_data=b"private")
+    configuration = Configuration(extenders=(Extender("http://x", tls=tls), Extender("http://y")))
+    [written, _] = to_document(without_keys(configuration))["extenders"]
+
+    assert written["tlsConfig"]["certData"]
+    assert "keyData" not in written["tlsConfig"]
 
 
 def test_extenders_are_written_too() -> None:

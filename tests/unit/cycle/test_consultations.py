@@ -76,6 +76,7 @@ async def test_pods_of_one_extender_are_tried_one_after_another() -> None:
 
     assert [name for name, _ in scheduler.writer.binds] == ["default/b1"]
     assert slow.calls == ["filter a3 n1 n2"]
+    assert scheduler.parts.pending()["active"] == 2
     assert not scheduler.parts.is_idle()
     slow.gate.set()
     await scheduler.settle()
