@@ -96,6 +96,10 @@ class PodStatusUpdater:
     def __len__(self) -> int:
         return len(self._pending) + len(self._running)
 
+    def snapshot(self) -> set[str]:
+        """Return the uids of the pods of which any state is kept."""
+        return {*self._wanted, *self._pending, *self._running, *self._shown, *self._urgent, *self._awaited}
+
     def submit(self, pod: Pod, condition: PodCondition | None, nominate: str | None) -> None:
         """Write the values that differ from those last requested. Replaces a pending patch of the pod."""
         uid = pod.metadata.uid

@@ -119,6 +119,10 @@ class PreemptionExecutor:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def snapshot(self) -> set[str]:
+        """Return the uids of preemptors and victims of which any state is kept."""
+        return {*self._plans, *self._preempting.snapshot()}
+
     def start(self, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict the victims in the background. Until then the preemptor is held back.
 

@@ -56,6 +56,10 @@ class Preempting:
     _rounds: dict[str, dict[str, _Round]] = field(default_factory=dict)
     _last_failure: dict[str, str] = field(default_factory=dict)
 
+    def snapshot(self) -> set[str]:
+        """Return the uids of preemptors and victims of which any state is kept."""
+        return {*self._last_victim, *self._preemptor_of, *self._rounds, *self._doomed}
+
     # -- one preemption --------------------------------------------------------------------------------------------------
 
     def begin(self, uid: str, victim_uids: Iterable[str]) -> None:

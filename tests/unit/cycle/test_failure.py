@@ -281,8 +281,7 @@ async def test_no_state_is_left_of_a_pod_that_was_forgotten_while_its_patch_was_
     status.patches.forget("uid-p")
     await status.answered()
 
-    patches = status.patches
-    assert not any((patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent))
+    assert status.patches.snapshot() == set()
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

@@ -166,6 +166,5 @@ def holds_back(sched: SchedulerHarness, uid: str = "uid-p") -> bool:
 
 def is_clean(sched: SchedulerHarness) -> bool:
     """Return whether no preemption is under way, and no state of any is left."""
-    preempting, evictions = sched.parts.evictions._preempting, sched.parts.evictions
-    kept = preempting._last_victim, preempting._preemptor_of, preempting._rounds, preempting._doomed, evictions._plans
-    return not any(kept) and len(evictions) == 0
+    evictions = sched.parts.evictions
+    return evictions.snapshot() == set() and len(evictions) == 0

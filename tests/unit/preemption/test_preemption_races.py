@@ -351,9 +351,7 @@ async def test_no_state_is_left_of_a_preemptor_that_is_gone(end: Change, is_earl
     await rest(sched)
 
     assert is_clean(sched)
-    patches = sched.parts.patches
-    kept = patches._wanted, patches._pending, patches._running, patches._awaited, patches._urgent
-    assert "uid-p" not in {uid for uids in kept for uid in uids}
+    assert "uid-p" not in sched.parts.patches.snapshot()
 
 
 # -- lost leadership --------------------------------------------------------------------------------------------------
