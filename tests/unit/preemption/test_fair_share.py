@@ -166,16 +166,3 @@ async def test_replicas_keep_their_share_while_pods_that_fit_keep_coming(monkeyp
 
     assert 0.05 <= sum(spent) / (sched.clock.time - began) <= 0.15
     assert {name for name in order if name.startswith("db")} == {f"db{index}" for index in range(REPLICAS)}
-
-
-async def test_replicas_that_appear_later_count_as_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that creates pods of the same requests gets no first attempt for each of them."""
-    sched, tried = crowded(monkeypatch)
-    await failed_once(sched, tried)
-    for name in SMALL:
-        sched.pod(name, cpu="100m", priority=0)
-    replicas(sched, *(f"more{index}" for index in range(10)))
-
-    order = await busy(sched, tried, is_over=bound(sched, SMALL))
-
-    assert sum(not name.startswith("small") for name in order) <= 2
