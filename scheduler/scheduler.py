@@ -129,6 +129,7 @@ class Decisions:
             bindings=self.binder,
             permits=self.binder.permits,
             resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
+            preempting=preempting,
         )
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)

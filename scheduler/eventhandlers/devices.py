@@ -8,6 +8,7 @@ An object that could not be read counts as absent; messages of plugins can name 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from scheduler.api.decode import Broken, Delta
@@ -16,18 +17,21 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.claim_tracker import ClaimChange, gives_back
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
+from scheduler.framework.preemption_state import Preempting
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")
-"""Our own event: an allocation in flight will never be written. Its pod may have left before."""
+"""Our own event: an allocation in flight will never be written, or a hold of devices for a nominated pod has ended."""
 
 
 class DeviceHandlers:
     """Handle the kinds that device allocation reads. `move` wakes the pods that an event can help."""
 
-    def __init__(self, cluster: Cluster, move: Move) -> None:
+    def __init__(self, cluster: Cluster, move: Move, preempting: Preempting) -> None:
         self._devices = cluster.devices
         self._move = move
+        self._nominated = preempting.nominated
+        self._frees = partial(preempting.frees, cluster)
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         """Return the handler of one delta for each kind."""
@@ -41,6 +45,7 @@ class DeviceHandlers:
     def tick(self) -> None:
         """Publish, once per turn of the loop, the results of our own writes and the devices that were released."""
         self._publish_claims()
+        self._devices.device_holds.end_stale(self._nominated, self._frees)
         given_back = self._devices.claims.given_back
         while given_back:
             self._move(DEVICES_GIVEN_BACK, *given_back.pop(0))

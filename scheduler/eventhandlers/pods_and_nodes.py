@@ -31,6 +31,7 @@ from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import seen, workload_handlers
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
+from scheduler.framework.preemption_state import Preempting
 from scheduler.queueing.types import pod_changes
 from scheduler.waiting_pods import WaitingPodsMap
 
@@ -73,6 +74,7 @@ class PodAndNodeHandlers:
         bindings: Bindings,
         permits: WaitingPodsMap,
         resize_by_totals: bool,
+        preempting: Preempting,
     ) -> None:
         """Create the handlers. For `resize_by_totals` see `podinfo.requests_of`."""
         self._info = partial(pod_info, resize_by_totals=resize_by_totals)
@@ -91,7 +93,7 @@ class PodAndNodeHandlers:
         self._bindings = bindings
         self._missed: dict[tuple[str, Key], _Missed] = {}
         self.storage = StorageHandlers(shared.cluster, self._move)
-        self.devices = DeviceHandlers(shared.cluster, self._move)
+        self.devices = DeviceHandlers(shared.cluster, self._move, preempting)
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
             "Pod": self._pod_delta,
             "Node": self._node,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import ConsumerReference, ResourceClaim
 from scheduler.cache.cluster import Cluster
 
 LOST_BEFORE_BRAKE: Final = 2
@@ -93,6 +94,20 @@ class Preempting:
         victim = cluster.get(victim_uid) if victim_uid is not None else None
         is_gone = victim is None or victim.pod.metadata.deletion_timestamp is not None
         return victim_uid is None or not is_gone
+
+    def frees(self, cluster: Cluster, claim: ResourceClaim) -> bool:
+        """Return whether the claim's devices become free without further preemption: all its users are leaving."""
+        return all(self._is_leaving(cluster, user) for user in claim.status.reserved_for)
+
+    def _is_leaving(self, cluster: Cluster, user: ConsumerReference) -> bool:
+        if user.api_group or user.resource != "pods" or cluster.is_broken(user.uid):
+            return False
+        pod = cluster.get(user.uid)
+        if pod is None and self.is_nominated(user.uid):
+            return False  # it is being bound, and keeps the claim
+        if pod is None or pod.pod.metadata.deletion_timestamp is not None:
+            return True
+        return self.is_doomed(user.uid) or self.preemptor_of(user.uid) is not None
 
     def doom(self, victim_uid: str) -> None:
         """Record that the API server accepted the eviction of a pod in the cache, before the watch shows it."""

@@ -94,6 +94,15 @@ class AllocationState:
         """Return the sum of the allocated parts."""
         return self._consumed.get(device, _NOTHING)
 
+    def users(self, device: DeviceId) -> Iterator[str]:
+        """Return the uids of the claims that have the device or parts of it."""
+        yield from self.holders(device)
+        yield from (part.claim_uid for part in self.shares(device))
+
+    def held(self, claim_uid: str) -> AllocationResult | None:
+        """Return the allocation of the claim, also if it is not written yet."""
+        return self._held.get(claim_uid)
+
     def counts(self) -> dict[str, int]:
         """Return the numbers of wholly and of partly allocated devices, for the gauge."""
         return {"whole": len(self._holders), "shared": len(self._shares)}

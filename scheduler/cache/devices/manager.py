@@ -26,6 +26,7 @@ from scheduler.api.quantity import is_extended
 from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
+from scheduler.cache.devices.device_holds import DeviceHolds
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import DeviceKind, TaintRules, may_mean
 from scheduler.core.changes import Watchers
@@ -131,6 +132,7 @@ class SharedDRAManager:
         self.claims = ClaimTracker(self.use)
         self.classes = DeviceClasses()
         self.on_nodes = DeviceNodes(nodes, self.use, partitionable=PARTITIONABLE in gates)
+        self.device_holds = DeviceHolds(self, nodes)
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → objects that could not be decoded. They count as absent, but can be named."""
         self._gates = gates

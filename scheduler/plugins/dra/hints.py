@@ -10,7 +10,7 @@ that is released, and a new owner of a claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -41,8 +41,6 @@ _WHERE: Final = "labels of nodes"
 _OWN: Final = "resources of nodes"
 FREED: Final = "freed devices"
 """The topic of all events after which a pod may get devices that another pod had, or was to have."""
-Frees: TypeAlias = tuple[ClusterEvent, Callable[[Any, Any], Iterator[Hashable]]]
-"""An event, and a function that yields FREED if the event frees devices."""
 _OFFERED: Final = "new devices"
 _SLICES: Final = "changes of slices"
 
@@ -60,8 +58,8 @@ class DynamicResourcesHints:
         self._claims = handle.cluster.devices.claims
         self._pools = handle.cluster.devices.on_nodes
 
-    def events(self, frees: Sequence[Frees] = ()) -> Sequence[EventHint]:
-        """Return all registrations, with the events `frees` that free devices kept for nominated pods."""
+    def events(self) -> Sequence[EventHint]:
+        """Return all registrations."""
         if not self._is_on:
             return ()
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
@@ -71,7 +69,6 @@ class DynamicResourcesHints:
             EventHint(_GENERATED, self._pod),
             self._registered(ClusterEvent(Resource.DEVICE_CLASS, _ANY), _class_changed),
             self._registered(ClusterEvent(Resource.RESOURCE_SLICE, _ANY), self._slice_changed),
-            *(self._registered(event, of_event) for event, of_event in frees),
         )
 
     def _registered(self, event: ClusterEvent, of_event: Callable[[Any, Any], Iterator[Hashable]]) -> EventHint:

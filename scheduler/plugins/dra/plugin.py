@@ -16,7 +16,7 @@ from scheduler.api.resource_v1 import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs
-from scheduler.core.cooperative import T, Work, metered, started
+from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
@@ -304,7 +304,7 @@ class DynamicResources:
         return self._verdicts.fullest(fit & nodes or nodes)
 
     def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
-        """Record that `other` is on the node in this dry run, or is nominated to it and gets devices there."""
+        """Record that `other` is on the node in this dry run."""
         self._preemption.came(state, other, slot)
 
     def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
@@ -337,14 +337,14 @@ class DynamicResources:
         text = f"node {self._nodes.name(slot)}: timed out trying to allocate devices"
         return Rejection(self.name, Code.ERROR, (text,))
 
-    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> PostFiltered:
+    def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Work[PostFiltered]:
         """Free devices of claims that keep the pod from running on any node (§3.5)."""
         if not self._is_on:
             return self._not_freed("plugin disabled")
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
         known = state.get(STATE)
-        if self._preemption.waits(known, pod, refused, what_if):
+        if (yield from self._preemption.waits(known, pod, refused, what_if, self._timed)):
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._explanations.log(pod, known.variants)
         useless = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
@@ -370,9 +370,12 @@ class DynamicResources:
         known = state.get(STATE) if state.has(STATE) else None
         variant = known.variant(slot) if known is not None and not known.allocations else None
         if known is not None and variant is not None and variant.demand is not None:
-            use = self._preemption.besides_kept(known, pod, slot)
             with contextlib.suppress(TimedOut):
-                yield from self._timed(known, self._verdicts.picked(variant.demand, slot, use))
+                yield from self._timed(known, self._picked(known, pod, variant.demand, slot))
+
+    def _picked(self, known: DeviceState, pod: PodInfo, demand: ClaimsToAllocate, slot: int) -> Work[None]:
+        use = yield from self._preemption.besides_kept(known, pod, slot)
+        yield from self._verdicts.picked(demand, slot, use)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Take the devices (§3.7)."""
@@ -386,7 +389,7 @@ class DynamicResources:
             return None
         self._devices.on_nodes.catch_up()  # another pod may have taken devices since Filter
         try:
-            use = self._preemption.besides_kept(known, pod, slot)
+            use = finish(self._preemption.besides_kept(known, pod, slot))
             found = self._verdicts.allocate(
                 variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
             )
@@ -441,7 +444,7 @@ class DynamicResources:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events that can help a rejected pod (§7)."""
-        return self._hints.events(self._preemption.frees())
+        return self._hints.events()
 
 
 def _unresolvable(text: str) -> Rejection:

@@ -1,15 +1,12 @@
 """Preemption for devices, and devices for nominated pods (docs/spec/dra.md §10, switch devicePreemption).
 
 Upstream never frees devices in a dry run, and does not remember for which pod the victims leave.
-Here a claim frees its devices in a dry run when all its users have left. A nominated pod has the devices that a
-search picks on its node, from free devices and from devices that are being freed.
-These devices are not stored. They follow from nominations, like the resources of nominated pods, so they end with
-the nomination and survive a restart.
+Here a claim frees its devices in a dry run when all its users have left, and the devices of a nominated pod are held:
+free ones, or those that are being freed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -18,13 +15,12 @@ from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
-from scheduler.core.cooperative import T, Work, finish
+from scheduler.core.cooperative import T, Work
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, StateKey
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
-from scheduler.plugins.dra.hints import Frees
-from scheduler.plugins.dra.nominated_devices import DeviceHolders, HypotheticalNode, Kept, Look, NominatedDevices
+from scheduler.plugins.dra.nominated_devices import HypotheticalNode, Look, NominatedDevices, claims_at
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from scheduler.plugins.dra.structured.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
@@ -66,8 +62,8 @@ class DevicePreemption:
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._verdicts = verdicts
-        self._holders = DeviceHolders(handle.cluster, handle.preempting)
-        self._nominated_devices = NominatedDevices(handle, verdicts, look, self._holders)
+        self._frees = partial(handle.preempting.frees, handle.cluster)
+        self._nominated_devices = NominatedDevices(handle, verdicts, look)
         self._clock = handle.clock
         self._waits = handle.kept("DynamicResources.waits", partial(BoundedCache[str, _Wait], _REMEMBERED))
         """By uid of the preemptor."""
@@ -81,16 +77,10 @@ class DevicePreemption:
             as_if.gone.add(other.uid)
 
     def came(self, state: CycleState, other: PodInfo, slot: int) -> None:
-        """Record that the pod is back on the node, or is nominated to it and takes its devices."""
+        """Record that the pod is back on the node. The devices of a pod that is nominated to it are held."""
         as_if = self._as_if(state, slot)
-        if as_if is None:
-            return
-        if other.node_name:
+        if as_if is not None:
             as_if.gone.discard(other.uid)
-            return
-        as_if.kept += self._nominated_devices.on(state.get(STATE), as_if, other)
-        if as_if.kept and not as_if.gone:
-            state.get(STATE).kept[slot] = as_if.kept
 
     def tried_on(self, state: CycleState, nodes: NodeSet) -> NodeSet:
         """Return the node of this dry run, if it is one of the nodes."""
@@ -103,7 +93,7 @@ class DevicePreemption:
         victims: upstream does neither and would not meet it.
         """
         assert variant.demand is not None
-        use = self.use(state, pod, slot)
+        use = yield from self.use(state, pod, slot)
         if use is not None:
             verdict = yield from self._verdicts.verdict_if(variant.demand, slot, use)
             if not verdict.failed:
@@ -111,19 +101,22 @@ class DevicePreemption:
         as_it_is = yield from self._verdicts.verdict(variant.demand, slot)
         return as_it_is if use is None or as_it_is.failed else NO_DEVICES
 
-    def use(self, state: CycleState, pod: PodInfo, slot: int) -> DeviceUse | None:
+    def use(self, state: CycleState, pod: PodInfo, slot: int) -> Work[DeviceUse | None]:
         """Return the device use on the node for this pod, in this dry run if it is one; None for the current use."""
         known, freed = state.get(STATE), _NOTHING
-        kept = self._elsewhere(known, pod, slot)
         if self.tried_on(state, 1 << slot):
-            as_if = state.get(_AS_IF)
-            freed, kept = as_if.freed - {claim.uid for claim in known.claims}, kept + as_if.kept
-        return self._nominated_devices.as_if(freed, kept) if freed or kept else None
+            freed = state.get(_AS_IF).freed - {claim.uid for claim in known.claims}
+        return (yield from self.besides_kept(known, pod, slot, freed))
 
-    def besides_kept(self, known: DeviceState, pod: PodInfo, slot: int) -> DeviceUse | None:
-        """Return the device use on the node with the devices of nominated pods taken; None for the current use."""
-        kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
-        return self._nominated_devices.as_if(_NOTHING, kept) if kept else None
+    def besides_kept(
+        self, known: DeviceState, pod: PodInfo, slot: int, freed: frozenset[str] = _NOTHING
+    ) -> Work[DeviceUse | None]:
+        """Return the device use on the node with the devices of nominated pods taken; None for the current use.
+
+        `freed` are claims that have freed their devices in a dry run.
+        """
+        kept = (yield from self._nominated_devices.of(known, pod, slot, freed)) if self._is_on else ()
+        return self._nominated_devices.as_if(freed, kept) if freed or kept else None
 
     def _as_if(self, state: CycleState, slot: int) -> HypotheticalNode | None:
         """Return the node of the dry run; None if the pod needs no devices there, or has them."""
@@ -133,15 +126,8 @@ class DevicePreemption:
             return None
         if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
             self._devices.on_nodes.catch_up()
-            state.set(_AS_IF, HypotheticalNode(slot, self._holders.at(slot, {})))
+            state.set(_AS_IF, HypotheticalNode(slot, claims_at(self._devices, slot, {})))
         return state.get(_AS_IF)
-
-    def _elsewhere(self, known: DeviceState, pod: PodInfo, slot: int) -> Kept:
-        return self._nominated_devices.elsewhere(known, pod, slot) if self._is_on else ()
-
-    def frees(self) -> Sequence[Frees]:
-        """Return the events after which other pods may get devices that were kept."""
-        return self._nominated_devices.frees() if self._is_on else ()
 
     # -- nodes where preemption helps ----------------------------------------------------------------------------------
 
@@ -160,53 +146,44 @@ class DevicePreemption:
         helped = EMPTY
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
             lower_priority = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
-            kept = known.kept.get(slot, ()) + self._elsewhere(known, pod, slot)
-            if (
-                yield from self._suffices(
-                    known, HypotheticalNode(slot, self._holders.at(slot, claims), lower_priority, kept), timed
-                )
-            ):
+            as_if = HypotheticalNode(slot, claims_at(self._devices, slot, claims), lower_priority)
+            freed = as_if.freed - {claim.uid for claim in known.claims}
+            if freed and (yield from self._suffices(known, pod, slot, freed, timed)):
                 helped |= 1 << slot
             yield
         return helped
 
-    def _suffices(self, known: DeviceState, as_if: HypotheticalNode, timed: TimeLimit) -> Work[bool]:
-        variant = known.variant(as_if.slot)
-        freed = as_if.freed - {claim.uid for claim in known.claims}
-        if variant is None or variant.demand is None or not freed:
-            return False
-        use = self._nominated_devices.as_if(freed, as_if.kept)
+    def _suffices(
+        self, known: DeviceState, pod: PodInfo, slot: int, freed: frozenset[str], timed: TimeLimit
+    ) -> Work[bool]:
         try:
-            return not (yield from timed(known, self._verdicts.verdict_if(variant.demand, as_if.slot, use))).refusal
+            return (yield from timed(known, self._fits(known, pod, slot, freed)))
         except (AttemptError, TimedOut):
             return False
 
-    def _fits(self, variant: Variant, slot: int, use: DeviceUse) -> bool:
-        """Return whether the node has the devices in this use. Blocks the event loop while it searches."""
-        assert variant.demand is not None
-        try:
-            limit_s = self._verdicts.limits.holding_s
-            return not finish(self._verdicts.verdict_if(variant.demand, slot, use, limit_s=limit_s)).refusal
-        except TimedOut:
+    def _fits(self, known: DeviceState, pod: PodInfo, slot: int, freed: frozenset[str]) -> Work[bool]:
+        """Return whether the node has the devices once these claims have freed theirs. Raises TimedOut."""
+        variant = known.variant(slot)
+        use = yield from self.besides_kept(known, pod, slot, freed)
+        if variant is None or variant.demand is None or use is None:
             return False
+        return not (yield from self._verdicts.verdict_if(variant.demand, slot, use)).refusal
 
     # -- waiting for freed devices -------------------------------------------------------------------------------------
 
-    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun) -> bool:
+    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun, timed: TimeLimit) -> Work[bool]:
         """Return whether devices on the pod's nominated node are being freed, so that it needs no more victims."""
         short = _short(refused) if self._is_on else EMPTY
         nominated = what_if.nominated_to if short else ""
         slot = self._nodes.present_slot(nominated) if nominated else None
-        variant = known.variant(slot) if slot is not None and short >> slot & 1 else None
-        if slot is None or variant is None or variant.demand is None:
+        if slot is None or not short >> slot & 1:
             return False
-        as_if = HypotheticalNode(slot, self._holders.at(slot, {}))
-        leaving = self._holders.leaving(as_if) - {claim.uid for claim in known.claims}
-        if not leaving or not self._fits(
-            variant, slot, self._nominated_devices.as_if(leaving, known.kept.get(slot, ()))
-        ):
+        claims = {claim.uid: claim for claim in claims_at(self._devices, slot, {})}
+        leaving = frozenset(uid for uid, claim in claims.items() if self._frees(claim))
+        leaving -= {claim.uid for claim in known.claims}
+        if not leaving or not (yield from self._suffices(known, pod, slot, leaving, timed)):
             return False
-        users = (user.uid for claim in as_if.claims if claim.uid in leaving for user in claim.status.reserved_for)
+        users = (user.uid for uid in leaving for user in claims[uid].status.reserved_for)
         if any(self._cluster.get(uid) is not None for uid in users):
             self._waits.pop(pod.uid)
             return True

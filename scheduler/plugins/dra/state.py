@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from scheduler.api.core_v1 import ContainerExtendedResourceRequest
+from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import StateKey
@@ -62,14 +63,14 @@ class DeviceState:
     """A claim for extended resources that an earlier attempt has left."""
     made: ResourceClaim | None = None
     """The claim that this attempt has created; it is deleted if the pod is not bound."""
+    nominated: dict[int, list[PodInfo]] | None = None
+    """Slot → nominated pods of equal or higher priority; None until it is computed."""
     kept: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
-    """Slot → devices that nominated pods of equal or higher priority will get on this node."""
-    kept_elsewhere: dict[int, tuple[AllocationResult, ...]] | None = None
-    """Slot → devices of shared pools that pods nominated there will get; None until it is computed."""
+    """Slot → devices that are held for these pods."""
+    kept_shared: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
+    """Slot → those of them that other nodes see too."""
     signalled: tuple[str, ...] = ()
     """Uids of claims that are in flight for this attempt."""
-    blocked_s: float = 0.0
-    """Time that this attempt has blocked the event loop to search devices for nominated pods."""
     searched_s: float = 0.0
     """Time that this attempt has spent on searches, also in dry runs."""
 

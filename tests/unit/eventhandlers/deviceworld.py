@@ -12,6 +12,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.core.cluster_events import Action
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.eventhandlers.devices import DeviceHandlers
+from scheduler.framework.preemption_state import Preempting
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.support.clock import VirtualClock
 from tests.unit.eventhandlers.hearing import Hearing
@@ -29,7 +30,7 @@ class World(Hearing):
         super().__init__()
         self.cluster = Cluster(VirtualClock(), gates)
         self.devices = self.cluster.devices
-        self.intake = DeviceHandlers(self.cluster, self.move)
+        self.intake = DeviceHandlers(self.cluster, self.move, Preempting())
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         return self.intake.handlers()

@@ -19,6 +19,7 @@ from scheduler.core.clock import SystemClock
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
+from scheduler.framework.preemption_state import Preempting
 from scheduler.server import cache_dump as cachedump
 from scheduler.server.cache_dump import cache_page, pieces
 from simulator.builders.claims import a_claim, a_result
@@ -34,7 +35,7 @@ class World:
         self.cluster.set_node(node("n1").label("zone", "a").typed())
         self.moved: list[tuple[ClusterEvent, object]] = []
         self.storage = StorageHandlers(self.cluster, self._move)
-        self.devices = DeviceHandlers(self.cluster, self._move)
+        self.devices = DeviceHandlers(self.cluster, self._move, Preempting())
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
         self.moved.append((event, new))

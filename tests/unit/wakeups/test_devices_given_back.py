@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK, DeviceHandlers
+from scheduler.framework.preemption_state import Preempting
 from simulator.builders.claims import a_claim, a_result
 from tests.unit.eventhandlers.deviceworld import CLAIM, D0, HELD, World, at, broken
 
@@ -15,7 +16,7 @@ from tests.unit.eventhandlers.deviceworld import CLAIM, D0, HELD, World, at, bro
 def given_back(world: World) -> list[tuple[Any, Any]]:
     """Each that was told so in this turn: as it was planned, and as it is."""
     moved: list[tuple[ClusterEvent, Any, Any]] = []
-    intake = DeviceHandlers(world.cluster, lambda event, old, new: moved.append((event, old, new)))
+    intake = DeviceHandlers(world.cluster, lambda event, old, new: moved.append((event, old, new)), Preempting())
     intake.tick()
     return [(old, new) for event, old, new in moved if event == DEVICES_GIVEN_BACK]
 

@@ -502,16 +502,15 @@ class NodeVerdicts:
         names: Sequence[str],
         chance: random.Random,
         use: DeviceUse | None = None,
-        limit_s: float | None = None,
     ) -> tuple[AllocationResult, ...] | SearchVerdict:
         """Return the claims' allocations on this node, or the verdict that refuses them.
 
         Raises AllocationError, TimedOut.
 
-        Blocks the event loop while it searches, for at most `limit_s` (`limits.holding_s` by default), unless
-        `picked` has run before. `use`: as `verdict_if`.
+        Blocks the event loop while it searches, for at most `limits.holding_s`, unless `picked` has run before.
+        `use`: as `verdict_if`.
         """
-        verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s if limit_s is None else limit_s))
+        verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
         node_devices = self._searches.node_devices(slot, use)

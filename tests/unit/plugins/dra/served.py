@@ -104,7 +104,9 @@ class Served(World):
         super().__init__(
             gates=gates, ours=ours, args=args or DynamicResourcesArgs(), writer=ScriptedWriter(), metrics=Counted()
         )
-        self.intake = DeviceHandlers(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
+        self.intake = DeviceHandlers(
+            self.cluster, lambda event, old, new: self.moves.append((event, old, new)), self.handle.preempting
+        )
         self.show(*(() if bare else SLICES), *things)
         self.moves.clear()
 
@@ -225,7 +227,7 @@ class Served(World):
         if refused is None:
             present = self.cluster.nodes.present
             refused = finish(answered(self.plugin.filter(state, info, present))) if state.has(STATE) else {}
-        answer = self.plugin.post_filter(state, info, refused, what_if)
+        answer = finish(self.plugin.post_filter(state, info, refused, what_if))
         assert isinstance(answer, Rejection)
         return answer
 

@@ -218,7 +218,7 @@ def test_nothing_to_remove_before_it_is_made() -> None:
     world = a_world()
     state, _ = world.filter(gpus())
     what_if: Any = SimpleNamespace(nominated_to="")
-    no: Any = world.plugin.post_filter(state, gpus(), {}, what_if)
+    no: Any = finish(world.plugin.post_filter(state, gpus(), {}, what_if))
 
     assert (Code.UNSCHEDULABLE, "still not schedulable") == (no.code, no.message)
 

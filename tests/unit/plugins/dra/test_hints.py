@@ -13,7 +13,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
 from scheduler.framework.interface import Hint
-from scheduler.plugins.dra.hints import FREED, DynamicResourcesHints
+from scheduler.plugins.dra.hints import DynamicResourcesHints
 from scheduler.queue import pod_changes
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import PodBuilder, pod
@@ -245,23 +245,6 @@ def test_slices_for_a_pod_without_claims() -> None:
 def test_no_devices_at_all() -> None:
     """While the gate is off nobody is refused, and nobody waits."""
     assert () == DynamicResourcesHints(World(gates=DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}).handle).events()
-
-
-def test_what_an_event_frees_is_worked_out_for_each_event() -> None:
-    """Also if the same pod goes twice: what is kept may be otherwise by then. Hints of one event get one answer."""
-    event, going = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), using("c")
-    answers = iter([[], [FREED]])
-    (registered,) = (
-        one
-        for one in DynamicResourcesHints(World().handle).events([(event, lambda *_: iter(next(answers)))])
-        if one.event == event
-    )
-    assert registered.topics is not None
-    assert registered.hint is not None
-
-    assert [] == list(registered.topics.of_event(going, None) or ())
-    assert [FREED] == list(registered.topics.of_event(going, None) or ())
-    assert Hint.SKIP == registered.hint(using(), going, None)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
