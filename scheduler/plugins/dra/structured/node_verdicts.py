@@ -493,7 +493,7 @@ class NodeVerdicts:
             verdict = yield from self._searches.here(demand, kind, slot, limit_s=limit_s)
         return verdict
 
-    def allocate(  # noqa: PLR0913 (what a search needs)
+    def allocate(
         self,
         demand: ClaimsToAllocate,
         slot: int,
