@@ -1,4 +1,4 @@
-"""What a backlog of pods that fit nowhere costs those that do: the rate with it beside the rate without it.
+"""What a backlog of pods that fit on no node costs those that fit: the rate with it and the rate without it.
 
 Twenty thousand pods with their conditions and events make the API server itself slower; so in a third measurement as many
 were tried by another scheduler, which was stopped then: the server bears them, the measured scheduler does not.
@@ -6,8 +6,8 @@ were tried by another scheduler, which was stopped then: the server bears them, 
     python -m benchmarks.backlog --nodes 1000 --waiting 20000 --pods 2000
 
 Each measurement has a fresh etcd and kube-apiserver. The scheduler starts, tries the waiting pods and comes to rest; it
-is then frozen (SIGSTOP) while the pods that fit are created, so that it has them all at once and nobody but itself sets
-the pace. The measurements take turns. Raw results go to benchmarks/results/ as JSON lines.
+is then frozen (SIGSTOP) while the pods that fit are created, so that it has them all at once and sets
+the pace itself. The measurements take turns. Raw results go to benchmarks/results/ as JSON lines.
 """
 
 import argparse
@@ -31,22 +31,22 @@ from benchmarks.workload import NAMESPACE, WARM_UP, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 
 SHAPES = 200
-NOBODY = "nobody"
+NO_SCHEDULER = "none"
 
 
 def waiting_body(name: str, index: int, scheduler_name: str) -> bytes:
-    """A pod that fits nowhere, one of 200 shapes: too large, of no such node, beside no such pod, over no such topology."""
+    """A pod that fits on no node, one of 200 shapes: too large, or with a node, pod or topology that does not exist."""
     shape = index % SHAPES
-    nobody = f"nobody-{shape}"
+    missing = f"missing-{shape}"
     spec: dict[str, object] = {}
     cpu = "100m"
     match shape % 4:
         case 0:
             cpu = f"{1000 + shape}"
         case 1:
-            spec = {"nodeSelector": {"bench/none": nobody}}
+            spec = {"nodeSelector": {"bench/none": missing}}
         case 2:
-            spec = constraints(AFFINITY, nobody, None)
+            spec = constraints(AFFINITY, missing, None)
         case _:
             rule = {"maxSkew": 1, "topologyKey": "bench/none", "whenUnsatisfiable": "DoNotSchedule"}
             spec = {"topologySpreadConstraints": [rule | {"labelSelector": {"matchLabels": {"app": f"waits-{shape}"}}}]}
@@ -61,17 +61,17 @@ def waiting_body(name: str, index: int, scheduler_name: str) -> bytes:
 
 
 async def measure(competitor: Competitor, workload: Workload, waiting: int, *, whose: str) -> Result:
-    """The workload's pods on a plane of their own, all at once, with that many others waiting for `whose` scheduler."""
+    """The workload's pods on a separate plane, all at once, while this number of pods waits for `whose` scheduler."""
     prefix = f"{competitor.name}-"
     names = [f"{prefix}{index:06d}" for index in range(workload.pods + WARM_UP)]
     async with ControlPlane(high_load=True) as plane, plane.client() as http:
         await load.create_nodes(http, workload)
         bodies = [waiting_body(f"waits-{index:06d}", index, whose) for index in range(waiting)]
-        if whose == NOBODY:
-            async with started(plane, ours(NOBODY), Limits()) as scheduler:
+        if whose == NO_SCHEDULER:
+            async with started(plane, ours(NO_SCHEDULER), Limits()) as scheduler:
                 await tried(scheduler, http, bodies)
         async with observed(plane) as bindings, started(plane, competitor, Limits()) as scheduler:
-            await tried(scheduler, http, bodies if whose != NOBODY else [])
+            await tried(scheduler, http, bodies if whose != NO_SCHEDULER else [])
             fitting = [workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
             await while_frozen(scheduler, http, fitting)
             await bindings.until(len(names), scheduler.server)
@@ -92,7 +92,7 @@ async def tried(scheduler: Started, http: ClientSession, bodies: Sequence[bytes]
 def label(name: str, waiting: int, whose: str) -> str:
     if not waiting:
         return f"{name} alone"
-    return f"{name}, {waiting} of nobody" if whose == NOBODY else f"{name}, {waiting} waiting"
+    return f"{name}, {waiting} of no scheduler" if whose == NO_SCHEDULER else f"{name}, {waiting} waiting"
 
 
 async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
@@ -102,12 +102,12 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
     for number in range(arguments.rounds):
         for name in arguments.only.split(","):
             own = COMPETITORS[name].scheduler_name
-            turns = [(0, own), (arguments.waiting, NOBODY), (arguments.waiting, own)]
+            turns = [(0, own), (arguments.waiting, NO_SCHEDULER), (arguments.waiting, own)]
             for waiting, whose in turns if number % 2 == 0 else reversed(turns):
                 result = await measure(COMPETITORS[name], workload, waiting, whose=whose)
                 result.round = number
                 keep(out, result)
-                print(f"round {number} {result.told()}", file=sys.stderr, flush=True)
+                print(f"round {number} {result.line()}", file=sys.stderr, flush=True)
                 results.append(result)
     return results
 
@@ -118,7 +118,7 @@ def compared(results: Sequence[Result], names: Sequence[str], waiting: int) -> l
     lines = []
     for name in names:
         beside = by_name[label(name, waiting, name)]
-        for whose, amount, said in ((NOBODY, waiting, "with as many that another tried"), (name, 0, "without")):
+        for whose, amount, said in ((NO_SCHEDULER, waiting, "with as many that another tried"), (name, 0, "without")):
             other = by_name[label(name, amount, whose)]
             rate, cpu = beside.pods_per_s / other.pods_per_s, beside.cpu_ms_per_pod / other.cpu_ms_per_pod
             lines.append(f"{name} with the backlog/{said}: {rate:.2f} pods/s, {cpu:.2f} CPU per pod")

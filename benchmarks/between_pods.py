@@ -1,4 +1,4 @@
-"""What the pods of a workload ask of each other: spread, anti-affinity, affinity.
+"""What the pods of a workload require of each other: spread, anti-affinity, affinity.
 
 spread          hard, at most one pod more in a zone than in the emptiest
 anti-affinity   no two pods of an app on one node

@@ -1,4 +1,4 @@
-"""Who is measured, and how each is started: kube-scheduler, the floor client, and ours, under the same client limits."""
+"""The measured schedulers and how each is started: kube-scheduler, the floor client, and Kubestow, with the same client limits."""
 
 import sys
 from collections.abc import Callable, Mapping

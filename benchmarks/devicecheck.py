@@ -1,4 +1,4 @@
-"""Whether the claims of a run are as they must be once its pods are bound, whoever scheduled them. Knows no server."""
+"""Whether the claims of a run are as they must be once its pods are bound, for any scheduler. Needs no server."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class DeviceCheck:
         return self._unlike(index, results)
 
     def _unlike(self, index: int, results: Sequence[_Object]) -> str:
-        """What was not asked for."""
+        """Devices that were not requested."""
         workload, device = self._workload, results[0]
         if model_of_node(workload.name, node_index(device["pool"])) != MODEL:
             return f"has {_ids(results)} of another model"
@@ -87,7 +87,7 @@ class DeviceCheck:
         if workload.name == CONSUMABLE:
             asked = share_mib(index, workload.shapes)
             if "shareID" not in device or _memory(device) != consumed_mib(asked) * _MIB:
-                return f"has {_memory(device)} bytes of {_id(device)} and asked for {asked} MiB"
+                return f"has {_memory(device)} bytes of {_id(device)} and requested {asked} MiB"
         return ""
 
     def _used_twice(self) -> Iterator[str]:
@@ -115,7 +115,7 @@ class DeviceCheck:
 
 
 def _pod_of(claim: _Object) -> str:
-    """Whom the claim was made for."""
+    """The pod that the claim was made for."""
     owners = claim["metadata"].get("ownerReferences")
     return str(owners[0]["name"]) if owners else str(claim["metadata"]["name"]).removesuffix(claim_name(""))
 

@@ -15,7 +15,7 @@ from benchmarks.devicecheck import DeviceCheck
 from benchmarks.deviceobjects import Devices
 from benchmarks.devices import KINDS
 from benchmarks.meter import Usage
-from benchmarks.storageload import CONTROLLERS, Beside, quiet
+from benchmarks.storageload import CONTROLLERS, Companions, quiet
 from benchmarks.workload import NAMESPACE, Workload
 from tests.e2e.controlplane.harness import ControlPlane
 
@@ -49,9 +49,9 @@ async def _clear(http: ClientSession) -> None:
 
 @asynccontextmanager
 async def prepared(
-    plane: ControlPlane, http: ClientSession, workload: Workload, *, names: Sequence[str], beside: Beside
+    plane: ControlPlane, http: ClientSession, workload: Workload, *, names: Sequence[str], beside: Companions
 ) -> AsyncIterator[None]:
-    """Claims for the pods of these names, and who makes others. Nothing for a workload without devices."""
+    """Claims for the pods of these names, and their controller. Nothing for a workload without devices."""
     if workload.name not in KINDS:
         yield
         return
@@ -71,7 +71,7 @@ async def prepared(
 
 
 async def _must_be_fresh(http: ClientSession, devices: Devices) -> None:
-    """Every competitor starts from the same: so many claims, and nobody has touched them."""
+    """Every competitor starts from the same: this number of claims, all new."""
     claims = await load.items(http, _CLAIMS)
     wanted = 0 if devices.kind.is_template else devices.workload.all_pods
     if len(claims) != wanted:

@@ -98,7 +98,7 @@ class Devices:
     def _counters(self) -> list[dict[str, Any]]:
         return [_counter_set("name", number, 1) for number in range(self.kind.per_node)]
 
-    # -- what each run has anew --------------------------------------------------------------------------------------
+    # -- what is new in each run --------------------------------------------------------------------------------------
 
     def claim(self, pod_name: str, index: int) -> bytes:
         """Of one pod, where it is not made from a template."""
@@ -106,7 +106,7 @@ class Devices:
         return _encode(_object("ResourceClaim", metadata, self.claim_spec(index)))
 
     def claim_spec(self, index: int) -> dict[str, Any]:
-        """What pod `index` asks for."""
+        """The requests of pod `index`."""
         workload, shapes = self.workload.name, self.workload.shapes
         exactly: dict[str, Any] = {
             "deviceClassName": class_of(workload, index, shapes),
@@ -155,7 +155,7 @@ def _shared_memory() -> dict[str, Any]:
 
 
 def _parts(number: int) -> Iterator[dict[str, Any]]:
-    """All ways to cut one device: what is taken for one part is missing for the others."""
+    """All ways to cut one device: what one part takes is missing for the rest."""
     for profile, parts in PROFILES.items():
         for part in range(parts):
             whole = _device(number, PART_MIB // parts)
@@ -167,6 +167,6 @@ def _parts(number: int) -> Iterator[dict[str, Any]]:
 
 
 def _counter_set(key: str, number: int, parts: int) -> dict[str, Any]:
-    """All of a device's counters, or what one of so many parts takes of them."""
+    """All of a device's counters, or the share of one of `parts`."""
     values = {"memory": f"{PART_MIB // parts}Mi", "multiprocessors": f"{_MULTIPROCESSORS // parts}"}
     return {key: f"gpu-{number}", "counters": {name: {"value": value} for name, value in values.items()}}

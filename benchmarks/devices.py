@@ -1,15 +1,17 @@
-"""What the pods of a workload ask of devices, and how many there are: names, numbers and selectors.
+"""The devices that the pods of a workload request, and how many there are: names, numbers and selectors.
 
-dra            one of the four with enough memory of eight devices of a node, by a selector on attributes and capacity
-dra2           two of them, of one NUMA node
-models         one device, where half of the nodes have devices of another model
-models2        two of one NUMA node, the same
-template       one of ten, by a claim that is made from a template for each pod: with ten pods a node all are taken
-consumable     a part of the memory of one of two devices, which others share
-partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters
+The workloads:
 
-Other selectors are true for every device of the model; each shape has constants of its own, so that it must be evaluated anew. Amounts and
-parts differ also among the pods of one shape.
+dra            one of the four with enough memory of eight devices of a node, by a selector on attributes and capacity.
+dra2           two of them, of one NUMA node.
+models         one device, where half of the nodes have devices of another model.
+models2        two of one NUMA node, the same.
+template       one of ten, by a claim that is made from a template for each pod. With ten pods a node all are taken.
+consumable     a part of the memory of one of two shared devices.
+partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters.
+
+Other selectors are true for every device of the model. Each shape has different constants, so that it must be evaluated
+separately. Amounts and parts also differ among the pods of one shape.
 """
 
 from collections.abc import Mapping
@@ -31,11 +33,11 @@ SHARE_STEP_MIB = 64
 """Shares of a device are rounded up to a multiple."""
 PART_MIB = 40 * 1024
 PROFILES = {"whole": 1, "half": 2, "quarter": 4}
-"""Class and attribute of the parts of a device: so many to the whole."""
+"""Class and attribute of the parts of a device: this number makes the whole."""
 _PROFILE_OF_STEP = ("quarter", "half", "quarter", "whole")
 _FIRST_SHARE_MIB = 1024
 _LARGEST_SHARE_MIB = 2048
-_FILLED_AT_MOST = 0.6  # a quarter of the pods insists on a zone, and the others may have been there first
+_FILLED_AT_MOST = 0.6  # a quarter of the pods insists on a zone, and the rest may have been there first
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,16 @@ class Kind:
 
     per_node: int
     pods_per_node: int
-    """So many are sure of their devices on a node, whatever they ask for."""
+    """This number has devices on a node in any case, whatever they request."""
     count: int = 1
-    """Devices that a claim asks for."""
+    """Devices of a claim."""
     is_template: bool = False
     least_mib: int = 512
-    """Memory that a selector asks for, at least; each shape asks for a little more."""
+    """The least memory of a selector; each shape requires a little more."""
     has_models: bool = False
     """Half of the nodes have devices that no selector is true for."""
     warm_up: int = 0
-    """None: claims are written before a pod is bound, and a scheduler may have decided on many by then. So all of them
+    """None: claims are written before a pod is bound, and a scheduler may have decided on many before that. So all of them
     count, from the moment that it could begin."""
     limit_s: float = 120.0
 
@@ -105,14 +107,14 @@ def selector(shape: int, least_mib: int) -> str:
 
 
 def class_of(workload: str, index: int, shapes: int) -> str:
-    """The DeviceClass that pod `index` asks for."""
+    """The DeviceClass of pod `index`."""
     if workload != PARTITIONABLE:
         return CLASS
     return _PROFILE_OF_STEP[(index % shapes + index // shapes) % len(_PROFILE_OF_STEP)]
 
 
 def share_mib(index: int, shapes: int) -> int:
-    """How much memory of a shared device pod `index` asks for; the shape makes it an amount of its own."""
+    """The memory of a shared device that pod `index` requests; it differs between shapes."""
     shape, step = index % shapes, index % shapes + index // shapes
     return _FIRST_SHARE_MIB + 256 * (step % 4) + shape % 200
 
@@ -123,7 +125,7 @@ def consumed_mib(asked_mib: int) -> int:
 
 
 def problem(workload: str, *, nodes: int, pods: int) -> str:
-    """Why devices may not be enough for so many pods; empty if they are."""
+    """Why devices may not be enough for this number of pods; empty if they are."""
     kind = KINDS.get(workload)
     if kind is None:
         return ""

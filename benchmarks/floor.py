@@ -1,9 +1,8 @@
-"""The floor: a client that knows every answer beforehand and makes the same reads and writes as the scheduler.
+"""The floor: a client that knows every answer in advance and makes the same reads and writes as the scheduler.
 
-It mirrors nodes, pods, volumes, slices and claims with the project's own reflectors, gives each pod of its name the next
-node of those that its app takes in turn (of those that have the volumes and devices it needs), writes what its claims
-need and waits for them, binds through the project's own transport and limits, and posts the Scheduled event in the
-background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
+It mirrors nodes, pods, volumes, slices and claims with the project's own reflectors. Each pod gets the next node of those
+that its app takes in turn, among those with the volumes and devices that it needs. The client writes its claims and waits
+for them, binds through the project's own transport and limits, and posts the Scheduled event in the background. No filter, no score, no cache, no queue: what a scheduler costs beyond this is the price of deciding.
 It knows the workloads of this package and trusts them to fit, so it is no scheduler.
 """
 

@@ -2,7 +2,7 @@
 
 Mirrors slices and claims with the project's own reflectors, as the scheduler does. It knows what this package's classes
 and selectors mean and evaluates none of them: on a node it takes the first devices that are left, of one NUMA node where
-two are asked for, and keeps count of shares and counters.
+two are requested, and keeps count of shares and counters.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class _OnNode:
 
     def __init__(self) -> None:
         self._groups: dict[int | None, list[_Part]] = defaultdict(list)
-        """By NUMA node, those that nobody has."""
+        """By NUMA node, the free ones."""
         self._left: dict[str, int] = {}
         """Memory of each shared device."""
         self._counters: dict[_Counter, int] = {}
@@ -121,9 +121,9 @@ class FloorDevices:
         self._nodes: dict[str, _OnNode] = defaultdict(_OnNode)
         self._turns = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._waits: dict[str, asyncio.Event] = {}
-        """By claim, who waits for it to be made."""
+        """By claim, the pod that waits for it to be made."""
 
-    # -- what the watches tell ---------------------------------------------------------------------------------------
+    # -- events of watches -------------------------------------------------------------------------------------------
 
     def on_slices(self, deltas: Sequence[Delta[ResourceSlice]]) -> None:
         for delta in deltas:

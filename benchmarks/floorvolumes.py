@@ -42,12 +42,12 @@ class FloorVolumes:
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._free: dict[str, list[_Size]] = defaultdict(list)
-        """By node name, the local volumes that nobody has."""
+        """By node name, the free local volumes."""
         self._turns = asyncio.Semaphore(_WAITING_AT_ONCE)
         self._waits: dict[str, asyncio.Event] = {}
-        """By claim, who waits for it to be bound."""
+        """By claim, the pod that waits for it to be bound."""
 
-    # -- what the watches tell ---------------------------------------------------------------------------------------
+    # -- events of watches -------------------------------------------------------------------------------------------
 
     def on_volumes(self, deltas: Sequence[Delta[PersistentVolume]]) -> None:
         for delta in deltas:

@@ -3,7 +3,7 @@
     python -m benchmarks.footprint --nodes 5000 --pods 50000
 
 A real etcd and kube-apiserver; filling them takes minutes. Each competitor is started on the empty cluster and on the
-full one. Told are the seconds from exec until /readyz answers 200, the CPU until then, and the resident memory: its
+full one. It prints the seconds from exec until /readyz answers 200, the CPU until then, and the resident memory: its
 peak, and once the process is idle. Raw results go to benchmarks/results/ as JSON lines.
 """
 
@@ -133,7 +133,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Footprin
 def show(results: Sequence[Footprint]) -> None:
     """Every start in a row: what varies between rounds is worth seeing."""
     table = Table(title="big cluster")
-    for column in ("scheduler", "nodes", "pods", "ready s", "CPU s", "peak MiB", "idle MiB", "others' cores"):
+    for column in ("scheduler", "nodes", "pods", "ready s", "CPU s", "peak MiB", "idle MiB", "foreign cores"):
         table.add_column(column, justify="left" if column == "scheduler" else "right")
     for r in results:
         memory = (f"{r.peak_bytes / 2**20:.0f}", f"{r.idle_bytes / 2**20:.0f}")

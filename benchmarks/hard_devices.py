@@ -1,11 +1,11 @@
 """Pods whose devices take long to find: what an attempt takes, and how long it keeps everything else waiting.
 
-Partitions, each of which draws 50 to 150 on one to three of six counters, on a node of its own; the less each counter has, the
+Partitions, each of which draws 50 to 150 on one to three of six counters, on a separate node; the less each counter has, the
 harder it is, up to where it is plain that they do not fit. The same where no two may be of one group, where an
-administrator looks at some, and where alternatives ask for fewer. Partitions of eight GPUs in all sizes, as a driver cuts
+administrator looks at some, and where alternatives request fewer. Partitions of eight GPUs in all sizes, as a driver cuts
 them, that take all there is. Parts that fill shared devices to the brim, of one capacity or of two, or that are so cut that they do not
-fit although their sums would; and on shared devices that draw on counters. Each with both settings of `deviceScoring`. And a request with two alternatives on so many
-nodes that no two of them are alike, which have to be searched one by one when the first such pod comes.
+fit although their sums would; and on shared devices that draw on counters. Each with both settings of `deviceScoring`. And a request
+with two alternatives on many different nodes, which have to be searched one by one for the first such pod.
 """
 
 import gc
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.devices import CLASS, DRIVER, ONE, REQUEST, claim_name
-from benchmarks.house import House
+from benchmarks.in_process import InProcess
 from benchmarks.micro_devices import Setting
 from benchmarks.workload import NAMESPACE, node_name
 from scheduler.api.core_v1 import Pod
@@ -72,7 +72,7 @@ def partitions(room: int, seed: int, *, count: int = 60, claims: Sequence[dict[s
         says = {"uuid": {"int": number}, "group": {"int": number % 12}}
         devices.append({"name": f"part-{number}", "attributes": says, "consumesCounters": consumes})
     sets = [{"name": "board", "counters": {name: {"value": str(room)} for name in _COUNTERS}}]
-    return Hard(devices, sets, claims or [_spec({"exactly": _asking(10)})])
+    return Hard(devices, sets, claims or [_spec({"exactly": _requesting(10)})])
 
 
 def sizes(seed: int) -> Hard:
@@ -81,7 +81,7 @@ def sizes(seed: int) -> Hard:
     while slices < 56 and len(requests) < 32:
         size = chance.choice((1, 1, 2, 2, 3, 3, 4, 7))
         selector = {"cel": {"expression": f'device.attributes["{DRIVER}"].size == {size}'}}
-        requests.append({"exactly": _asking(1) | {"selectors": [selector]}})
+        requests.append({"exactly": _requesting(1) | {"selectors": [selector]}})
         slices += size
     chance.shuffle(requests)
     devices, sets = [], []
@@ -99,7 +99,7 @@ def sizes(seed: int) -> Hard:
 
 
 def parts(seed: int, *, devices: int = 5, each: int = 3, names: Sequence[str] = ("memory",), moved: int = 0) -> Hard:
-    """So many parts for each shared device, that fill it exactly; but of some one unit is moved to others."""
+    """Parts for each shared device that fill it exactly, except that one unit of some is moved to another part."""
     chance = random.Random(seed)
     wanted = [list(part) for _ in range(devices) for part in zip(*(_cut(chance, each) for _ in names), strict=True)]
     for _ in range(moved):
@@ -123,7 +123,7 @@ def drawing(room: int, seed: int, *, names: Sequence[str] = ("memory",)) -> Hard
 
 
 def _cut(chance: random.Random, count: int) -> list[int]:
-    """A hundred in so many parts that do not differ much."""
+    """A hundred in parts that do not differ much."""
     least, most = 60 // count, 135 // count
     parts = [chance.randint(least, most) for _ in range(count - 1)]
     rest = 100 - sum(parts)
@@ -131,18 +131,18 @@ def _cut(chance: random.Random, count: int) -> list[int]:
 
 
 def _taking(amounts: dict[str, int]) -> dict[str, Any]:
-    return {"exactly": _asking(1) | {"capacity": {"requests": {name: str(each) for name, each in amounts.items()}}}}
+    return {"exactly": _requesting(1) | {"capacity": {"requests": {name: str(each) for name, each in amounts.items()}}}}
 
 
 def alternatives(nodes: int) -> Taken:
-    """The first attempt with a prioritized list, two devices or one, where each node has one of a kind of its own."""
-    house = House(nodes, 1)
-    house.tell("DeviceClass", Setting(ONE, 1, 1).devices.classes())
+    """The first attempt with a prioritized list, two devices or one, where each node has another kind."""
+    decider = InProcess(nodes, 1)
+    decider.show("DeviceClass", Setting(ONE, 1, 1).devices.classes())
     for index in range(nodes):
         device = {"name": "gpu", "attributes": {"uuid": {"string": f"gpu-{index}"}}}
-        house.tell("ResourceSlice", [_slice(index, 1, devices=[device])])
-    options = [{"name": f"of-{count}"} | _asking(count) for count in (2, 1)]
-    return _attempt(house, [_spec({"firstAvailable": options})])
+        decider.show("ResourceSlice", [_slice(index, 1, devices=[device])])
+    options = [{"name": f"of-{count}"} | _requesting(count) for count in (2, 1)]
+    return _attempt(decider, [_spec({"firstAvailable": options})])
 
 
 def lines() -> Iterator[str]:
@@ -152,28 +152,28 @@ def lines() -> Iterator[str]:
             yield _line(f"{name}, {scoring}", make, scoring)
     first = alternatives(_UNLIKE_NODES)
     yield (
-        f"two alternatives on {_UNLIKE_NODES} nodes, no two alike, at first sight: {first.attempt_ms:.0f} ms; "
-        f"others waited for {first.longest_ms:.1f} ms at most"
+        f"two alternatives on {_UNLIKE_NODES} nodes, no two alike, the first time: {first.attempt_ms:.0f} ms; "
+        f"other tasks waited for {first.longest_ms:.1f} ms at most"
     )
 
 
 def _families() -> Iterator[tuple[str, Callable[[int], Hard]]]:
     for room in _ROOMS:
         yield f"ten of 60 partitions, six counters of {room}", partial(partitions, room)
-    twenty = [_spec({"exactly": _asking(20)})]
+    twenty = [_spec({"exactly": _requesting(20)})]
     for room in _ROOMS_OF_MANY:
         name = f"twenty of 120 partitions, six counters of {room}"
         yield name, partial(partitions, room, count=120, claims=twenty)
-    unlike = [_spec({"exactly": _asking(10)}, distinctAttribute=f"{DRIVER}/group")]
+    unlike = [_spec({"exactly": _requesting(10)}, distinctAttribute=f"{DRIVER}/group")]
     yield "ten of 60 partitions of unlike groups, six counters of 200", partial(partitions, 200, claims=unlike)
-    admin = {"exactly": _asking(2) | {"adminAccess": True}}
-    beside = [_spec({"exactly": _asking(8)}, admin)]
+    admin = {"exactly": _requesting(2) | {"adminAccess": True}}
+    beside = [_spec({"exactly": _requesting(8)}, admin)]
     yield "eight of 60 partitions and two for an administrator", partial(partitions, 200, claims=beside)
-    between = [_spec({"exactly": _asking(5)}), _spec(admin), _spec({"exactly": _asking(4)})]
+    between = [_spec({"exactly": _requesting(5)}), _spec(admin), _spec({"exactly": _requesting(4)})]
     for room in _ROOMS_BETWEEN:
         name = f"five of 60 partitions, two for an administrator and four, in three claims, six counters of {room}"
         yield name, partial(partitions, room, claims=between)
-    fewer = [[{"name": f"of-{count}"} | _asking(count) for count in (10, 8, 6, 4)] for _ in range(2)]
+    fewer = [[{"name": f"of-{count}"} | _requesting(count) for count in (10, 8, 6, 4)] for _ in range(2)]
     lists = [_spec(*({"firstAvailable": options} for options in fewer))]
     yield "twice ten, eight, six or four of 60 partitions", partial(partitions, 200, claims=lists)
     yield "partitions of all sizes of eight GPUs, all there is", sizes
@@ -190,7 +190,7 @@ def _families() -> Iterator[tuple[str, Callable[[int], Hard]]]:
 
 
 def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
-    """Of each case the best of three: who else uses the machine is not what is measured."""
+    """The best of three for each case: other load on the machine is not measured."""
     taken = []
     for seed in range(_SEEDS):
         hard = make(seed)
@@ -201,15 +201,15 @@ def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
     timed_out = f", {late} timed out" if late else ""
     return (
         f"{name}: {mean:.1f} ms, at most {most:.1f} ms; "
-        f"{placed} of {_SEEDS} placed{timed_out}; others waited for {longest:.1f} ms at most"
+        f"{placed} of {_SEEDS} placed{timed_out}; other tasks waited for {longest:.1f} ms at most"
     )
 
 
 def _best(hard: Hard, scoring: str) -> Taken:
     """The fastest of several attempts; a slow one is not repeated, because chance matters less there."""
-    first = _attempt(_house(hard, scoring), hard.claims)
+    first = _attempt(_decider(hard, scoring), hard.claims)
     repeats = _REPEATS if first.attempt_ms < _SLOW_MS else 1
-    return min([first, *(_attempt(_house(hard, scoring), hard.claims) for _ in range(1, repeats))], key=itemgetter(0))
+    return min([first, *(_attempt(_decider(hard, scoring), hard.claims) for _ in range(1, repeats))], key=itemgetter(0))
 
 
 def _spec(*requests: dict[str, Any], **constraint: str) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _spec(*requests: dict[str, Any], **constraint: str) -> dict[str, Any]:
     return {"devices": {"requests": named, "constraints": [constraint] if constraint else []}}
 
 
-def _asking(count: int) -> dict[str, Any]:
+def _requesting(count: int) -> dict[str, Any]:
     return {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count}
 
 
@@ -232,30 +232,32 @@ def _slice(index: int, slices: int, number: int = 0, **spec: Any) -> bytes:
     )
 
 
-def _house(hard: Hard, scoring: str) -> House:
+def _decider(hard: Hard, scoring: str) -> InProcess:
     """With one node that has these."""
     profile = default().profiles[0]
     ours = KubestowArgs(device_scoring=scoring)
-    house = House(1, 1, Configuration(profiles=(replace(profile, args={**profile.args, KubestowArgs.plugin: ours}),)))
-    house.tell("DeviceClass", Setting(ONE, 1, 1).devices.classes())
+    decider = InProcess(
+        1, 1, Configuration(profiles=(replace(profile, args={**profile.args, KubestowArgs.plugin: ours}),))
+    )
+    decider.show("DeviceClass", Setting(ONE, 1, 1).devices.classes())
     devices, sets = hard.devices, hard.sets
     of_devices = [devices[at : at + _IN_A_SLICE] for at in range(0, len(devices), _IN_A_SLICE)]
     specs = [{"devices": some} for some in of_devices] + [{"sharedCounters": sets}] * bool(sets)
-    house.tell("ResourceSlice", [_slice(0, len(specs), at, **spec) for at, spec in enumerate(specs)])
-    return house
+    decider.show("ResourceSlice", [_slice(0, len(specs), at, **spec) for at, spec in enumerate(specs)])
+    return decider
 
 
-def _attempt(house: House, specs: Sequence[dict[str, Any]]) -> Taken:
+def _attempt(decider: InProcess, specs: Sequence[dict[str, Any]]) -> Taken:
     names = [claim_name(f"hard-{at}") for at in range(len(specs))]
-    house.tell(
+    decider.show(
         "ResourceClaim",
         [
             msgspec.json.encode({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
             for name, spec in zip(names, specs, strict=True)
         ],
     )
-    house.decisions.cluster.devices.on_nodes.catch_up()  # what is there is known already, but to this pod
-    attempt = house.cycle().attempt(_pod(house, names), 1)
+    decider.decisions.cluster.devices.on_nodes.catch_up()  # what is there is known already, but to this pod
+    attempt = decider.cycle().attempt(_pod(decider, names), 1)
     gc.collect()
     gc.freeze()  # as the daemon does, and `microseconds`
     outcome: Outcome | None = None
@@ -272,8 +274,8 @@ def _attempt(house: House, specs: Sequence[dict[str, Any]]) -> Taken:
     return Taken((time.process_time() - began) * 1e3, longest * 1e3, type(outcome))
 
 
-def _pod(house: House, claims: Sequence[str]) -> PodInfo:
-    body = msgspec.json.decode(house.raw_pod("hard", 0))
+def _pod(decider: InProcess, claims: Sequence[str]) -> PodInfo:
+    body = msgspec.json.decode(decider.raw_pod("hard", 0))
     body["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in claims]
     pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(body))
     assert isinstance(pod, Pod)

@@ -1,12 +1,12 @@
 """kube-scheduler, the floor client and Kubestow in turn on the same real control plane.
 
-    python -m benchmarks.head_to_head basic --nodes 1000 --pods 2000
-    python -m benchmarks.head_to_head spread --nodes 1000 --pods 1000 --shapes 200
-    python -m benchmarks.head_to_head localpv --nodes 500 --pods 1000 --shapes 200 --limit-s 120
-    python -m benchmarks.head_to_head dra --nodes 500 --pods 1000 --shapes 200
-    python -m benchmarks.head_to_head template --nodes 500 --pods 5000 --limit-s 600
+    `python -m benchmarks.head_to_head basic --nodes 1000 --pods 2000`
+    `python -m benchmarks.head_to_head spread --nodes 1000 --pods 1000 --shapes 200`
+    `python -m benchmarks.head_to_head localpv --nodes 500 --pods 1000 --shapes 200 --limit-s 120`
+    `python -m benchmarks.head_to_head dra --nodes 500 --pods 1000 --shapes 200`
+    `python -m benchmarks.head_to_head template --nodes 500 --pods 5000 --limit-s 600`
 
-Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, first another one in each round.
+Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, in another order in each round.
 Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
 one call do.
 """
@@ -41,7 +41,7 @@ WORKLOADS = {
     LOCAL_THREE: "three claims, twelve local volumes on each node",
     DYNAMIC: "one claim, provisioned on the node that was chosen, a CSIStorageCapacity for each",
     CSI: "one claim that is bound already, attach limit of 39",
-    BURST: "two provisioned claims, room for a tenth more than asked, told a minute late; kube and ours only",
+    BURST: "two provisioned claims, capacity for a tenth more, published a minute late; kube and ours only",
     devices.ONE: "one device of eight on each node, by a selector on attribute and capacity",
     devices.TWO: "two devices of one NUMA node, matchAttribute",
     devices.ONE_OF_MODELS: "one device of eight; half of the nodes have those of a model that no selector is true for",
@@ -51,7 +51,7 @@ WORKLOADS = {
     devices.PARTITIONABLE: "a whole, a half or a quarter of one of four devices on each node, by shared counters",
 }
 NO_FLOOR = (PREEMPTION, BURST)
-"""The floor client knows where pods go, not who must leave, nor what to do about a node without room."""
+"""The floor client does not preempt, and cannot handle a node without capacity."""
 CLAIMING: Mapping[str, volumes.Kind | devices.Kind] = {**volumes.KINDS, **devices.KINDS}
 AT_ONCE = (PREEMPTION, *(name for name, kind in CLAIMING.items() if not kind.warm_up))
 """All pods count, from the moment that the scheduler could begin."""
@@ -71,12 +71,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="kube,floor,ours", help="comma-separated competitors")
     parser.add_argument("--qps", type=float, default=5000, help="client limit of every competitor, also the burst")
     parser.add_argument(
-        "--again", type=int, default=0, help="repeat a measurement this often while others use more than 0.2 cores"
+        "--again",
+        type=int,
+        default=0,
+        help="repeat a measurement this often while other processes use more than 0.2 cores",
     )
     parser.add_argument(
         "--limit-s",
         type=float,
-        help="a measurement ends so long after its scheduler was started (default: none; with claims 120, burst 300)",
+        help="a measurement ends this many seconds after its scheduler was started (default: none; with claims 120, burst 300)",
     )
     parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
     arguments = parser.parse_args(argv)
@@ -117,7 +120,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
                     await load.delete_pods(http)
                     result = await run.measure(COMPETITORS[name], number)
                     keep(out, result)
-                    print(f"round {result.round} {result.told()}", file=sys.stderr, flush=True)
+                    print(f"round {result.round} {result.line()}", file=sys.stderr, flush=True)
                     if result.foreign_cores <= QUIET_BELOW_CORES:
                         break
                 results.append(result)
@@ -125,7 +128,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit 1 if anybody broke a rule, or if not every pod was bound and it is not for kube-scheduler's limit of time."""
+    """Exit 1 if a rule was broken, or if not every pod was bound, except for kube-scheduler's time limit."""
     arguments = _arguments(argv)
     RESULTS.mkdir(exist_ok=True)
     out = arguments.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}-{arguments.workload}.jsonl"

@@ -1,4 +1,4 @@
-"""What pods that can never fit cost the others: the rate with five of them a second beside the rate without.
+"""What pods that can never fit cost the rest: the rate with five of them a second and the rate without.
 
 Each has the highest priority and wants more than any node could give even if all lower pods left it; a scheduler has to
 try every node to know that. They keep coming for as long as the pods that fit are being bound.
@@ -41,7 +41,7 @@ _HOPELESS_SHARE = 0.8
 
 
 def standing_bodies(workload: Workload) -> list[bytes]:
-    """On each node a pod that nobody may evict, and one that anybody of high priority may."""
+    """On each node a pod that no pod may evict, and one that any pod of high priority may."""
     milli_cpu = workload.node_milli_cpu
     return [
         _body(f"{kind}-{index:06d}", {"nodeName": node_name(index), "priorityClassName": priority}, cpu)
@@ -65,7 +65,7 @@ def _body(name: str, spec: Mapping[str, object], milli_cpu: int) -> bytes:
 
 
 async def measure(competitor: Competitor, workload: Workload, per_s: float) -> Result:
-    """The workload's pods on a plane of their own, with so many hopeless ones a second among them."""
+    """The workload's pods on a separate plane, with this number of hopeless ones a second."""
     names = [f"{competitor.name}-{index:06d}" for index in range(workload.pods + WARM_UP)]
     bodies = [workload.pod_body(name, index, competitor.scheduler_name) for index, name in enumerate(names)]
     async with ControlPlane(high_load=True) as plane, plane.client() as http:
@@ -113,7 +113,7 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Result]:
                 result = await measure(COMPETITORS[name], workload, per_s)
                 result.round = number
                 keep(out, result)
-                print(f"round {number} {result.told()}", file=sys.stderr, flush=True)
+                print(f"round {number} {result.line()}", file=sys.stderr, flush=True)
                 results.append(result)
     return results
 
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="kube,ours", help="comma-separated competitors: kube, ours")
     parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
     parser.add_argument("--spread", action="store_true", help="replicas with a hard spread constraint, in one process")
-    parser.add_argument("--replicas", type=int, default=50, help="so many of them, with --spread")
+    parser.add_argument("--replicas", type=int, default=50, help="their number, with --spread")
     parser.add_argument("--no-share", action="store_true", help="with preemptionFairShare: none, with --spread")
     arguments = parser.parse_args(argv)
     if arguments.spread:

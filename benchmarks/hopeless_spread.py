@@ -4,7 +4,7 @@ In one process, without a server. Each node has a pod that no pod may evict and 
 fit without those, if its constraint did not want the next one in a zone whose only node is too small: each node has to
 be tried without its victims to know that. Some pod ends and another begins ten times a second, so that the replicas are tried again and again. The
 rate is that of pods of low priority that fit, all there at once, from then until the last one is bound, for each second
-of CPU: the loop is never idle meanwhile, and other work on the machine does not count.
+of CPU: the loop is never idle in that time, and other work on the machine does not count.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from benchmarks.house import Echo, Silent
+from benchmarks.in_process import Echo, Silent
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.config.args import KubestowArgs
@@ -48,7 +48,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Of the pods that fit, and how often replicas were tried meanwhile."""
+    """Of the pods that fit, and how often replicas were tried in that time."""
 
     pods_per_s: float
     attempts: int
@@ -95,7 +95,7 @@ class _World:
         assert isinstance(pod, Pod)
         return pod
 
-    def tell(self, deltas: list[Delta[Pod]]) -> None:
+    def show(self, deltas: list[Delta[Pod]]) -> None:
         """As a watch would."""
         self.decisions.inbox.put(partial(self.decisions.intake.pods, deltas))
 
@@ -113,17 +113,17 @@ class _World:
             old = self._low[name]
             new = self.pod(name, 450, LOW, nodeName=old.spec.node_name, schedulerName="other")
             self._low[name] = new
-            self.tell([Delta(old, None), Delta(None, new)])
+            self.show([Delta(old, None), Delta(None, new)])
 
     async def bound(self, pods: int) -> None:
-        """Return when so many are bound; the watch shows each."""
+        """Return when this number is bound; the watch shows each."""
         count, began = 0, time.monotonic()
         while count < pods and time.monotonic() - began < _LIMIT_S:
             await asyncio.sleep(0.001)
             seen, self.writer.seen = self.writer.seen, []
             count += len(seen)
             if seen:
-                self.tell(seen)
+                self.show(seen)
         if count < pods:
             raise TimeoutError(f"{count} of {pods} pods were bound in {_LIMIT_S:g} s")
 
@@ -146,13 +146,13 @@ async def measure(scene: Scene, *, fair_share: str = "on") -> Rate:
     gc.freeze()
     loop = asyncio.ensure_future(world.decisions.loop.run())
     churn = asyncio.ensure_future(world.churn())
-    world.tell([Delta(None, world.replica(index)) for index in range(scene.replicas)])
+    world.show([Delta(None, world.replica(index)) for index in range(scene.replicas)])
     while attempts < scene.replicas:
         await asyncio.sleep(0.1)
     await asyncio.sleep(2)
     attempts = 0
     fitting = [Delta(None, world.pod(f"fits-{index}", 10, LOW)) for index in range(scene.pods)]
-    world.tell(fitting)
+    world.show(fitting)
     began = time.process_time()
     await world.bound(scene.pods)
     rate = Rate(scene.pods / (time.process_time() - began), attempts)
@@ -168,11 +168,11 @@ def compare(scene: Scene, rounds: int, *, fair_share: str) -> float:
     ratios = []
     for number in range(rounds):
         alone = asyncio.run(measure(replace(scene, replicas=0), fair_share=fair_share))
-        beside = asyncio.run(measure(scene, fair_share=fair_share))
-        ratios.append(beside.pods_per_s / alone.pods_per_s)
+        with_replicas = asyncio.run(measure(scene, fair_share=fair_share))
+        ratios.append(with_replicas.pods_per_s / alone.pods_per_s)
         print(
-            f"round {number}: {alone.pods_per_s:.0f} pods/s alone, {beside.pods_per_s:.0f} beside {scene.replicas} "
-            f"replicas that fit nowhere ({beside.attempts} attempts of theirs): {ratios[-1]:.2f}",
+            f"round {number}: {alone.pods_per_s:.0f} pods/s alone, {with_replicas.pods_per_s:.0f} with {scene.replicas} "
+            f"replicas that fit nowhere ({with_replicas.attempts} attempts of theirs): {ratios[-1]:.2f}",
             flush=True,
         )
     return sorted(ratios)[len(ratios) // 2]

@@ -40,7 +40,7 @@ class Took(NamedTuple):
 
     @property
     def longest(self) -> float:
-        """The longest time without a turn for others."""
+        """The longest time without a turn for other tasks."""
         return max(self[:3])
 
 

@@ -1,8 +1,8 @@
-"""What selectors cost that are made to cost much: `python -m benchmarks.hostile_selectors`.
+"""The cost of selectors that are made to be expensive: `python -m benchmarks.hostile_selectors`.
 
-Each is as long as the API server accepts (10 KiB). Milliseconds to compile, kilobytes that the compiled selector keeps alive as
-`kubestow_device_cel_compiled_bytes` counts them and as Python's memory tracer sees them, and milliseconds of the first
-evaluation, which the event loop does up to a small cost and the worker thread beyond it.
+Each is as long as the API server accepts (10 KiB). The columns: milliseconds to compile, and kilobytes of the compiled selector by
+`kubestow_device_cel_compiled_bytes` and by Python's memory tracer. Then milliseconds of the first evaluation, which the
+event loop does up to a small cost and the worker thread beyond it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ HOSTILE: Final[dict[str, Callable[[int], str]]] = {
     "deep maps": _nested("[1].map(a,true&&true,", "1", ")"),
     "a long text": _wrapped('"', "", "a", '"==device.driver'),
 }
-"""Name → a source of at most so many characters. Two of them do not compile: deeper than cel-go, or no bool."""
+"""Name → a source of at most this number of characters. Two of them do not compile: deeper than cel-go, or no bool."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

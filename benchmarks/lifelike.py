@@ -1,4 +1,4 @@
-"""Objects as a busy cluster has them: nodes with images and labels, bound pods of 5 KB with all that nobody reads.
+"""Objects as a busy cluster has them: nodes with images and labels, bound pods of 5 KB with all their unused fields.
 
 Deterministic. Sizes count as the server stores them, with the managed fields that it adds.
 """
@@ -13,7 +13,7 @@ NAMESPACES = 10
 PODS_PER_APP = 100
 IMAGES_PER_NODE = 30
 _IMAGES = 400
-"""So many different ones in the cluster."""
+"""Different ones in the cluster."""
 _STARTED = "2026-01-05T10:00:00Z"
 _SECRET = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -182,7 +182,7 @@ def _container(app: int) -> dict[str, Any]:
 
 
 def pod_status(index: int) -> bytes:
-    """A merge patch of what the kubelet would tell of it once it runs."""
+    """A merge patch of the status that the kubelet writes once it runs."""
     app = index // PODS_PER_APP
     status = {
         "phase": "Running",

@@ -1,4 +1,4 @@
-"""Fills and empties the cluster: many requests in flight, each repeated while the server asks for patience."""
+"""Fills and empties the cluster: many requests in flight, each repeated while the server is busy."""
 
 import asyncio
 import time
@@ -90,7 +90,7 @@ async def delete_pods(http: ClientSession) -> None:
 
 
 async def remove(http: ClientSession, path: str) -> None:
-    """Delete one object that nobody is there to take the finalizers off."""
+    """Delete one object whose finalizers no controller removes."""
     headers = {"Content-Type": "application/merge-patch+json"}
     async with http.patch(path, data=b'{"metadata": {"finalizers": null}}', headers=headers) as answer:
         await answer.read()

@@ -1,4 +1,4 @@
-"""The in-process API server in a process of its own, and label changes made inside it.
+"""The in-process API server in a separate process, and label changes made inside it.
 
 For storms that a real kube-apiserver cannot keep up with on the cores there are: a change costs some 60 µs there, and
 watchers see the same lines. It has the ways of a test control plane that a measurement needs. As a script it is that
@@ -46,8 +46,8 @@ class LoopbackPlane:
                     "apiVersion": "v1",
                     "kind": "Config",
                     "clusters": [{"name": "loopback", "cluster": {"server": self._url}}],
-                    "users": [{"name": "anybody", "user": {}}],
-                    "contexts": [{"name": "loopback", "context": {"cluster": "loopback", "user": "anybody"}}],
+                    "users": [{"name": "user", "user": {}}],
+                    "contexts": [{"name": "loopback", "context": {"cluster": "loopback", "user": "user"}}],
                     "current-context": "loopback",
                 }
             )

@@ -24,7 +24,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Of the tree whose root is `pid`; processes that end meanwhile are left out."""
+    """Of the tree whose root is `pid`; processes that end in that time are left out."""
     cpu_s, peak = 0.0, 0
     for member in tree(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -60,7 +60,7 @@ def _peak_bytes(pid: int) -> int:
 
 
 class Meter:
-    """Samples several sources ten times a second, so that the CPU of any stretch of time can be told afterwards."""
+    """Samples several sources ten times a second, so that the CPU of any stretch of time is known afterwards."""
 
     _PERIOD_S = 0.1
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.micro cycle --nodes 5000
 
-Microseconds of the best of three passes on this machine; what counts is the ratio of the sizes, which tells how cost
+Microseconds of the best of three passes on this machine; what counts is the ratio of the sizes, which shows how cost
 grows with the cluster. The parts are the daemon's own, put together by `scheduler.scheduler`, with the default profile.
 """
 
@@ -17,7 +17,7 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.house import PODS, SHAPES, Figure, House, compare, microseconds
+from benchmarks.in_process import PODS, SHAPES, Figure, InProcess, compare, microseconds
 from benchmarks.micro_queue import LARGE_QUEUE, SMALL_QUEUE, queue_figures
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
@@ -32,9 +32,9 @@ SMALL_NODES = 1000
 
 def decision(nodes: int, *, shapes: int) -> float:
     """One attempt of a plain pod, from PreFilter to the assumption; placed pods stay, as in a burst."""
-    house = House(nodes, shapes)
-    cycle, pods = house.cycle(), house.pods("p", PODS)
-    for info in house.pods("warm", 50):
+    decider = InProcess(nodes, shapes)
+    cycle, pods = decider.cycle(), decider.pods("p", PODS)
+    for info in decider.pods("warm", 50):
         run(cycle.attempt(info, 1))
 
     def work() -> int:
@@ -48,9 +48,9 @@ def decision(nodes: int, *, shapes: int) -> float:
 
 def whole_pod(nodes: int, *, shapes: int) -> float:
     """Watch delta, queue, decision, binding by a writer that succeeds at once, and the watch delta that confirms it."""
-    house = House(nodes, shapes)
-    decisions, writer = house.decisions, house.writer
-    new = [Delta(None, house.pod("p", index)) for index in range(PODS)]
+    decider = InProcess(nodes, shapes)
+    decisions, writer = decider.decisions, decider.writer
+    new = [Delta(None, decider.pod("p", index)) for index in range(PODS)]
 
     async def drive() -> None:
         decisions.inbox.put(partial(decisions.intake.pods, new))
@@ -84,13 +84,13 @@ def cycle_figures(nodes: int) -> Iterator[Figure]:
 
 def pod_events(nodes: int, *, bound: bool) -> float:
     """A new pod of ours (or a bound one that changes): from its JSON to cache and queue."""
-    house = House(nodes, SHAPES)
-    decode, intake = ObjectDecoder("Pod", Pod).decode, house.decisions.intake
+    decider = InProcess(nodes, SHAPES)
+    decode, intake = ObjectDecoder("Pod", Pod).decode, decider.decisions.intake
     before: list[Pod | None] = [None] * PODS
     if bound:
-        before = [house.pod("load", index) for index in range(PODS)]
+        before = [decider.pod("load", index) for index in range(PODS)]
         before = [placed(pod_info(pod), f"node-{i % nodes:05d}").pod for i, pod in enumerate(before) if pod]
-    raws = [house.raw_pod("load" if bound else "p", index, resourceVersion="changed") for index in range(PODS)]
+    raws = [decider.raw_pod("load" if bound else "p", index, resourceVersion="changed") for index in range(PODS)]
     if bound:
         raws = [_on_node(raw, f"node-{index % nodes:05d}") for index, raw in enumerate(raws)]
 
@@ -110,9 +110,9 @@ def _on_node(raw: bytes, name: str) -> bytes:
 
 def heartbeats(nodes: int) -> float:
     """A node that changes nothing that matters: from its JSON to the cache."""
-    house = House(nodes, SHAPES)
-    decode, intake = ObjectDecoder("Node", Node).decode, house.decisions.intake
-    raws = [house.workload.node_body(index) for index in range(nodes)]
+    decider = InProcess(nodes, SHAPES)
+    decode, intake = ObjectDecoder("Node", Node).decode, decider.decisions.intake
+    raws = [decider.workload.node_body(index) for index in range(nodes)]
     before = [decode(raw) for raw in raws]
 
     def work() -> int:

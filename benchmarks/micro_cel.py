@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.house import PASSES
+from benchmarks.in_process import PASSES
 from scheduler.api import quantity
 from scheduler.api.resource_v1 import Device
 from scheduler.cache.devices.selectors import Compiled, DeviceSelectors
@@ -103,7 +103,7 @@ WORST = {
     "texts of times": f'{_ENDLESS}.all(a, string(timestamp(a)) != "")',
     "texts of doubles": f'{_ENDLESS}.all(a, string(double(a) * 1.3e200) != "")',
     "quantities with suffixes": f'{_ENDLESS}.all(a, isQuantity(string(a) + "Mi"))',
-    "versions before others": f'{_ENDLESS}.all(a, isSemver("1.2.3-rc." + string(a)))',
+    "versions with pre-releases": f'{_ENDLESS}.all(a, isSemver("1.2.3-rc." + string(a)))',
     "a long sum of durations": f"cel.bind(d, duration('1s'), {_ENDLESS}.all(a, {' + '.join(['d'] * 120)} > d))",
     "a long conjunction of lists": f"cel.bind(l, [1], {_ENDLESS}.all(a, {' && '.join(['l == l'] * 200)}))",
     "order of short texts": f'cel.bind(l, lists.range(1000).map(n, ""), {_ENDLESS}.all(a, l.isSorted()))',
@@ -173,7 +173,7 @@ def _device(number: int) -> Device:
 
 
 def _microseconds(work: Callable[[], int]) -> float:
-    """Of one of the operations whose number `work` answers, in time of the processor: others may be busy."""
+    """One of the operations whose number `work` returns, in CPU time: other processes may be busy."""
     began = time.process_time()
     count = work()
     return 1e6 * (time.process_time() - began) / count

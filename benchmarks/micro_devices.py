@@ -1,11 +1,11 @@
 """In-process figures of placing pods with devices, without sockets: `python -m benchmarks.micro_devices`.
 
-Decisions, from PreFilter to the assumption, in clusters of 500 and of 5000 nodes with the devices of the workloads in
-`devices` (eight devices a node where one or two are asked for); microseconds of one and their ratio, best of three passes,
-and what that is in decisions a second. Placed pods stay, and so do the devices that they were given, as in a burst.
+Decisions, from PreFilter to the assumption, in clusters of 500 and of 5000 nodes. They have the devices of the workloads in
+`devices`: eight devices a node, of which one or two are requested. The columns: microseconds of one decision and their
+ratio, best of three passes, and decisions a second. Placed pods stay, and so do the devices that they were given, as in a burst.
 
-Also where no node can serve the pod: a node has eight devices of which one is taken, and eight are asked for; and five are
-asked for that shall be of one NUMA node, which has four. With `--hard` pods whose devices take long to find (`hard_devices`).
+Also where no node can serve the pod: a node has eight devices of which one is taken, and eight are requested; and five
+of one NUMA node are requested, which has four. With `--hard` pods whose devices take long to find (`hard_devices`).
 """
 
 import argparse
@@ -29,7 +29,7 @@ from benchmarks.devices import (
     claim_name,
     pod_claims,
 )
-from benchmarks.house import SHAPES, Figure, House, compare, microseconds
+from benchmarks.in_process import SHAPES, Figure, InProcess, compare, microseconds
 from benchmarks.micro import show
 from benchmarks.workload import NAMESPACE, Workload, node_name
 from scheduler.api.core_v1 import Pod
@@ -46,38 +46,38 @@ _PER_NODE = 8
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A cluster whose pods, in so many shapes of claims, are of one of the workloads with devices."""
+    """A cluster whose pods, with this number of shapes of claims, are of one of the workloads with devices."""
 
     workload: str
     nodes: int
     shapes: int
     count: int = 0
-    """Devices that each claim asks for in place of the workload's."""
+    """Devices of each claim in place of the workload's."""
 
     @property
     def devices(self) -> Devices:
         return Devices(Workload(self.workload, self.nodes, PODS, self.shapes))
 
-    def house(self) -> House:
+    def decider(self) -> InProcess:
         """With classes and slices, without claims."""
-        house = House(self.nodes, self.shapes)
-        house.tell("DeviceClass", self.devices.classes())
-        house.tell("ResourceSlice", self.devices.slices())
-        return house
+        decider = InProcess(self.nodes, self.shapes)
+        decider.show("DeviceClass", self.devices.classes())
+        decider.show("ResourceSlice", self.devices.slices())
+        return decider
 
-    def pods(self, house: House, prefix: str, count: int) -> list[PodInfo]:
-        """Their claims are told to the house."""
+    def pods(self, decider: InProcess, prefix: str, count: int) -> list[PodInfo]:
+        """The decider gets their claims."""
         pods = []
         for index in range(count):
             name = f"{prefix}-{index}"
-            body = msgspec.json.decode(house.raw_pod(prefix, index))
+            body = msgspec.json.decode(decider.raw_pod(prefix, index))
             body["spec"] |= pod_claims(self.workload, name, index % self.shapes)
             if self.devices.kind.is_template:
                 body["status"]["resourceClaimStatuses"] = [{"name": REQUEST, "resourceClaimName": claim_name(name)}]
             pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(body))
             assert isinstance(pod, Pod)
             pods.append(pod_info(pod))
-            house.tell("ResourceClaim", [self._claim(pod, index)])
+            decider.show("ResourceClaim", [self._claim(pod, index)])
         return pods
 
     def _claim(self, pod: Pod, index: int) -> bytes:
@@ -91,7 +91,7 @@ class Setting:
 
 
 def _taken(node: str, device: str) -> bytes:
-    """A claim of somebody else that has this device."""
+    """Another claim that has this device."""
     result = {"request": REQUEST, "driver": DRIVER, "pool": node, "device": device}
     allocation = {"devices": {"results": [result]}, "nodeSelector": only_on(node)}
     user = {"resource": "pods", "name": f"of-{node}", "uid": f"of-{node}"}
@@ -99,11 +99,11 @@ def _taken(node: str, device: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "status": {"allocation": allocation, "reservedFor": [user]}})
 
 
-def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True) -> float:
+def _decisions(decider: InProcess, setting: Setting, count: int, *, fits: bool = True) -> float:
     """Microseconds of one attempt."""
-    cycle = house.cycle()
-    warm_up = setting.pods(house, "warm", max(min(_WARM_UP, count), setting.shapes))  # every shape has been seen once
-    pods = setting.pods(house, "p", count)
+    cycle = decider.cycle()
+    warm_up = setting.pods(decider, "warm", max(min(_WARM_UP, count), setting.shapes))  # every shape has been seen once
+    pods = setting.pods(decider, "p", count)
     for info in warm_up:
         run(cycle.attempt(info, 1))
 
@@ -124,21 +124,21 @@ def _is_refused(outcome: object) -> bool:
 def placed(nodes: int, *, workload: str, shapes: int) -> float:
     """Pods of a workload, as many as are sure of their devices."""
     setting = Setting(workload, nodes, shapes)
-    return _decisions(setting.house(), setting, PODS)
+    return _decisions(setting.decider(), setting, PODS)
 
 
 def never_enough(nodes: int, *, shapes: int) -> float:
-    """All devices of a node are asked for, and of each node one is taken."""
+    """All devices of a node are requested, and one of each node is taken."""
     setting = Setting(ONE, nodes, shapes, count=_PER_NODE)
-    house = setting.house()
-    house.tell("ResourceClaim", (_taken(node_name(index), f"gpu-{index % _PER_NODE}") for index in range(nodes)))
-    return _decisions(house, setting, HOPELESS_PODS, fits=False)
+    decider = setting.decider()
+    decider.show("ResourceClaim", (_taken(node_name(index), f"gpu-{index % _PER_NODE}") for index in range(nodes)))
+    return _decisions(decider, setting, HOPELESS_PODS, fits=False)
 
 
 def never_of_one_numa_node(nodes: int, *, shapes: int) -> float:
     """One device more than a NUMA node has."""
     setting = Setting(TWO, nodes, shapes, count=_PER_NODE // 2 + 1)
-    return _decisions(setting.house(), setting, HOPELESS_PODS, fits=False)
+    return _decisions(setting.decider(), setting, HOPELESS_PODS, fits=False)
 
 
 def figures() -> Iterator[Figure]:

@@ -1,8 +1,8 @@
 """Microseconds per plugin and pod, over all nodes at once: `python -m benchmarks.micro_plugins [--nodes N ...]`.
 
-Each round asks every plugin of a plain pod as the cycle does, then puts the pod on one of its best nodes, so that
+Each round calls every plugin for a plain pod as the cycle does, then puts the pod on one of its best nodes, so that
 columns move under the memos. Rounds: pods of one shape, and of two hundred; each shape has a Service, so that the built-in
-spread constraints rank nodes. `--hard-spread` gives pods constraints of their own: even over zones, nearly so over nodes.
+spread constraints rank nodes. `--hard-spread` gives pods explicit constraints: even over zones, nearly so over nodes.
 """
 
 from __future__ import annotations

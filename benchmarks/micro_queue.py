@@ -1,4 +1,4 @@
-"""What the queue costs: pods that come and go, and events that concern some of those that wait, or nobody.
+"""What the queue costs: pods that come and go, and events that concern some or none of the waiting pods.
 
 Run by `benchmarks.micro`; sizes are numbers of waiting pods. Most have one of two hundred shapes.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.house import SHAPES, Figure, House, compare, microseconds
+from benchmarks.in_process import SHAPES, Figure, InProcess, compare, microseconds
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
 from scheduler.api.podinfo import PodInfo, placed, pod_info
@@ -30,18 +30,18 @@ RELABELLED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 
 
 class Waiting:
-    """A queue with that many pods, all rejected once by the same plugins; `spec` adds to what each of them asks."""
+    """A queue with that many pods, all rejected once by the same plugins; `spec` adds to the spec of each."""
 
     def __init__(
         self, count: int, *rejecters: str, spec: Callable[[int], Mapping[str, Any]] = lambda _index: {}
     ) -> None:
-        self.house = House(10, SHAPES)
-        self.queue = self.house.decisions.queue
+        self.decider = InProcess(10, SHAPES)
+        self.queue = self.decider.decisions.queue
         self.rejecters = rejecters or (FIT,)
         self.pods = [self._pod(index, spec(index)) for index in range(count)]
 
     def _pod(self, index: int, spec: Mapping[str, Any]) -> PodInfo:
-        body = msgspec.json.decode(self.house.raw_pod("p", index))
+        body = msgspec.json.decode(self.decider.raw_pod("p", index))
         body["spec"] |= spec
         return pod_info(from_manifest(Pod, body))
 
@@ -69,13 +69,13 @@ class Waiting:
         return from_manifest(Node, msgspec.json.decode(self.node_body(cpu, **labels)))
 
     def node_body(self, cpu: str = "4", **labels: str) -> bytes:
-        body = msgspec.json.decode(self.house.workload.node_body(9))
+        body = msgspec.json.decode(self.decider.workload.node_body(9))
         body["status"]["allocatable"]["cpu"] = cpu
         body["metadata"]["labels"] |= labels
         return msgspec.json.encode(body)
 
     def events(self, event: ClusterEvent, old: object, new: object, *, count: int = EVENTS) -> float:
-        """Of one of many equal events after which everybody still waits."""
+        """Of one of many equal events after which all still wait."""
         self.add()
         self.refuse()
         before = self.queue.counts()
@@ -105,9 +105,9 @@ def unique(index: int) -> Mapping[str, Any]:
 
 def sociable(index: int) -> Mapping[str, Any]:
     """Waits for pods of one app, and must be spread among those of another."""
-    near, others = ({"matchLabels": {"app": f"{word}-{index % SHAPES}"}} for word in ("near", "others"))
+    near, far = ({"matchLabels": {"app": f"{word}-{index % SHAPES}"}} for word in ("near", "far"))
     term = {"topologyKey": "zone", "labelSelector": near}
-    spread = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": others}
+    spread = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": far}
     return {
         "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
         "topologySpreadConstraints": [spread],
@@ -144,13 +144,13 @@ def useless_events(count: int) -> float:
 
 
 def unregistered(count: int) -> float:
-    """Nobody who waits was rejected by a plugin that registered the event."""
+    """No waiting pod was rejected by a plugin that registered the event."""
     waiting = Waiting(count)
     return waiting.events(RELABELLED, waiting.node(), waiting.node(rack="r1"))
 
 
 def relabelling(count: int, **labels: str) -> float:
-    """A node gets labels; the pods need others."""
+    """A node gets labels; the pods need different ones."""
     waiting = Waiting(count, "NodeAffinity", spec=choosy)
     return waiting.events(RELABELLED, waiting.node(), waiting.node(**labels))
 
@@ -160,7 +160,7 @@ def relabelled(count: int) -> float:
     waiting = Waiting(count, "NodeAffinity", spec=choosy)
     waiting.add()
     waiting.refuse()
-    decode, intake = ObjectDecoder("Node", Node).decode, waiting.house.decisions.intake
+    decode, intake = ObjectDecoder("Node", Node).decode, waiting.decider.decisions.intake
     raws = [waiting.node_body(rack=f"r{index}") for index in range(EVENTS)]
 
     def work() -> int:
@@ -175,17 +175,17 @@ def relabelled(count: int) -> float:
 
 
 def arriving(count: int) -> float:
-    """A pod appears on a node that nobody's selectors mean."""
+    """A pod that no selector matches appears on a node."""
     waiting = Waiting(count, "InterPodAffinity", "PodTopologySpread", spec=sociable)
-    return waiting.events(ASSIGNED_POD_ADD, None, placed(waiting.house.pods("came", 1)[0], "node-00000"))
+    return waiting.events(ASSIGNED_POD_ADD, None, placed(waiting.decider.pods("came", 1)[0], "node-00000"))
 
 
 def waking(count: int) -> float:
-    """A pod goes: everybody it may help is woken, told per pod."""
+    """A pod is deleted; the time is per pod that is woken."""
     waiting = Waiting(count)
     waiting.add()
     waiting.refuse()
-    gone = placed(waiting.house.pods("gone", 1)[0], "node-00000")
+    gone = placed(waiting.decider.pods("gone", 1)[0], "node-00000")
 
     def work() -> int:
         before = waiting.queue.counts()["unschedulable"]
@@ -202,12 +202,12 @@ def queue_figures(_nodes: int) -> Iterator[Figure]:
         ("pop and done", popping),
         ("pop and requeue", refusing),
         ("pop and requeue, no two alike", refusing_unlike),
-        ("event that helps nobody", useless_events),
+        ("event that helps no pod", useless_events),
         ("event of no rejecting plugin", unregistered),
-        ("label that nobody waits for", partial(relabelling, rack="r1")),
+        ("label that no pod waits for", partial(relabelling, rack="r1")),
         ("the same, from the node's JSON", relabelled),
         ("label that one shape waits for", partial(relabelling, team="team-7")),
-        ("pod that nobody waits for", arriving),
+        ("pod that no pod waits for", arriving),
         ("event that helps all, per pod", waking),
     ):
         yield compare(name, measure, SMALL_QUEUE, LARGE_QUEUE)

@@ -1,10 +1,10 @@
 """In-process figures of placing pods with claims, without sockets: `python -m benchmarks.micro_volumes local`.
 
 Microseconds of one decision, from PreFilter to the assumption, at two sizes of the cluster, and their ratio; best of
-three passes. Placed pods stay, and so do the volumes and the room that they were given, as in a burst.
+three passes. Placed pods stay, and so do their volumes and capacity, as in a burst.
 
-local      500 nodes with 1000 local volumes, and ten times as much; also where no volume is left, and where every node has
-           a volume for each claim of a pod, but none can serve all three together
+local      500 nodes with 1000 local volumes, and ten times as much. Also where no volume is left, and where every node has
+           a volume for each claim of a pod, but none can serve all three together.
 capacity   as many CSIStorageCapacity objects as nodes
 bound      1000 and 100 000 claims that are bound to CSI volumes, on 1000 nodes
 """
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from benchmarks.house import SHAPES, Figure, House, compare, microseconds
+from benchmarks.in_process import SHAPES, Figure, InProcess, compare, microseconds
 from benchmarks.micro import show
 from benchmarks.storage import Storage, csi_volume_body, on_node, volume_body
 from benchmarks.volumes import (
@@ -51,7 +51,7 @@ _WARM_UP = 10
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A cluster whose pods, in so many shapes of claims, are of one of the workloads with storage."""
+    """A cluster whose pods, with this number of shapes of claims, are of one of the workloads with storage."""
 
     workload: str
     nodes: int
@@ -59,28 +59,28 @@ class Setting:
     labels: tuple[str, ...] = ()
     """That the claims of a pod, in turn, want their volumes to have."""
 
-    def house(self) -> House:
+    def decider(self) -> InProcess:
         """With class, driver and CSINodes, without volumes and claims."""
-        house = House(self.nodes, self.shapes)
+        decider = InProcess(self.nodes, self.shapes)
         storage = Storage(Workload(self.workload, self.nodes, ONE_CLAIM_PODS))
-        house.tell("StorageClass", [storage.storage_class()])
-        house.tell("CSIDriver", storage.drivers())
-        house.tell("CSINode", storage.csi_nodes())
-        house.tell("CSIStorageCapacity", storage.capacities())
-        return house
+        decider.show("StorageClass", [storage.storage_class()])
+        decider.show("CSIDriver", storage.drivers())
+        decider.show("CSINode", storage.csi_nodes())
+        decider.show("CSIStorageCapacity", storage.capacities())
+        return decider
 
-    def pods(self, house: House, prefix: str, count: int) -> list[PodInfo]:
-        """Their claims are told to the house, unless it knows them already."""
+    def pods(self, decider: InProcess, prefix: str, count: int) -> list[PodInfo]:
+        """The decider gets their claims, unless it has them already."""
         pods = []
         for index in range(count):
             name = f"{prefix}-{index}"
-            body = msgspec.json.decode(house.raw_pod(prefix, index))
+            body = msgspec.json.decode(decider.raw_pod(prefix, index))
             body["spec"] |= pod_volumes(self.workload, name)
             pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(body))
             assert isinstance(pod, Pod)
             pods.append(pod_info(pod))
             if self.workload != CSI:
-                house.tell("PersistentVolumeClaim", self._claims(name, index % self.shapes))
+                decider.show("PersistentVolumeClaim", self._claims(name, index % self.shapes))
         return pods
 
     def _claims(self, pod_name: str, shape: int) -> Iterator[bytes]:
@@ -107,17 +107,17 @@ def _local(node: int, number: int, mib: int, labels: Sequence[str] = ()) -> byte
 
 
 def _taken(volume: bytes) -> bytes:
-    """Bound to a claim of somebody else."""
+    """Bound to another claim."""
     body = msgspec.json.decode(volume)
     name = f"of-{body['metadata']['name']}"
     body["spec"]["claimRef"] = {"namespace": NAMESPACE, "name": name, "uid": name}
     return msgspec.json.encode(body | {"status": {"phase": "Bound"}})
 
 
-def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True) -> float:
+def _decisions(decider: InProcess, setting: Setting, count: int, *, fits: bool = True) -> float:
     """Microseconds of one attempt."""
-    cycle = house.cycle()
-    warm_up, pods = setting.pods(house, "warm", min(_WARM_UP, count)), setting.pods(house, "p", count)
+    cycle = decider.cycle()
+    warm_up, pods = setting.pods(decider, "warm", min(_WARM_UP, count)), setting.pods(decider, "p", count)
     for info in warm_up:
         run(cycle.attempt(info, 1))
 
@@ -136,23 +136,23 @@ def _decisions(house: House, setting: Setting, count: int, *, fits: bool = True)
 def one_claim(nodes: int, *, shapes: int, is_taken: bool = False) -> float:
     """Two volumes on each node, of all sizes together."""
     setting = Setting(LOCAL, nodes, shapes)
-    house = setting.house()
+    decider = setting.decider()
     sizes = ((node, number, local_mib(LOCAL, node, node + 2 * number)) for node in range(nodes) for number in range(2))
     volumes = (_local(*size) for size in sizes)
-    house.tell("PersistentVolume", map(_taken, volumes) if is_taken else volumes)
-    return _decisions(house, setting, HOPELESS_PODS if is_taken else ONE_CLAIM_PODS, fits=not is_taken)
+    decider.show("PersistentVolume", map(_taken, volumes) if is_taken else volumes)
+    return _decisions(decider, setting, HOPELESS_PODS if is_taken else ONE_CLAIM_PODS, fits=not is_taken)
 
 
 def three_claims(nodes: int, *, shapes: int) -> float:
     """As many volumes as with one claim, ten on each of a fifth of the nodes, in all zones."""
     setting = Setting(LOCAL_THREE, nodes, shapes)
-    house = setting.house()
+    decider = setting.decider()
     with_volumes = (node for node in range(nodes) if node // ZONES % 5 == 0)
     volumes = (
         _local(node, number, local_mib(LOCAL_THREE, node, number)) for node in with_volumes for number in range(10)
     )
-    house.tell("PersistentVolume", volumes)
-    return _decisions(house, setting, THREE_CLAIM_PODS)
+    decider.show("PersistentVolume", volumes)
+    return _decisions(decider, setting, THREE_CLAIM_PODS)
 
 
 def never_by_size(nodes: int, *, shapes: int) -> float:
@@ -169,14 +169,14 @@ def never_by_label(nodes: int, *, shapes: int) -> float:
 
 
 def _never(setting: Setting, volumes: Sequence[tuple[int, Sequence[str]]], pods: int) -> float:
-    house = setting.house()
+    decider = setting.decider()
     bodies = (
         _local(node, number, mib, labels)
         for node in range(setting.nodes)
         for number, (mib, labels) in enumerate(volumes)
     )
-    house.tell("PersistentVolume", bodies)
-    return _decisions(house, setting, pods, fits=False)
+    decider.show("PersistentVolume", bodies)
+    return _decisions(decider, setting, pods, fits=False)
 
 
 def local_figures() -> Iterator[Figure]:
@@ -192,13 +192,13 @@ def local_figures() -> Iterator[Figure]:
             yield compare(f"{name}, {words}", partial(measure, shapes=shapes), SMALL_NODES, LARGE_NODES)
 
 
-# -- room, and bound claims --------------------------------------------------------------------------------------------
+# -- capacity, and bound claims --------------------------------------------------------------------------------------------
 
 
 def provisioned(nodes: int, *, shapes: int) -> float:
     """One capacity object per node."""
     setting = Setting(DYNAMIC, nodes, shapes)
-    return _decisions(setting.house(), setting, ONE_CLAIM_PODS)
+    return _decisions(setting.decider(), setting, ONE_CLAIM_PODS)
 
 
 def capacity_figures() -> Iterator[Figure]:
@@ -207,14 +207,14 @@ def capacity_figures() -> Iterator[Figure]:
 
 
 def bound(claims: int, *, shapes: int) -> float:
-    """So many claims and volumes of which the pods use some; nodes can attach 39."""
+    """Claims and volumes of which the pods use some; nodes can attach 39."""
     setting = Setting(CSI, NODES_OF_CLAIMS, shapes)
-    house = setting.house()
+    decider = setting.decider()
     used = [f"{prefix}-{i}-0" for prefix, count in (("warm", _WARM_UP), ("p", ONE_CLAIM_PODS)) for i in range(count)]
     names = used + [f"other-{index}" for index in range(claims - len(used))]
-    house.tell("PersistentVolume", (_bound_volume(name) for name in names))
-    house.tell("PersistentVolumeClaim", (_bound_claim(name) for name in names))
-    return _decisions(house, setting, ONE_CLAIM_PODS)
+    decider.show("PersistentVolume", (_bound_volume(name) for name in names))
+    decider.show("PersistentVolumeClaim", (_bound_claim(name) for name in names))
+    return _decisions(decider, setting, ONE_CLAIM_PODS)
 
 
 def _bound_volume(claim: str) -> bytes:

@@ -1,10 +1,10 @@
-"""A process of its own that watches pods and tells when each was bound.
+"""A separate process that watches pods and prints when each was bound.
 
 `python -m benchmarks.observer KUBECONFIG NAMESPACE` lists, says `ready`, and then prints one line per binding:
 `<time.monotonic> <pod> <node>`. That clock is the machine's, so times of two processes compare. A pod whose node
 changes is printed as `moved`, and the run that sees one is worth nothing.
 
-Server time, watch latency and this process's share of the cores are in every measurement, the same for everybody.
+Server time, watch latency and this process's share of the cores are in every measurement, the same for all schedulers.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ def session(kubeconfig: Path) -> ClientSession:
 
 
 class Observer:
-    """Remembers who is bound where and prints what is new."""
+    """Remembers bindings and prints new ones."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""The processes of a run: the observer with what it tells, and the scheduler with what it costs."""
+"""The processes of a run: the observer with its output, and the scheduler with its cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 class Bindings:
-    """What the observer process has told so far: pod → moment it was seen bound, in that order, and its node."""
+    """The output of the observer process so far: pod → moment it was seen bound, in that order, and its node."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
@@ -136,7 +136,7 @@ class Started:
 async def started(
     plane: Plane, competitor: Competitor, limits: Limits, *, beside: Mapping[str, Callable[[], Usage]] | None = None
 ) -> AsyncIterator[Started]:
-    """The scheduler, not awaited to be ready, and a meter that samples it and what is beside; killed at the end."""
+    """The scheduler, not awaited to be ready, and a meter that samples it and the other processes; killed at the end."""
     group = Group(plane.logs)
     try:
         port = free_port()

@@ -1,9 +1,9 @@
-"""A process of its own that provisions volumes as an external provisioner does, with as little CPU as can be.
+"""A separate process that provisions volumes as an external provisioner does, with as little CPU as can be.
 
 It watches claims. One that the PV controller has handed to it and whose node is selected gets a volume on that node
-for that claim, if the node has room; if not, the selection is taken back, as for a driver that answers ResourceExhausted,
-and a line `failed <claim> <node>` is printed. What a node has left is told through its CSIStorageCapacity, `--stale-s` after
-the first volume that was asked for and each such time later, if it changed. Before all that it prints `ready`.
+for that claim, if the node has capacity; if not, the selection is taken back, as for a driver that answers ResourceExhausted,
+and a line `failed <claim> <node>` is printed. What a node has left is published as its CSIStorageCapacity, `--stale-s` after
+the first volume that was requested and at each interval later, if it changed. Before all that it prints `ready`.
 """
 
 import argparse
@@ -83,13 +83,13 @@ _decode_claims = msgspec.json.Decoder(_Claims).decode
 
 
 class Provisioner:
-    """Knows what room nodes really have."""
+    """Keeps the real free capacity of nodes."""
 
     def __init__(self, http: ClientSession, storage: Storage, *, takes_s: float, stale_s: float) -> None:
         self._http = http
         self._takes_s = takes_s
         self._stale_s = stale_s
-        self._left = {node_name(at): storage.room_mib(at) * _MIB for at in range(storage.workload.nodes)}
+        self._left = {node_name(at): storage.free_mib(at) * _MIB for at in range(storage.workload.nodes)}
         self._told = dict(self._left)
         self._taken_up: set[str] = set()
         """Uids of claims with the selection that they have."""
@@ -106,7 +106,7 @@ class Provisioner:
             self._see(claim)
         print("ready", flush=True)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tell_room())
+            group.create_task(self._publish())
             for _ in range(IN_FLIGHT):
                 group.create_task(self._work())
             async for lines in changes(self._http, CLAIMS, lambda: self.version):
@@ -167,7 +167,7 @@ class Provisioner:
                     return
                 claim = _decode_claim(await answer.read())
 
-    async def _tell_room(self) -> None:
+    async def _publish(self) -> None:
         await self._begun.wait()
         due = time.monotonic()
         while True:
@@ -194,8 +194,8 @@ def main() -> None:
     parser.add_argument("--workload", required=True)
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--pods", type=int, required=True)
-    parser.add_argument("--takes-s", type=float, default=0.0, help="how long a volume takes, or to find no room")
-    parser.add_argument("--stale-s", type=float, default=60.0, help="between looks at the room that is left")
+    parser.add_argument("--takes-s", type=float, default=0.0, help="how long a volume takes, or to find no capacity")
+    parser.add_argument("--stale-s", type=float, default=60.0, help="between publications of the free capacity")
     asyncio.run(run(parser.parse_args()))
 
 

@@ -1,7 +1,7 @@
 """One competitor on one workload: fill the cluster, start it, watch it bind, add up what it cost.
 
-The first bindings, as many as the workload says, are not counted. A pod whose node changes, or that is bound by anybody
-else, spoils the run.
+The first bindings, as many as the workload says, are not counted. A pod whose node changes, or that another process binds,
+spoils the run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Offer:
     """How the pods come: all before the scheduler starts (rate None), or at a fixed rate while it runs.
 
     `at_once`: all while it runs but is frozen, and every pod counts, from the moment that it goes on: for workloads whose
-    first binding comes late. `limit_s`: the run ends so long after it could begin, however many pods are left.
+    first binding comes late. `limit_s`: the run ends this long after it could begin, however many pods are left.
     """
 
     rate_per_s: float | None = None
@@ -65,7 +65,7 @@ class Result:
     start_s: float
     """From the start of the process to its first binding."""
     foreign_cores: float
-    """Cores that others on this machine were using meanwhile: with more than a little, the row says little."""
+    """Cores that other processes used during the run: with more than a little, the row means little."""
     workload: dict[str, object] = field(default_factory=dict)
     rate_per_s: float | None = None
     round: int = 0
@@ -79,14 +79,14 @@ class Result:
     latency_p99_s: float | None = None
     limits: dict[str, object] = field(default_factory=dict)
     asked: int = 0
-    """So many pods were to be counted."""
+    """The pods that should be counted."""
     limit_s: float | None = None
     is_cut: bool = False
     """The limit came first: figures are those until the last binding within it."""
     first_to_last_s: float = 0.0
     """Of the counted bindings. Where many pods wait at once before they are bound, it flatters."""
     provisioning_failures: int = 0
-    """How often the node that was selected for a claim had no room."""
+    """How often the node that was selected for a claim had no capacity."""
     controllers_cpu_s: float = 0.0
     provisioner_cpu_s: float = 0.0
 
@@ -98,12 +98,12 @@ class Result:
     def apiserver_ms_per_pod(self) -> float:
         return 1000 * self.apiserver_cpu_s / max(1, self.bound)
 
-    def told(self) -> str:
+    def line(self) -> str:
         """For people, in one line."""
         return (
             f"{self.competitor}: {self.bound} {f'of {self.asked} ' if self.is_cut else ''}pods in {self.seconds:.1f} s, "
             f"{self.pods_per_s:.0f} pods/s, {self.cpu_ms_per_pod:.2f} ms CPU per pod, "
-            f"{self.scheduled_events} Scheduled events, others used {self.foreign_cores:.1f} cores"
+            f"{self.scheduled_events} Scheduled events, other processes used {self.foreign_cores:.1f} cores"
             + (f", {self.evicted} evicted" if self.evicted else "")
             + (f", {self.provisioning_failures} provisioning failures" if self.provisioning_failures else "")
             + (f", cut after {self.limit_s:.0f} s" if self.is_cut and self.limit_s else "")
@@ -146,7 +146,7 @@ class Run:
         return result
 
     async def _scheduled(
-        self, competitor: Competitor, http: ClientSession, names: Sequence[str], beside: storageload.Beside
+        self, competitor: Competitor, http: ClientSession, names: Sequence[str], beside: storageload.Companions
     ) -> tuple[Result, dict[str, str]]:
         """The figures, and the node of each pod that was bound."""
         offer, warm_up = self._offer, self._workload.warm_up
@@ -235,7 +235,7 @@ def summed_up(
 
 
 async def settled(meter: Meter, *, quiet_s: float = 1.0, within_s: float = SETTLED_WITHIN_S) -> None:
-    """Return after the scheduler has been idle for so long, with that moment sampled; not later than `within_s`."""
+    """Return after the scheduler has been idle for this time, with that moment sampled; not later than `within_s`."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         await asyncio.sleep(quiet_s)

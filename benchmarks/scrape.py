@@ -2,9 +2,8 @@
 
     python -m benchmarks.scrape --nodes 5000
 
-The daemon and the in-process API server share one loop, as in `simulate`; Prometheus is a process of its own that asks
-again as soon as it is answered. Everything has happened before that is measured by a metric, so that all series are there.
-Told are how late timers of one millisecond are, with and without scrapes, idle and while pods are bound; what is read
+The daemon and the in-process API server share one loop, as in `simulate`; Prometheus is a separate process that scrapes
+without a pause. Everything that a metric measures has happened before, so that all series exist. It prints how late timers of one millisecond are, with and without scrapes, idle and while pods are bound; what is read
 on the loop; what is rendered in its thread; and the number of series.
 """
 
@@ -43,7 +42,7 @@ while True:
 
 
 def objects(nodes: int) -> Iterator[Builder[Any]]:
-    """Per node: itself, its CSI drivers, room of its own, and eight devices."""
+    """Per node: itself, its CSI drivers, capacity, and eight devices."""
     yield a_csi_driver(_LOCAL).tracks_capacity()
     yield a_class("roomy", _LOCAL)
     for index in range(nodes):
@@ -55,7 +54,7 @@ def objects(nodes: int) -> Iterator[Builder[Any]]:
 
 
 class Lags:
-    """How late a timer was, again and again; and how long other threads of this process computed meanwhile.
+    """How late a timer was, again and again; and how long other threads of this process computed in that time.
 
     The former depends on what else the machine does. The latter is what a scrape can do to the loop, and does not.
     """
@@ -97,7 +96,7 @@ async def scraped(port: int, every_s: float) -> AsyncIterator[list[float]]:
 
 
 async def lags(world: Monitored, seconds: float, *, bind: int, scrape: bool) -> tuple[Lags, list[float]]:
-    """The lags, and how long each scrape took, idle or while so many pods a second are bound."""
+    """The lags, and how long each scrape took, idle or while this number of pods a second is bound."""
     meter = Lags()
     running = asyncio.create_task(meter.run())
     took: list[float] = []

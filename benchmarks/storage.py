@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.volumes import CLASS, DRIVER, KINDS, Kind, claim_mib, claim_names, local_mib, room_mib
+from benchmarks.volumes import CLASS, DRIVER, KINDS, Kind, claim_mib, claim_names, free_mib, local_mib
 from benchmarks.workload import NAMESPACE, Workload, node_name
 from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER, NO_PROVISIONER
 
@@ -55,23 +55,23 @@ class Storage:
                 driver["allocatable"] = {"count": self.kind.attach_limit}
             yield _encode({"metadata": {"name": node_name(index)}, "spec": {"drivers": [driver]}})
 
-    # -- what each run has anew --------------------------------------------------------------------------------------
+    # -- what is new in each run --------------------------------------------------------------------------------------
 
     def capacities(self) -> Iterator[bytes]:
-        """One CSIStorageCapacity per node, as a provisioner beside each would write them."""
+        """One CSIStorageCapacity per node, as a provisioner on each would write them."""
         for index in range(self.workload.nodes if self.kind.is_provisioned else 0):
             yield _encode(
                 {
                     "metadata": {"name": node_name(index)},
                     "storageClassName": CLASS,
                     "nodeTopology": {"matchLabels": {HOSTNAME: node_name(index)}},
-                    "capacity": f"{self.room_mib(index)}Mi",
+                    "capacity": f"{self.free_mib(index)}Mi",
                 }
             )
 
-    def room_mib(self, node: int) -> int:
+    def free_mib(self, node: int) -> int:
         """What can be provisioned on a node, before anything is."""
-        return room_mib(self.workload.name, node, nodes=self.workload.nodes, pods=self.workload.all_pods)
+        return free_mib(self.workload.name, node, nodes=self.workload.nodes, pods=self.workload.all_pods)
 
     def local_volumes(self) -> Iterator[tuple[str, bytes]]:
         """Name and body of every static volume."""

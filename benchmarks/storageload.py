@@ -1,4 +1,4 @@
-"""Fills the cluster with what a workload's claims need, starts the controllers beside it, and looks at the end.
+"""Fills the cluster with what a workload's claims need, starts the controllers, and checks the end.
 
 Each competitor has new volumes, claims and capacities, a new kube-controller-manager and a new provisioner, and all of
 it is looked at before the competitor is started. Volumes and claims are made, and removed, while no controller runs:
@@ -38,7 +38,7 @@ _Object = Mapping[str, Any]
 
 
 class StoragePlane(ControlPlane):
-    """A control plane whose controllers have no client limit of their own to speak of."""
+    """A control plane whose controllers have a high client limit."""
 
     async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES) -> None:
         """As every ControlPlane, with the limits of the schedulers that are measured."""
@@ -48,13 +48,13 @@ class StoragePlane(ControlPlane):
 
 
 @dataclass(slots=True)
-class Beside:
-    """What runs beside the scheduler in a run."""
+class Companions:
+    """The other processes of a run."""
 
     sources: dict[str, Callable[[], Usage]] = field(default_factory=dict)
     """For the meter."""
     failures: int = 0
-    """How often the provisioner found no room on the node that was selected."""
+    """How often the provisioner found no capacity on the selected node."""
 
 
 # -- fill and empty ----------------------------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ async def _create_bound(http: ClientSession, name: str, body: bytes) -> None:
 @asynccontextmanager
 async def prepared(
     plane: ControlPlane, http: ClientSession, workload: Workload, names: Sequence[str]
-) -> AsyncIterator[Beside]:
-    """Claims for the pods of these names, and who binds and provisions. Nothing for a workload without claims."""
-    beside = Beside()
+) -> AsyncIterator[Companions]:
+    """Claims for the pods of these names, and the processes that bind and provision. Nothing for a workload without claims."""
+    beside = Companions()
     if workload.name not in KINDS:
         yield beside
         return
@@ -136,7 +136,7 @@ async def prepared(
 
 
 @asynccontextmanager
-async def _provisioned(plane: ControlPlane, workload: Workload, beside: Beside) -> AsyncIterator[None]:
+async def _provisioned(plane: ControlPlane, workload: Workload, beside: Companions) -> AsyncIterator[None]:
     takes_s = _BURST_TAKES_S if workload.name == BURST else 0.0
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.provisioner", str(plane.kubeconfig), "--workload", workload.name),
@@ -178,7 +178,7 @@ async def quiet(plane: ControlPlane) -> None:
 
 
 async def _must_be_fresh(http: ClientSession, storage: Storage) -> None:
-    """Every competitor starts from the same: so many volumes, claims and capacities, and nobody has touched them."""
+    """Every competitor starts from the same: these volumes, claims and capacities, all new."""
     volumes, claims, capacities = [await load.items(http, path) for path in (VOLUMES, CLAIMS, CAPACITIES)]
     workload, kind = storage.workload, storage.kind
     of_claims = workload.all_pods * kind.claims_per_pod

@@ -2,9 +2,9 @@
 
     python -m benchmarks.storm --nodes 1000 --rate 1000 --waiting 3000
 
-The changed label concerns none of the pods: what is measured is how cheaply a scheduler finds that out. The CPU of a
-stretch of the storm is told beside that of a quiet stretch before it, and the rate that the server really kept. A real
-kube-apiserver needs cores of its own for a thousand changes a second; `--server loopback` is the in-process one in
+The changed label concerns none of the pods: what is measured is how cheaply a scheduler finds that out. It prints the CPU of a
+stretch of the storm and of a quiet stretch before it, and the rate that the server really kept. A real
+kube-apiserver needs separate cores for a thousand changes a second; `--server loopback` is the in-process one in
 another process, whose storm costs a tenth of a core. Raw results go to benchmarks/results/ as JSON lines.
 """
 
@@ -158,7 +158,7 @@ def show(results: Sequence[Cost]) -> None:
     """One row for each measurement."""
     table = Table(title="label storm")
     columns = ("scheduler", "waiting pods", "wanted/s", "changes/s", "quiet cores", "storm cores", "µs/change")
-    for column in (*columns, "others' cores"):
+    for column in (*columns, "foreign cores"):
         table.add_column(column, justify="left" if column == "scheduler" else "right")
     for r in results:
         table.add_row(

@@ -89,7 +89,7 @@ def show(results: Sequence[Result], title: str) -> None:
     by_name = rows(results)
     table = Table(title=title)
     cells = {name: _cells(row) for name, row in by_name.items()}
-    # What is nobody's business in this workload has no column.
+    # A figure without a meaning in this workload has no column.
     columns = [column for column in next(iter(cells.values()), {}) if any(own[column] for own in cells.values())]
     for column in columns:
         table.add_column(column, justify="left" if column == "scheduler" else "right")
@@ -123,7 +123,7 @@ def _cells(row: Row) -> dict[str, str]:
         "failed to provision": if_any(row.provisioning_failures, 0),
         "peak MiB": f"{row.peak_mib:.0f}",
         "start s": f"{row.start_s:.1f}",
-        "others' cores": f"{row.foreign_cores:.1f}",
+        "foreign cores": f"{row.foreign_cores:.1f}",
         "p50 ms": if_any(row.latency_p50_ms, 1),
         "p99 ms": if_any(row.latency_p99_ms, 1),
     }

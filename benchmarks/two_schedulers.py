@@ -3,8 +3,8 @@
     python -m benchmarks.two_schedulers
 
 In one process and on virtual time: the same seeds give the same history on every machine. The deciding half of the daemon
-and a second scheduler of a few lines (the least allocated node that fits, any of equals) share a cluster that carries out
-each Binding, as a server does, without looking at what the node has left. Both see changes late by as much as a seed says.
+and a second scheduler of a few lines share a cluster. The second one takes the least allocated node that fits. The cluster
+carries out each Binding, as a server does, whatever the node has left. Both see changes late by as much as a seed says.
 The cluster is filled first; then one pod ends for each new one, so that it stays as full. A conflict is a Binding after
 which the requests on its node exceed what the node has; the pod then leaves, as the kubelet would have it.
 """
@@ -27,7 +27,7 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.house import Echo, Silent
+from benchmarks.in_process import Echo, Silent
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.api.podinfo import pod_info
@@ -203,7 +203,7 @@ class _Writer(Echo):
 
 
 async def history(run: Run) -> Counts:
-    """Fill the cluster, then replace pods until there were so many bindings."""
+    """Fill the cluster, then replace pods until there were this many bindings."""
     world = _World(run)
     _fill(world)
     await world.clock.advance(2)
@@ -232,7 +232,7 @@ async def history(run: Run) -> Counts:
 
 
 def _fill(world: _World) -> None:
-    """Pods of the second scheduler, one by one on the emptiest node, until the cluster is as full as asked."""
+    """Pods of the second scheduler, one by one on the emptiest node, until the cluster is this full."""
     wanted = world.run.nodes * NODE_MILLI_CPU * (1 - world.run.full)
     for index in itertools.count():
         if sum(world.free) <= wanted:

@@ -1,13 +1,13 @@
-"""What the pods of a workload ask of storage, and how much of it there is: names, numbers and sizes.
+"""The storage that the pods of a workload request, and how much of it there is: names, numbers and sizes.
 
 localpv    one claim a pod; four local volumes of different sizes on each node, bound when the pod is placed
 localpv1   the same with volumes of one size: whichever is free will do
 localpv3   three claims a pod, two of them close in size; twelve local volumes on each node
-dynamic    one claim a pod, provisioned where the pod is placed; each node says how much room it has, always enough
+dynamic    one claim a pod, provisioned where the pod is placed; each node publishes its capacity, always enough
 csi        one claim a pod, bound before; each node can attach 39 volumes
-burst      two claims a pod, provisioned as in `dynamic`, but room is short: a tenth more than is asked for, on nodes
-           that differ in it and tell what is left a minute late. Any node that has room for a pod can take it whole:
-           all pods ask for the same in all, and nodes have multiples of that.
+burst      two claims a pod, provisioned as in `dynamic`, but capacity is short: a tenth more than is requested, on nodes
+           that differ in it and publish what is left a minute late. Any node that can hold a part of a pod can hold all:
+           all pods request the same total, and nodes have multiples of that.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ BURST_POD_MIB = 12 * 1024
 _BURST_FIRST_MIB = (6 * 1024, 4 * 1024, 2 * 1024)
 _BURST_SLACK = 1.1
 _ROOM_MIB = 1024 * 1024
-_FILLED_AT_MOST = 0.6  # of the local volumes: small claims may take large ones, and nobody shall be left without
+_FILLED_AT_MOST = 0.6  # of the local volumes: small claims may take large ones, and no claim may be left without
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Kind:
     is_provisioned: bool = False
     attach_limit: int | None = None
     warm_up: int = 0
-    """None where pods wait for a controller before they are bound: a scheduler that lets many wait at once would have
-    done most of its work before the first one is, so all of them count, from the moment that it could begin."""
+    """None where pods wait for a controller before they are bound. A scheduler that lets many wait at once would have
+    done most of its work before the first one is bound. So all of them count, from the moment that it could begin."""
     limit_s: float = 120.0
 
 
@@ -64,7 +64,7 @@ def pod_volumes(workload: str, pod_name: str) -> dict[str, object]:
 
 
 def claim_mib(workload: str, index: int, shapes: int, number: int) -> int:
-    """Size of claim `number` of pod `index`; the shape makes it a size of its own."""
+    """Size of claim `number` of pod `index`; it differs between shapes."""
     shape, step = index % shapes, index % shapes + index // shapes
     if workload in {LOCAL, LOCAL_THREE}:
         # The first two of three want volumes of one size, the last one of another.
@@ -84,7 +84,7 @@ def local_mib(workload: str, node: int, number: int) -> int:
     return STEPS_MIB[number % len(STEPS_MIB)] + (37 * node + 11 * number) % 101
 
 
-def room_mib(workload: str, node: int, *, nodes: int, pods: int) -> int:
+def free_mib(workload: str, node: int, *, nodes: int, pods: int) -> int:
     """What can be provisioned on a node."""
     if workload != BURST:
         return _ROOM_MIB
@@ -93,7 +93,7 @@ def room_mib(workload: str, node: int, *, nodes: int, pods: int) -> int:
 
 
 def problem(workload: str, *, nodes: int, pods: int) -> str:
-    """Why storage may not be enough for so many pods, the warm-up included; empty if it is."""
+    """Why storage may not be enough for this number of pods, the warm-up included; empty if it is."""
     kind = KINDS.get(workload)
     if kind is None:
         return ""
@@ -103,7 +103,7 @@ def problem(workload: str, *, nodes: int, pods: int) -> str:
     if kind.attach_limit is not None and claims > nodes * kind.attach_limit:
         return f"{nodes} nodes cannot attach {claims} volumes: more nodes"
     if workload == BURST:
-        room = sum(room_mib(workload, node, nodes=nodes, pods=pods) for node in range(nodes))
+        room = sum(free_mib(workload, node, nodes=nodes, pods=pods) for node in range(nodes))
         if nodes < 3 or room < pods * BURST_POD_MIB:
-            return "the room of so few nodes cannot be shared out: three nodes or a multiple"
+            return "the capacity of so few nodes cannot be divided: three nodes or a multiple"
     return ""

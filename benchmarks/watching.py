@@ -13,7 +13,7 @@ async def listed(http: ClientSession, path: str) -> bytes:
 
 
 async def changes(http: ClientSession, path: str, version: Callable[[], str]) -> AsyncIterator[list[bytes]]:
-    """Watch events as whole lines, as many as came at once; asks for what follows `version()` whenever a watch ends."""
+    """Watch events as whole lines, as many as came at once; starts again after `version()` whenever a watch ends."""
     while True:
         rest = b""
         query = {"watch": "1", "resourceVersion": version(), "allowWatchBookmarks": "true"}

@@ -25,7 +25,7 @@ from benchmarks.volumes import BURST, KINDS, pod_volumes, problem as storage_pro
 NAMESPACE = "bench"
 ZONES = 10
 WARM_UP = 50
-"""So many pods come before those that count, unless the workload has claims and a number of its own."""
+"""The pods before those that count, unless the workload has claims and another number."""
 _MIB = 1024**2
 _PODS_PER_ANCHOR = 10
 
@@ -134,17 +134,17 @@ class Workload:
         return broken_rules(self.name, pods, min(ZONES, self.nodes), anchors)
 
     def zone_of_shape(self, shape: int) -> str | None:
-        """The zone a shape insists on: every fourth one does, beside others of its kind."""
+        """The zone a shape insists on: every fourth one does, in addition to its other rules."""
         if self.name == ANTI_AFFINITY:
             return None  # an app may be as large as the cluster, and then a zone is too small for it
         if self.name in {BURST, TEMPLATE}:
-            return None  # room is short as it is
+            return None  # capacity is short already
         return f"zone-{shape % ZONES}" if self.shapes > 1 and shape % 4 == 0 else None
 
     def problem(self) -> str:
         """Why not every pod can be placed; empty if it can."""
         if self.name == PREEMPTION:
-            return "" if self.pods + WARM_UP <= self.nodes else "each pod needs a node of its own: more nodes"
+            return "" if self.pods + WARM_UP <= self.nodes else "each pod needs a separate node: more nodes"
         largest_app = max(WARM_UP, -(-self.pods // self.shapes))
         if self.name == ANTI_AFFINITY and largest_app > self.nodes:
             return f"{largest_app} pods of one app need as many nodes: more nodes, or more shapes"

@@ -63,14 +63,14 @@ class Echo(Unplugged):
 
     async def delete_pod(self, pod: Pod) -> None:
         """As the `Writer` port."""
-        raise AssertionError(f"nobody preempts here, but {pod.key} was deleted")
+        raise AssertionError(f"nothing is preempted here, but {pod.key} was deleted")
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """As the `Writer` port."""
         raise AssertionError(f"nothing is ambiguous here, but {namespace}/{name} was read")
 
 
-class House:
+class InProcess:
     """The deciding half of the daemon with nodes, and two pods on each."""
 
     def __init__(self, nodes: int, shapes: int, config: Configuration | None = None) -> None:
@@ -95,7 +95,7 @@ class House:
         return pod
 
     def raw_pod(self, prefix: str, index: int, **more: object) -> bytes:
-        """As a server would send it: with a uid, a version and the managed fields that nobody reads."""
+        """As a server would send it: with a uid, a version and unused managed fields."""
         body = msgspec.json.decode(self.workload.pod_body(f"{prefix}-{index}", index, self.name))
         body["metadata"] |= {
             "uid": f"{prefix}-{index}",
@@ -108,7 +108,7 @@ class House:
     def pods(self, prefix: str, count: int) -> list[PodInfo]:
         return [pod_info(self.pod(prefix, index)) for index in range(count)]
 
-    def tell(self, kind: str, bodies: Iterable[bytes]) -> None:
+    def show(self, kind: str, bodies: Iterable[bytes]) -> None:
         """As its watch would, with what a server adds."""
         decoder = KINDS[kind].decoder()
         deltas = []
