@@ -394,12 +394,7 @@ def without(chart: Rendered, group: str, resource: str, verb: str) -> Rendered:
     ("group", "resource", "verb", "said", "is_ready_yet"),
     [
         pytest.param("", "pods/binding", "create", "create pods/binding", False, id="nothing can be bound"),
-        pytest.param("storage.k8s.io", "csinodes", "list", "list csinodes", False, id="a kind cannot be listed"),
         pytest.param("", "persistentvolumeclaims", "patch", "patch persistentvolumeclaims", True, id="volumes wait"),
-        pytest.param(
-            "resource.k8s.io", "resourceclaims/binding", "patch", "patch resourceclaims/binding", True, id="devices"
-        ),
-        pytest.param("", "pods", "delete", "delete pods: preemption evicts no pods", True, id="no pod is evicted"),
     ],
 )
 async def test_a_right_that_is_missing_is_named(
