@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +57,14 @@ class Served:
         async with self.http.get(self.url + path, headers=headers, ssl=shows or unverified()) as answer:
             return answer.status, await answer.text()
 
-    async def ready(self) -> None:
-        """Wait until /readyz passes, including the self-check."""
-        async with asyncio.timeout(60):
-            while (await self.get("/readyz"))[0] != 200:
-                await asyncio.sleep(0.02)
+    async def lets_in(self, context: ssl.SSLContext) -> bool:
+        with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
+            return (await self.get("/metrics", shows=context))[0] == 200
+        return False
+
+    async def is_ready(self) -> bool:
+        """Whether /readyz passes, including the self-check."""
+        return (await self.get("/readyz"))[0] == 200
 
     def requested(self, resource: str) -> int:
         return sum(entry.request.resource == resource for entry in self.rig.server.log)
@@ -80,6 +83,12 @@ def shows(authority: Authority, name: str, path: Path, *groups: str) -> ssl.SSLC
     context = unverified()
     context.load_cert_chain(file)
     return context
+
+
+async def reached(holds: Callable[[], Awaitable[bool]], *, wanted: bool = True) -> None:
+    async with asyncio.timeout(60):
+        while await holds() is not wanted:
+            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -114,7 +123,7 @@ async def test_access_to_each_path() -> None:
         cluster.rig.node("n1")
         cluster.rig.pod("a")
         await cluster.rig.bound("a")
-        await cluster.ready()
+        await reached(cluster.is_ready)
         for path in OPEN:
             assert (await cluster.get(path))[0] == 200, path
         for path in CLOSED:
@@ -166,27 +175,17 @@ async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
     async with served() as cluster:
         ann = shows(one, "ann", tmp_path)
         assert (await cluster.get("/metrics", shows=ann))[0] == 403  # no certificate is requested yet
-
-        async def lets_in(context: ssl.SSLContext) -> bool:
-            with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
-                return (await cluster.get("/metrics", shows=context))[0] == 200
-            return False
-
         cluster.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
-        async with asyncio.timeout(60):
-            while not await lets_in(ann):
-                await asyncio.sleep(0.02)
+        await reached(lambda: cluster.lets_in(ann))
         cluster.rig.server.patch(
             "ConfigMap",
             CONFIGMAP["metadata"]["name"],
             {"data": {"client-ca-file": two.pem.decode()}},
             namespace="kube-system",
         )
-        async with asyncio.timeout(60):
-            while await lets_in(ann):
-                await asyncio.sleep(0.02)
-        assert await lets_in(shows(two, "ann", tmp_path))
-        assert not await lets_in(shows(two, "bob", tmp_path))
+        await reached(lambda: cluster.lets_in(ann), wanted=False)
+        assert await cluster.lets_in(shows(two, "ann", tmp_path))
+        assert not await cluster.lets_in(shows(two, "bob", tmp_path))
 
 
 async def test_a_client_ca_that_may_not_be_read(log: CapturingLogger) -> None:
@@ -235,9 +234,7 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
 
         assert await is_trusted(first)
         publish(second, "v2")
-        async with asyncio.timeout(60):
-            while not await is_trusted(second):
-                await asyncio.sleep(0.02)
+        await reached(lambda: is_trusted(second))
         assert not await is_trusted(first)
         (tmp_path / "v2" / "tls.key").write_bytes(first.issues("localhost").key)
         await until(lambda: [call.method_name for call in log.calls][-1:] == ["warning"], lambda: str(log.calls))
@@ -245,9 +242,7 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
             assert await is_trusted(second)
         assert [call.method_name for call in log.calls] == ["info", "warning"]
         publish(first, "v3")
-        async with asyncio.timeout(60):
-            while not await is_trusted(first):
-                await asyncio.sleep(0.02)
+        await reached(lambda: is_trusted(first))
 
 
 @pytest.mark.parametrize("source", ["a file", "the ConfigMap"])
@@ -258,15 +253,7 @@ async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_unde
         ann = shows(one, "ann", tmp_path)
         if source == "the ConfigMap":
             cluster.rig.server.create("ConfigMap", CONFIGMAP | {"data": {"client-ca-file": one.pem.decode()}})
-
-            async def is_let_in() -> bool:
-                with contextlib.suppress(aiohttp.ClientError):  # refused in the handshake
-                    return (await cluster.get("/metrics", shows=ann))[0] == 200
-                return False
-
-            async with asyncio.timeout(60):
-                while not await is_let_in():
-                    await asyncio.sleep(0.02)
+            await reached(lambda: cluster.lets_in(ann))
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.rig.daemon.secure_port, ssl=ann)
         try:
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -319,7 +306,7 @@ async def test_the_permissions_of_the_endpoints() -> None:
         assert tokens == "create tokenreviews in group authentication.k8s.io: the endpoints accept no bearer tokens"
         what = "create subjectaccessreviews in group authorization.k8s.io"
         assert access == f"{what}: the endpoints admit only system:masters"
-        await cluster.ready()
+        await reached(cluster.is_ready)
         assert (await cluster.get("/metrics", token="ann's"))[0] == 401
         assert (await cluster.get("/metrics"))[0] == 500
 
@@ -376,7 +363,7 @@ async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
             )
         await cluster.rig.bound("a")
         await cluster.rig.until(lambda: bool(cluster.rig.condition("big")), "no condition")
-        await cluster.ready()
+        await reached(cluster.is_ready)
         pages = {}
         for path in (*OPEN, *CLOSED, "/debug/pod/default/big", "/nowhere", f"/debug/pod/default/{PLANTED[:3]}"):
             pages[path] = await cluster.get(path, token=f"{PLANTED}-caller")
