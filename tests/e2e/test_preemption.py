@@ -217,8 +217,6 @@ HELD: Final[Json] = {"delay_s": FOR_EVER_S, "times": None}
     ("faults", "died"),
     [
         pytest.param([Fault(**STATUS, times=1), Fault(**STATUS, **HELD)], 0, id="after the nomination"),
-        pytest.param([Fault(**DELETION, **HELD)], 0, id="after the condition of a victim, before it was deleted"),
-        pytest.param([Fault(**DELETION, times=1), Fault(**DELETION, **HELD)], 1, id="between two evictions"),
         pytest.param(
             [Fault(**DELETION, reset="after", times=1), Fault(**DELETION, **HELD)],
             1,

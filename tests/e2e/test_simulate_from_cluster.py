@@ -1,7 +1,6 @@
 """`kubestow simulate --from-cluster` with a real API server: every kind, a user with few permissions, and a saved dump."""
 
 import asyncio
-import base64
 import gzip
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -203,13 +202,6 @@ async def test_a_filled_cluster_and_its_dump(
     assert 'persistentvolumeclaim "dat" not found' in where["default/lost-claim"]
 
 
-async def test_one_namespace(plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown, _ = await simulate(capsys, "-n", "other", config=plane.kubeconfig)
-
-    assert (code, [each["pod"] for each in shown["pods"]]) == (0, ["other/pending-elsewhere"])
-    assert shown["summary"]["boundBefore"] == 2
-
-
 async def restricted(
     plane: ControlPlane, http: aiohttp.ClientSession, directory: Path, name: str, rules: list[Object]
 ) -> Path:
@@ -286,17 +278,6 @@ async def test_a_user_of_one_namespace(
     assert (code, list(placed(shown))) == (0, ["other/pending-elsewhere"])
     assert shown["summary"]["boundBefore"] == 1
     assert "warning: --from-cluster: the user lacks permissions" in warned
-
-
-async def test_a_token_that_is_refused(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": base64.b64encode(b"expired").decode()}
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    code, _, said = await simulate(capsys, config=tmp_path / "config")
-
-    assert code == 2
-    assert said.count("\n") == 1
-    assert f"{plane.url} refuses the credentials (401 Unauthorized). Log in again" in said
 
 
 async def test_the_printed_command_names_resources_of_the_server(http: aiohttp.ClientSession) -> None:
