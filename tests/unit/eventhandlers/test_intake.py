@@ -16,7 +16,7 @@ from scheduler.eventhandlers import pods_and_nodes as intake, workloads as seen
 from scheduler.eventhandlers.pods_and_nodes import node_changes
 from scheduler.server.cache_dump import cache_page
 from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
-from tests.unit.hints.hint_rows import asks
+from tests.unit.hints.hint_rows import requesting
 
 
 def counted(errors: UnforeseenErrors) -> dict[str, int]:
@@ -150,13 +150,13 @@ async def test_a_node_that_becomes_unreadable_keeps_its_pods() -> None:
     "spec",
     [
         pytest.param(
-            {"containers": asks(memory="1e99999")}, id="an amount of memory beyond int64, which counts nothing"
+            {"containers": requesting(memory="1e99999")}, id="an amount of memory beyond int64, which counts nothing"
         ),
         pytest.param(
-            {"containers": asks(**{"example.com/foo": "1e99999"})}, id="a device the node lacks, beyond int64"
+            {"containers": requesting(**{"example.com/foo": "1e99999"})}, id="a device the node lacks, beyond int64"
         ),
         pytest.param(
-            {"containers": asks(**{"example.com/foo": "bad!"})}, id="an unreadable amount of a device it lacks"
+            {"containers": requesting(**{"example.com/foo": "bad!"})}, id="an unreadable amount of a device it lacks"
         ),
         pytest.param({"labels": {"app": 5}}, id="a label"),
         pytest.param({"priority": "high"}, id="the priority"),
@@ -174,7 +174,7 @@ async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) ->
     sched.node("n1")
     sched.pod("odd", on="n1", scheduler="theirs", **spec)
 
-    sched.pod("p", containers=asks(cpu="1", memory="1Gi"))
+    sched.pod("p", containers=requesting(cpu="1", memory="1Gi"))
     await sched.settle()
 
     assert sched.writer.binds == [("default/p", "n1")]
@@ -185,8 +185,8 @@ async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> N
     """Pods that request the resource are refused with upstream's reason. The pod is not evicted, and its end wakes them."""
     sched = SchedulerHarness()
     sched.node("n1")
-    sched.pod("odd", on="n1", priority=0, containers=asks(memory="bad!"))
-    sched.pod("p", containers=asks(memory="1Gi"), priority=100)
+    sched.pod("odd", on="n1", priority=0, containers=requesting(memory="bad!"))
+    sched.pod("p", containers=requesting(memory="1Gi"), priority=100)
     sched.pod("q", cpu="1")
     await sched.settle()
     assert sched.refusal("p").startswith("0/1 nodes are available: 1 Insufficient memory.")
@@ -205,7 +205,7 @@ async def test_unreadable_fields_of_a_bound_pod_are_logged_and_shown(monkeypatch
     sched = SchedulerHarness()
     sched.node("n1")
     for version in range(2):
-        sched.pod("odd", on="n1", containers=asks(memory="bad!" * 1000), labels={"app": 5}, version=str(version))
+        sched.pod("odd", on="n1", containers=requesting(memory="bad!" * 1000), labels={"app": 5}, version=str(version))
 
     (said,) = logger.calls
     assert said.args == ("pod could not be read in full",)

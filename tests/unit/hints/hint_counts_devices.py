@@ -1,6 +1,6 @@
-"""What the counts of hints are made of for devices: every waiting pod has claims and classes of its own.
+"""Rows of the counts of hints for devices: each waiting pod has another claim and another class.
 
-`(plugin, event, text, old, new, concerned, others, given)`: the columns of `Case` in `test_hints_table_counts`.
+`(plugin, event, text, old, new, concerned, another, given)`: the columns of `Case` in `test_hints_table_counts`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
 from simulator.builders.core import Builder
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from tests.unit.hints.hint_rows import CAME, LABELLED, RESIZED_NODE, asks
+from tests.unit.hints.hint_rows import CAME, LABELLED, RESIZED_NODE, requesting
 from tests.unit.hints.hint_rows_devices import (
     CLAIM_CAME,
     CLAIM_CHANGED,
@@ -28,16 +28,16 @@ from tests.unit.hints.hint_rows_devices import (
 from tests.unit.objects import node
 
 ONE: dict[str, Any] = uses("c")
-EXTENDED: dict[str, Any] = {"containers": asks(**{GPU: "1"})}
+EXTENDED: dict[str, Any] = {"containers": requesting(**{GPU: "1"})}
 
 
-def others(i: int) -> dict[str, Any]:
+def another(i: int) -> dict[str, Any]:
     """Another claim."""
     return uses(f"c{i}")
 
 
 def waiting(i: int | str) -> list[Builder[Any]]:
-    """A claim without devices, of a class of its own."""
+    """A claim without devices; each has another class."""
     return [claimed(f"c{i}", f"s{i}")]
 
 
@@ -60,20 +60,20 @@ _NOT_YET: Final = "pods whose claims are not there"
 COUNTS: Final[list[Any]] = [
     ("DynamicResources", *row)
     for row in (
-        (CAME, _NOT_YET, None, PLAIN, ONE, others, missing),
-        (LABELLED, _NOT_YET, PLAIN, LABEL, ONE, others, missing),
-        (RESIZED_NODE, "pods that only have claims", PLAIN, GROWN, EXTENDED, others, waiting),
-        (CLAIM_CAME, "pods with other claims", None, claimed("c"), ONE, others, waiting),
-        (CLAIM_CHANGED, "pods with other claims", claimed("c"), held("c"), ONE, others, waiting),
-        (CLAIM_CHANGED, _AT_EASE, held("x"), claimed("x"), ONE, others, served),
-        (CLAIM_GONE, _AT_EASE, held("x"), None, ONE, others, served),
-        (DEVICES_GIVEN_BACK, _AT_EASE, held("x"), claimed("x"), ONE, others, served),
-        (CLASS_CAME, "pods with other classes", None, a_device_class("s"), ONE, others, waiting),
-        (CLASS_CHANGED, _NOT_YET, a_device_class("gpu"), a_device_class("gpu", "true"), ONE, others, missing),
-        (CLASS_CAME, "pods with claims", None, a_device_class("s").extended_resource(GPU), EXTENDED, others, waiting),
-        (SLICE_CAME, _AT_EASE, None, SLICE, ONE, others, lambda i: [*served(i), SLICE]),
-        (SLICE_CAME, _NOT_YET, None, SLICE, ONE, others, lambda i: [*missing(i), SLICE]),
-        (SLICE_CHANGED, _AT_EASE, TAINTED, SLICE, ONE, others, lambda i: [*served(i), SLICE]),
-        (SLICE_GONE, _AT_EASE, TAINTED, None, ONE, others, lambda i: [*served(i), SLICE]),
+        (CAME, _NOT_YET, None, PLAIN, ONE, another, missing),
+        (LABELLED, _NOT_YET, PLAIN, LABEL, ONE, another, missing),
+        (RESIZED_NODE, "pods that only have claims", PLAIN, GROWN, EXTENDED, another, waiting),
+        (CLAIM_CAME, "pods with other claims", None, claimed("c"), ONE, another, waiting),
+        (CLAIM_CHANGED, "pods with other claims", claimed("c"), held("c"), ONE, another, waiting),
+        (CLAIM_CHANGED, _AT_EASE, held("x"), claimed("x"), ONE, another, served),
+        (CLAIM_GONE, _AT_EASE, held("x"), None, ONE, another, served),
+        (DEVICES_GIVEN_BACK, _AT_EASE, held("x"), claimed("x"), ONE, another, served),
+        (CLASS_CAME, "pods with other classes", None, a_device_class("s"), ONE, another, waiting),
+        (CLASS_CHANGED, _NOT_YET, a_device_class("gpu"), a_device_class("gpu", "true"), ONE, another, missing),
+        (CLASS_CAME, "pods with claims", None, a_device_class("s").extended_resource(GPU), EXTENDED, another, waiting),
+        (SLICE_CAME, _AT_EASE, None, SLICE, ONE, another, lambda i: [*served(i), SLICE]),
+        (SLICE_CAME, _NOT_YET, None, SLICE, ONE, another, lambda i: [*missing(i), SLICE]),
+        (SLICE_CHANGED, _AT_EASE, TAINTED, SLICE, ONE, another, lambda i: [*served(i), SLICE]),
+        (SLICE_GONE, _AT_EASE, TAINTED, None, ONE, another, lambda i: [*served(i), SLICE]),
     )
 ]

@@ -1,6 +1,6 @@
-"""What the counts of hints are made of for plugins of volumes: every waiting pod has claims and classes of its own.
+"""Rows of the counts of hints for volumes: each waiting pod has another claim and another class.
 
-`(plugin, event, text, old, new, concerned, others, given)`: the columns of `Case` in `test_hints_table_counts`.
+`(plugin, event, text, old, new, concerned, another, given)`: the columns of `Case` in `test_hints_table_counts`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.unit.hints.hint_rows_volumes import (
 ONE: dict[str, Any] = claims("c")
 
 
-def others(i: int) -> dict[str, Any]:
+def another(i: int) -> dict[str, Any]:
     """Another claim."""
     return claims(f"c{i}")
 
@@ -37,7 +37,7 @@ def unbound(i: int | str) -> list[Builder[Any]]:
 
 
 def classless(i: int | str) -> list[Builder[Any]]:
-    """A claim whose class nobody has seen."""
+    """A claim whose class is unknown."""
     return [a_claim(f"c{i}", "1Gi", f"s{i}")]
 
 
@@ -50,7 +50,7 @@ def bound(i: int | str) -> list[Builder[Any]]:
 
 
 def nothing(_i: int | str) -> list[Builder[Any]]:
-    """Nobody knows any of it."""
+    """There is neither a claim nor a class."""
     return []
 
 
@@ -79,11 +79,11 @@ ZONES: Final = [
     (VOLUME_CAME, "pods with other volumes", None, a_pv("v"), bound),
 ]
 COUNTS: Final[list[Any]] = [
-    *(("VolumeBinding", *row[:4], ONE, others, row[4]) for row in BINDING),
-    *(("VolumeZone", *row[:4], ONE, others, row[4]) for row in ZONES),
-    ("VolumeRestrictions", POD_GONE, "pods with other claims", leaving(**ONE), None, ONE, others, nothing),
-    ("VolumeRestrictions", CLAIM_CAME, "pods with other claims", None, a_claim("c"), ONE, others, nothing),
-    ("NodeVolumeLimits", CLAIM_CAME, "pods with other claims", None, a_claim("c"), ONE, others, nothing),
+    *(("VolumeBinding", *row[:4], ONE, another, row[4]) for row in BINDING),
+    *(("VolumeZone", *row[:4], ONE, another, row[4]) for row in ZONES),
+    ("VolumeRestrictions", POD_GONE, "pods with other claims", leaving(**ONE), None, ONE, another, nothing),
+    ("VolumeRestrictions", CLAIM_CAME, "pods with other claims", None, a_claim("c"), ONE, another, nothing),
+    ("NodeVolumeLimits", CLAIM_CAME, "pods with other claims", None, a_claim("c"), ONE, another, nothing),
     (
         "NodeVolumeLimits",
         DETACHED,

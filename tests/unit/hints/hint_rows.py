@@ -57,9 +57,9 @@ class Row:
     then: tuple[Thing, ...]
     woken: bool
     profile: KubeSchedulerProfile
-    beside: frozenset[str] = frozenset()
-    """Who else refused the pod."""
-    meanwhile: tuple[Thing, ...] = ()
+    also_refused_by: frozenset[str] = frozenset()
+    """Other plugins that refused the pod."""
+    while_waiting: tuple[Thing, ...] = ()
     """What happens first, while it waits already."""
     by_hand: bool = False
     """No pod in the queue is ever refused by this plugin: it is parked as if it had been."""
@@ -186,7 +186,7 @@ def _delta(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
     assert typ is not None
 
     def happens(sched: SchedulerHarness) -> None:
-        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("others", {})
+        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("other_objects", {})
         new = None if raw is None else ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
         sched.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
         if new is not None:
@@ -198,7 +198,7 @@ def _delta(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
 # -- parts of pods -----------------------------------------------------------------------------------------------------
 
 
-def asks(_name: str = "c", **requests: str) -> list[dict[str, Any]]:
+def requesting(_name: str = "c", **requests: str) -> list[dict[str, Any]]:
     """`containers` of one that requests these."""
     return [{"name": _name, "resources": {"requests": requests}}]
 

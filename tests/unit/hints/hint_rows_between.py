@@ -42,7 +42,7 @@ WEB = {"app": "web"}
 DB = {"app": "db"}
 SPREAD: dict[str, Any] = {"labels": WEB, "topologySpreadConstraints": spread(minDomains=3)}
 TWO_ZONES = (node("n1", zone="a"), node("n2", zone="b"), pod("a1", on="n1", labels=WEB), pod("b1", on="n2", labels=WEB))
-"""Two of three zones, each with a pod: there is no room for a third before there is a third zone."""
+"""Two of three zones, each with a pod: a third pod needs a third zone."""
 KEYLESS = node("n1")
 TAINTS_COUNT: dict[str, Any] = {
     "labels": WEB,
@@ -87,7 +87,7 @@ SPREADING = [
     wakes(SPREAD_OUT, LABELLED, "a node gets the label of its nodeSelector, so that its zone counts",
         (node("n1", zone="a", labels={"disk": "ssd"}), node("n2", zone="b"), pod("a1", on="n1", labels=WEB)),
         {**SPREAD, "nodeSelector": {"disk": "ssd"}}, node("n2", zone="b", labels={"disk": "ssd"}),
-        beside=frozenset({"NodeAffinity"})),
+        also_refused_by=frozenset({"NodeAffinity"})),
     leaves(SPREAD_OUT, LABELLED, "a node gets a label that no rule reads",
         TWO_ZONES, SPREAD, node("n2", zone="b", labels={"color": "red"})),
     wakes(SPREAD_OUT, TAINTED, "the taints of a node with the key change",
@@ -157,7 +157,7 @@ BY_DEFAULTS = [
     defaults(leaves, SERVICE_CAME, "a Service without a selector comes", shown("Service", "t", selector={})),
     defaults(wakes, SERVICE_GONE, "its Service goes", withdrawn("Service", "s")),
     defaults(wakes, SERVICE_GONE, "its Service becomes unreadable", shown("Service", "s", selector="broken")),
-    defaults(wakes, SERVICE_CAME, "a Service of its own can be read again",
+    defaults(wakes, SERVICE_CAME, "a Service that selects it can be read again",
         shown("Service", "t", selector={"tier": "x"}), given=(*SERVED, shown("Service", "t", selector="broken")),
         waits={"labels": {**WEB, "tier": "x"}}),
     defaults(leaves, SERVICE_GONE, "a Service of other pods goes",
@@ -173,7 +173,7 @@ BY_DEFAULTS = [
     defaults(wakes, OWNER_CHANGED, "its owner selects other pods", owner(app="db"), given=OWNED_ZONES, waits=BY_OWNER),
     defaults(leaves, OWNER_CHANGED, "another owner changes",
         owner("x", app="db"), given=(*OWNED_ZONES, owner("x", app="web")), waits=BY_OWNER),
-    leaves(SPREAD_OUT, SERVICE_CAME, "a Service selects it and it has constraints of its own",
+    leaves(SPREAD_OUT, SERVICE_CAME, "a Service selects it and its spec has constraints",
         TWO_ZONES, SPREAD, SERVICE, profile=BY_DEFAULT),
 ]  # fmt: skip
 
@@ -215,14 +215,14 @@ AFFINITY = [
     wakes(POD_AFFINITY, POD_GONE, "the anti-affinity of a bound pod becomes unreadable",
         GUARDED, IS_WEB, pod("guard", on="n1", affinity={"podAntiAffinity": {HARD: [{"topologyKey": 5}]}})),
     wakes(POD_AFFINITY, POD_GONE, "a nominated foreign pod that its anti-affinity selects gets other labels",
-        FOREIGN_DB, APART_FROM_DB, pod("db", **FOREIGN, labels=WEB), beside=frozenset({"NodeUnschedulable"})),
+        FOREIGN_DB, APART_FROM_DB, pod("db", **FOREIGN, labels=WEB), also_refused_by=frozenset({"NodeUnschedulable"})),
     leaves(POD_AFFINITY, POD_GONE, "a nominated foreign pod that its anti-affinity does not select gets other labels",
         (*FOREIGN_DB, pod("x", **FOREIGN, labels=WEB)), APART_FROM_DB, pod("x", **FOREIGN, labels={"app": "cache"}),
-        beside=frozenset({"NodeUnschedulable"})),
+        also_refused_by=frozenset({"NodeUnschedulable"})),
     wakes(POD_AFFINITY, POD_GONE, "the pod goes whose anti-affinity selects it", GUARDED, IS_WEB, gone("guard")),
     wakes(POD_AFFINITY, POD_GONE, "a nominated pod goes whose anti-affinity selects it",
         (*ONE_ZONE, node("n2", cordoned=True), pod("guard", gates=["g"], nominated="n1", affinity=apart("web"))),
-        IS_WEB, gone("guard"), beside=frozenset({"NodeUnschedulable"})),
+        IS_WEB, gone("guard"), also_refused_by=frozenset({"NodeUnschedulable"})),
     leaves(POD_AFFINITY, POD_GONE, "another pod goes", (*WITH_DB, pod("x", on="n1")), APART_FROM_DB, gone("x")),
     leaves(POD_AFFINITY, POD_GONE, "a pod goes whose anti-affinity selects other pods",
         (*GUARDED, pod("x", on="n1", affinity=apart("cache"))), IS_WEB, gone("x")),

@@ -17,12 +17,12 @@ from tests.unit.hints.hint_rows import (
     POD_GONE,
     RESIZED_NODE,
     Thing,
-    asks,
     gone,
     leaves,
     node,
     node_gone,
     pod,
+    requesting,
     wakes,
 )
 from tests.unit.hints.hint_rows_limits import removed, stored
@@ -57,12 +57,12 @@ def held(name: str, device: str = "drv/n1/d0", version: int = 1, *, on: str = ""
 
 
 def plans(claim: ClaimBuilder) -> Thing:
-    """Somebody of ours is about to write that the claim has its device."""
+    """A binding of ours is about to write the allocation."""
     return lambda sched: sched.cluster.devices.claims.signal(claim.typed().uid, claim.typed())
 
 
 def drops(claim: ClaimBuilder) -> Thing:
-    """Nobody is any more."""
+    """The binding gives up before it writes."""
 
     def happens(sched: SchedulerHarness) -> None:
         sched.cluster.devices.claims.drop_pending(claim.typed().uid)
@@ -72,7 +72,7 @@ def drops(claim: ClaimBuilder) -> Thing:
 
 
 def overtaken(claim: ClaimBuilder) -> Thing:
-    """Somebody else is faster and allocates it like this."""
+    """Another scheduler allocates the claim first."""
 
     def happens(sched: SchedulerHarness) -> None:
         stored(claim)[0](sched)
@@ -82,17 +82,17 @@ def overtaken(claim: ClaimBuilder) -> Thing:
 
 
 def generated(claim: str, **metadata: Any) -> Thing:
-    """The pod that waits for a claim of its own, which is called like this now."""
+    """The status of the waiting pod names the claim that was generated for it."""
     status = {"resourceClaimStatuses": [{"name": "e", "resourceClaimName": claim}]}
     return pod("p", **TEMPLATE, status=status, **metadata)
 
 
 def nominated(on: str = "n1", *, name: str = "q", **spec: Any) -> Thing:
     """A more important pod of another scheduler is to go there."""
-    return pod(name, scheduler="others", nominated=on, priority=1, **spec)
+    return pod(name, scheduler="another", nominated=on, priority=1, **spec)
 
 
-def beside(*given: Thing, waits: dict[str, Any] | None = None) -> dict[str, Any]:
+def situation(*given: Thing, waits: dict[str, Any] | None = None) -> dict[str, Any]:
     """Our pod waits for a device for its claim, or for something else, while there is this."""
     return {"given": given, "waits": uses("c") if waits is None else waits}
 
@@ -105,50 +105,50 @@ HERE = node("n1")
 CLASS = a_device_class("gpu")
 D0 = a_device("d0")
 ONE = a_slice("n1", "drv", D0)
-NONE = beside(HERE, *stored(CLASS, claimed("c"), claimed("idle"), held("other")))
+NONE = situation(HERE, *stored(CLASS, claimed("c"), claimed("idle"), held("other")))
 """There are no devices."""
-TAKEN = beside(*NONE["given"], *stored(ONE))
+TAKEN = situation(*NONE["given"], *stored(ONE))
 """There is one, and another claim has it."""
-PLANNED = beside(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), plans(held("other")))
+PLANNED = situation(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), plans(held("other")))
 """Another claim is about to get it."""
-LEAVING = beside(*NONE["given"], pod("q", on="n1", **uses("idle")), pod("r", on="n1"))
+LEAVING = situation(*NONE["given"], pod("q", on="n1", **uses("idle")), pod("r", on="n1"))
 AWAY = held("c", "drv/n2/d0", on="n2")
-FAR = beside(HERE, *stored(CLASS, AWAY.reserved_for("q").reserved_for("r"), held("other")))
-"""It has its device, which is elsewhere, and others use it there."""
-MISSING = beside(HERE, waits=uses("late"))
-LATE = beside(HERE, *stored(claimed("c", "late")))
+FAR = situation(HERE, *stored(CLASS, AWAY.reserved_for("q").reserved_for("r"), held("other")))
+"""The claim has a device on another node, and two pods use it there."""
+MISSING = situation(HERE, waits=uses("late"))
+LATE = situation(HERE, *stored(claimed("c", "late")))
 TEMPLATE: dict[str, Any] = {"resourceClaims": [{"name": "e", "resourceClaimTemplateName": "t"}]}
-MADE = beside(HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p")), waits=TEMPLATE)
+MADE = situation(HERE, *stored(CLASS, ONE, claimed("p-e").owned_by("p", "uid-p")), waits=TEMPLATE)
 SERVED = CLASS.extended_resource(GPU).created("2026-01-01T00:00:00Z")
 NEWER = a_device_class("newer", "false").extended_resource(GPU).created("2026-01-02T00:00:00Z")
-GPUS: dict[str, Any] = {"containers": asks(**{GPU: "1"})}
-STANDS_IN = beside(HERE, *stored(SERVED, NEWER, ONE), waits=GPUS)
+GPUS: dict[str, Any] = {"containers": requesting(**{GPU: "1"})}
+STANDS_IN = situation(HERE, *stored(SERVED, NEWER, ONE), waits=GPUS)
 """A class serves what no node has, and takes no device."""
 TAINTED = a_slice("n1", "drv", D0.taint("broken"))
-WORN = beside(HERE, *stored(CLASS, TAINTED, claimed("c")))
+WORN = situation(HERE, *stored(CLASS, TAINTED, claimed("c")))
 D1 = a_device("d1")
 FIRST, SECOND = ONE.of(2).named("first"), a_slice("n1", "drv", D1).of(2).named("second")
 NEXT = a_slice("n1", "drv", D1).generation(2).of(2).named("next")
-RENEWED = beside(HERE, *stored(CLASS, ONE, NEXT, claimed("c")))
+RENEWED = situation(HERE, *stored(CLASS, ONE, NEXT, claimed("c")))
 """The newest generation of the pool is not complete."""
 EVERY = a_claim("c").uid("c").request("r", "gpu", every=True).resource_version("1")
-ALL = beside(HERE, *stored(CLASS, a_slice("n1", "drv", D0, D1), EVERY, held("other")))
+ALL = situation(HERE, *stored(CLASS, a_slice("n1", "drv", D0, D1), EVERY, held("other")))
 TO_HAVE_IT = nominated(**uses("other"))
-KEPT = beside(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), TO_HAVE_IT)
+KEPT = situation(HERE, *stored(CLASS, ONE, claimed("c"), claimed("other")), TO_HAVE_IT)
 """There is a free one, kept for another pod."""
-KEPT_AS = beside(HERE, *stored(SERVED, ONE, claimed("c")), nominated(**GPUS))
-KEPT_NOTHING = beside(*KEPT["given"], nominated(name="r"))
-KEPT_AFAR = beside(HERE, node("n2"), node("n3"), *stored(CLASS, ONE.everywhere(), claimed("c"), claimed("other")),
+KEPT_AS = situation(HERE, *stored(SERVED, ONE, claimed("c")), nominated(**GPUS))
+KEPT_NOTHING = situation(*KEPT["given"], nominated(name="r"))
+KEPT_AFAR = situation(HERE, node("n2"), node("n3"), *stored(CLASS, ONE.everywhere(), claimed("c"), claimed("other")),
     nominated("n2", **uses("other")))  # fmt: skip
 """It can be used on any node."""
 CLASSES = (CLASS, a_device_class("by"), a_device_class("late"))
-KEPT_BY = beside(HERE, *stored(*CLASSES, ONE, claimed("c"), claimed("other", "by")), TO_HAVE_IT)
+KEPT_BY = situation(HERE, *stored(*CLASSES, ONE, claimed("c"), claimed("other", "by")), TO_HAVE_IT)
 """The other pod's claim is of another class."""
 TWO = a_claim("other").uid("other").request("r", "gpu", count=2).resource_version("1")
 RUNS = pod("r", on="n1", **uses("idle"))
-KEPT_TWO = beside(HERE, *stored(CLASS, a_slice("n1", "drv", D0, D1), claimed("c"), claimed("idle"), TWO), RUNS, TO_HAVE_IT)  # fmt: skip
+KEPT_TWO = situation(HERE, *stored(CLASS, a_slice("n1", "drv", D0, D1), claimed("c"), claimed("idle"), TWO), RUNS, TO_HAVE_IT)  # fmt: skip
 """Both devices are for another pod."""
-KEPT_WHOLE = beside(
+KEPT_WHOLE = situation(
     HERE,
     *stored(CLASS, a_device_class("whole", 'device.attributes["drv"].size == "whole"')),
     *stored(a_slice("n1", "drv").named("set").counters("card", {"units": "4"}).of(2)),
@@ -159,24 +159,24 @@ KEPT_WHOLE = beside(
 )
 """All of a card is for another pod."""
 TOLERATES = a_claim("c").uid("c").request("r", "gpu", tolerations=[a_toleration("broken")]).resource_version("1")
-TOLERANT = beside(HERE, *stored(CLASS, ONE, claimed("other"), TOLERATES), TO_HAVE_IT)
+TOLERANT = situation(HERE, *stored(CLASS, ONE, claimed("other"), TOLERATES), TO_HAVE_IT)
 USED = held("other").reserved_for("q", "uid-q")
-RUNNING = beside(HERE, *stored(CLASS, ONE, claimed("c"), USED), pod("q", on="n1", **uses("other")))
+RUNNING = situation(HERE, *stored(CLASS, ONE, claimed("c"), USED), pod("q", on="n1", **uses("other")))
 
 ROWS: Final[list[Any]] = [
     wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for", **KEPT, then=gone("q")),
     wakes(PLUGIN, POD_GONE, "the pod is bound elsewhere that a device was kept for", given=(*KEPT["given"], node("n2")),
-        waits=KEPT["waits"], then=pod("q", scheduler="others", on="n2", priority=1, **uses("other"))),
+        waits=KEPT["waits"], then=pod("q", scheduler="another", on="n2", priority=1, **uses("other"))),
     wakes(PLUGIN, POD_CAME, "the pod is bound without the device that was kept for it", **KEPT_AS,
-        then=pod("q", scheduler="others", on="n1", priority=1, **GPUS)),
+        then=pod("q", scheduler="another", on="n1", priority=1, **GPUS)),
     leaves(PLUGIN, POD_CAME, "the pod is bound with the device that was kept for it", **KEPT,
-        meanwhile=stored(held("other", version=2).reserved_for("q", "uid-q")),
-        then=pod("q", scheduler="others", on="n1", priority=1, **uses("other"))),
+        while_waiting=stored(held("other", version=2).reserved_for("q", "uid-q")),
+        then=pod("q", scheduler="another", on="n1", priority=1, **uses("other"))),
     wakes(PLUGIN, POD_GONE, "the pod goes that a device was kept for instead of its resource", **KEPT_AS, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes whose claim has not given back its device yet", **RUNNING, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that was nominated and needs no devices", **KEPT_NOTHING, then=gone("r")),
     wakes(PLUGIN, GONE, "the node goes where a pod is nominated that a device was kept for", **KEPT_AFAR, then=node_gone("n2")),
-    leaves(PLUGIN, GONE, "a node goes where nobody is nominated", **KEPT_AFAR, then=node_gone("n3")),
+    leaves(PLUGIN, GONE, "a node goes to which no pod is nominated", **KEPT_AFAR, then=node_gone("n3")),
     wakes(PLUGIN, CLAIM_GONE, "the claim goes of a pod that a device was kept for", **KEPT,
         then=removed(claimed("other"))),
     wakes(PLUGIN, CLAIM_CHANGED, "the claim of a pod that a device was kept for gets another one", **KEPT,
@@ -186,12 +186,12 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, CLAIM_CHANGED,
         "a pod is bound where it was nominated, with another device than was kept for it, which all nodes see",
         **KEPT_AFAR, then=(*stored(held("other", "drv/n9/d0", 2).reserved_for("q", "uid-q")),
-        pod("q", scheduler="others", on="n2", priority=1, **uses("other")))),
+        pod("q", scheduler="another", on="n2", priority=1, **uses("other")))),
     wakes(PLUGIN, CLAIM_CHANGED, "one of two devices is taken that were kept for a pod, which needs both", **KEPT_TWO,
         then=stored(held("idle", "drv/n1/d1", 2).reserved_for("r", "uid-r"))),
     wakes(PLUGIN, CLAIM_CHANGED, "half of a card is taken that was kept for a pod, which needs all of it", **KEPT_WHOLE,
         then=stored(held("idle", "drv/n1/one", 2).reserved_for("r", "uid-r"))),
-    leaves(PLUGIN, CLAIM_CHANGED, "a device is taken that was not kept for anybody", **KEPT_TWO,
+    leaves(PLUGIN, CLAIM_CHANGED, "a device is taken that was kept for no pod", **KEPT_TWO,
         then=stored(held("idle", "drv/n2/d0", 2).reserved_for("r", "uid-r"))),
     wakes(PLUGIN, CLASS_GONE, "the class goes that a device was kept by", **KEPT_BY, then=removed(a_device_class("by"))),
     wakes(PLUGIN, CLASS_GONE, "a class goes that no device was kept by, in vain", **KEPT_BY, then=removed(a_device_class("late"))),
@@ -223,11 +223,11 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, CLAIM_GONE, "another claim goes with its device", **TAKEN, then=removed(held("other"))),
     leaves(PLUGIN, CLAIM_GONE, "another claim goes that had none", **TAKEN, then=removed(claimed("idle"))),
     wakes(PLUGIN, DEVICES_GIVEN_BACK, "another claim is not to get the device after all", **PLANNED, then=drops(held("other"))),
-    wakes(PLUGIN, DEVICES_GIVEN_BACK, "another claim was to get the device, and gets another one from somebody else",
+    wakes(PLUGIN, DEVICES_GIVEN_BACK, "another claim was to get the device, and gets another one from another scheduler",
         **PLANNED, then=overtaken(held("other", "drv/n2/d0", 2))),
     leaves(PLUGIN, DEVICES_GIVEN_BACK, "another claim is not to get a device, and it has one", given=(*FAR["given"],
         *stored(claimed("idle")), plans(held("idle", "drv/n1/d1"))), waits=FAR["waits"], then=drops(held("idle"))),
-    wakes(PLUGIN, DEVICES_GIVEN_BACK, "its claim was to be allocated for somebody else, and is not",
+    wakes(PLUGIN, DEVICES_GIVEN_BACK, "its claim was to be allocated for another pod, and is not",
         given=(*PLANNED["given"], plans(held("c", "drv/n2/d0"))), waits=uses("c"), then=drops(held("c"))),
     leaves(PLUGIN, POD_GONE, "a pod goes that nothing was kept for", **LEAVING, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that had nothing to do with devices", **LEAVING, then=gone("r")),
@@ -242,11 +242,11 @@ ROWS: Final[list[Any]] = [
     leaves(PLUGIN, CLASS_GONE, "its class goes", **TAKEN, then=removed(CLASS)),
     wakes(PLUGIN, SLICE_CAME, "devices come", **NONE, then=stored(ONE)),
     leaves(PLUGIN, SLICE_CAME, "the first half of a pool comes", **NONE, then=stored(FIRST)),
-    wakes(PLUGIN, SLICE_CAME, "the second half comes", **NONE, meanwhile=stored(FIRST), then=stored(SECOND)),
+    wakes(PLUGIN, SLICE_CAME, "the second half comes", **NONE, while_waiting=stored(FIRST), then=stored(SECOND)),
     leaves(PLUGIN, SLICE_CAME, "devices come and its claim is not there", **MISSING, then=stored(ONE)),
     leaves(PLUGIN, SLICE_CAME, "devices come and it has one", **FAR, then=stored(ONE)),
     wakes(PLUGIN, SLICE_CHANGED, "a device is whole again", **WORN, then=stored(ONE)),
-    wakes(PLUGIN, SLICE_CHANGED, "the pool is smaller than its driver had said", **NONE, meanwhile=stored(FIRST),
+    wakes(PLUGIN, SLICE_CHANGED, "the pool is smaller than its driver had said", **NONE, while_waiting=stored(FIRST),
         then=stored(FIRST.of(1))),
     wakes(PLUGIN, SLICE_CHANGED, "a device is tainted, and it wants all", **ALL, then=stored(a_slice("n1", "drv", D0.taint("x"), D1))),
     leaves(PLUGIN, SLICE_CHANGED, "a device is tainted", **TAKEN, then=stored(TAINTED)),

@@ -16,12 +16,12 @@ from tests.unit.hints.hint_rows import (
     OWN_TOLERATION,
     RESIZED_NODE,
     TAINTED,
-    asks,
     leaves,
     needs,
     node,
     pinned,
     pod,
+    requesting,
     tolerates,
     wakes,
 )
@@ -113,24 +113,24 @@ NODE_AFFINITY = [
 
 SMALL = node("n1", cpu="1")
 WANTS_2: dict[str, Any] = {"cpu": "2"}
-WANTS_GPU: dict[str, Any] = {"containers": asks(**{"example.com/gpu": "1"})}
+WANTS_GPU: dict[str, Any] = {"containers": requesting(**{"example.com/gpu": "1"})}
 
 NODE_RESOURCES_FIT = [
     wakes(FIT, CAME, "a node comes that is large enough", SMALL, WANTS_2, node("n2")),
     wakes(FIT, CAME, "a node comes that has the device", SMALL, WANTS_GPU, node("n2", **{"example.com/gpu": "2"})),
     wakes(FIT, CAME, "a node comes that lacks only a resource which the profile ignores",
-        SMALL, {"containers": asks(cpu="2", **{"example.com/gpu": "1"})}, node("n2"), profile=IGNORES_GPUS),
+        SMALL, {"containers": requesting(cpu="2", **{"example.com/gpu": "1"})}, node("n2"), profile=IGNORES_GPUS),
     leaves(FIT, CAME, "a node comes that is too small, too (row 166)", SMALL, WANTS_2, node("n2", cpu="1900m")),
     leaves(FIT, CAME, "a node comes without the device", SMALL, WANTS_GPU, node("n2")),
     leaves(FIT, CAME, "a node comes that is too small for its pod-level request",
-        SMALL, {"resources": {"requests": {"cpu": "6"}}, "containers": asks(cpu="1")}, node("n2")),
+        SMALL, {"resources": {"requests": {"cpu": "6"}}, "containers": requesting(cpu="1")}, node("n2")),
     wakes(FIT, CAME, "a node comes that is large enough for its pod-level request",
-        SMALL, {"resources": {"requests": {"cpu": "6"}}, "containers": asks(cpu="1")}, node("n2", cpu="6")),
+        SMALL, {"resources": {"requests": {"cpu": "6"}}, "containers": requesting(cpu="1")}, node("n2", cpu="6")),
     leaves(FIT, CAME, "a node comes that is too small for its containers and sidecar together",
-        SMALL, {"containers": asks(cpu="3"), "initContainers": [{**asks("s", cpu="2")[0], "restartPolicy": "Always"}]},
+        SMALL, {"containers": requesting(cpu="3"), "initContainers": [{**requesting("s", cpu="2")[0], "restartPolicy": "Always"}]},
         node("n2")),
     wakes(FIT, CAME, "a node comes that is large enough for its containers, and for its init container after another",
-        SMALL, {"containers": asks(cpu="3"), "initContainers": asks("i", cpu="2")}, node("n2")),
+        SMALL, {"containers": requesting(cpu="3"), "initContainers": requesting("i", cpu="2")}, node("n2")),
     leaves(FIT, CAME, "a node comes that takes no pods", SMALL, WANTS_2, node("n2", pods="0")),
     wakes(FIT, RESIZED_NODE, "the node grows in what it wants", SMALL, WANTS_2, node("n1", cpu="2")),
     wakes(FIT, RESIZED_NODE, "the node takes more pods", node("n1", pods="0"), ANY, node("n1", pods="1")),
@@ -138,7 +138,7 @@ NODE_RESOURCES_FIT = [
     leaves(FIT, RESIZED_NODE, "the full node grows in something else",
         (node("n1"), pod("r", on="n1", cpu="4")), WANTS_2, node("n1", memory="64Gi")),
     leaves(FIT, RESIZED_NODE, "the full node grows in a resource that the profile ignores",
-        (node("n1"), pod("r", on="n1", cpu="4")), {"containers": asks(cpu="2", **{"example.com/gpu": "1"})},
+        (node("n1"), pod("r", on="n1", cpu="4")), {"containers": requesting(cpu="2", **{"example.com/gpu": "1"})},
         node("n1", **{"example.com/gpu": "1"}), profile=IGNORES_GPUS),
     leaves(FIT, RESIZED_NODE, "the node shrinks", node("n1", cpu="1500m"), WANTS_2, SMALL),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of the table of hints about room, ports, gates and what a pod cannot have yet (docs/spec/core.md §5.1–§5.5, §5.10).
+"""Rows of the table of hints: resources, ports, gates and unsupported features (docs/spec/core.md §5.1–§5.5, §5.10).
 
 Also nominations that end: to pods of equal or lower priority a pod has left that node (§1.12, §1.13).
 """
@@ -19,12 +19,12 @@ from tests.unit.hints.hint_rows import (
     POD_OTHERWISE,
     POD_SHRANK,
     Thing,
-    asks,
     gone,
     leaves,
     listens,
     node,
     pod,
+    requesting,
     wakes,
 )
 
@@ -42,7 +42,7 @@ WANTS_80: dict[str, Any] = {"containers": listens(80)}
 def nominee(**more: Any) -> Thing:
     """A pod of ours that is to come to n1, is gated, and needs it all."""
     return pod(
-        "q", **{"cpu": "4", "containers": asks(cpu="4"), "gates": ["g"], "nominated": "n1", "priority": 5, **more}
+        "q", **{"cpu": "4", "containers": requesting(cpu="4"), "gates": ["g"], "nominated": "n1", "priority": 5, **more}
     )
 
 
@@ -59,7 +59,7 @@ def in_memory(sched: SchedulerHarness) -> None:
 
 
 def gives_way(sched: SchedulerHarness) -> None:
-    """Somebody more important is to have the place of `q`."""
+    """A pod of higher priority is nominated to the node of `q`."""
     info = sched.parts.shared.pending.get("default/q")
     assert info is not None
     sched.parts.failures.clear_nomination(info)
@@ -74,7 +74,7 @@ CORDON = frozenset({"NodeUnschedulable"})
 
 def held_back(text: str, then: Any, given: tuple[Thing, ...] = HELD) -> list[Any]:
     """Two pods wait because of the nomination that ends, of equal and of lower priority."""
-    row: dict[str, Any] = {"given": given, "then": then, "beside": CORDON}
+    row: dict[str, Any] = {"given": given, "then": then, "also_refused_by": CORDON}
     return [
         wakes(FIT, POD_GONE, f"{text}, and it is less important", waits=LESS, **row),
         wakes(FIT, POD_GONE, f"{text}, and it is as important", waits={"cpu": "2", "priority": 5}, **row),
@@ -92,7 +92,7 @@ NOMINATIONS = [
     *held_back("a foreign nominated pod is bound elsewhere", foreigner(nominated="", on="n2"), HELD_BY_OTHERS),
     *held_back("a foreign nominated pod fails", foreigner(phase="Failed"), HELD_BY_OTHERS),
     *held_back(
-        "a foreign nominated pod becomes unreadable", foreigner(containers=asks(cpu="bad!")), HELD_BY_OTHERS
+        "a foreign nominated pod becomes unreadable", foreigner(containers=requesting(cpu="bad!")), HELD_BY_OTHERS
     ),
     *held_back("a pod is deleted whose nomination the watch has not shown", gone("q"), HELD_SILENTLY),
     *held_back("a pod goes elsewhere whose nomination the watch has not shown", nominee(nominated="n2"), HELD_SILENTLY),
@@ -128,10 +128,10 @@ NODE_PORTS = [
 def running(
     spec: dict[str, str], *, given: dict[str, str] | None = None, used: dict[str, str] | None = None, **more: Any
 ) -> Thing:
-    """A pod on n1 in the middle of an in-place resize: what it asks for, was given, and uses."""
+    """A pod on n1 in the middle of an in-place resize: its request, its allocation and its use."""
     state = {"name": "c", "allocatedResources": given or spec, "resources": {"requests": used or spec}}
     status = {"containerStatuses": [state], **more.pop("status", {})}
-    return pod("q", on="n1", containers=asks(**spec), status=status, **more)
+    return pod("q", on="n1", containers=requesting(**spec), status=status, **more)
 
 
 INFEASIBLE = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
@@ -140,15 +140,18 @@ BUSY = (node("n1"), running(FOUR))
 
 
 def sidecar(cpu: str) -> Thing:
-    """A pod on n1 whose sidecar asks for so much."""
+    """A pod on n1 whose sidecar requests this."""
     return pod(
-        "q", on="n1", containers=asks(cpu="1"), initContainers=[{**asks("s", cpu=cpu)[0], "restartPolicy": "Always"}]
+        "q",
+        on="n1",
+        containers=requesting(cpu="1"),
+        initContainers=[{**requesting("s", cpu=cpu)[0], "restartPolicy": "Always"}],
     )
 
 
 def whole(cpu: str) -> Thing:
-    """A pod on n1 that asks for so much as a whole."""
-    return pod("q", on="n1", resources={"requests": {"cpu": cpu}}, containers=asks(cpu="1"))
+    """A pod on n1 with this pod-level request."""
+    return pod("q", on="n1", resources={"requests": {"cpu": cpu}}, containers=requesting(cpu="1"))
 
 
 NODE_RESOURCES_FIT = [
@@ -162,12 +165,12 @@ NODE_RESOURCES_FIT = [
     wakes(FIT, POD_SHRANK, "a sidecar has become smaller", (node("n1"), sidecar("3")), WANTS_2, sidecar("1")),
     leaves(FIT, POD_SHRANK, "a pod has become smaller in something else",
         (node("n1"), running({"cpu": "4", "memory": "2Gi"})), WANTS_2, running({"cpu": "4", "memory": "1Gi"})),
-    leaves(FIT, POD_OTHERWISE, "a pod asks for less and still uses as much",
+    leaves(FIT, POD_OTHERWISE, "the request of a pod shrinks and its use does not",
         BUSY, WANTS_2, running(ONE, given=FOUR, used=FOUR)),
     leaves(FIT, POD_OTHERWISE, "a pod begins to be deleted and holds its place until it is gone",
         FULL, WANTS_2, pod("q", on="n1", cpu="4", deleting=True)),
-    wakes(FIT, OWN_SHRANK, "it asks for less", FULL, WANTS_2, pod("p", cpu="1")),
-    leaves(FIT, OWN_SHRANK, "another waiting pod asks for less",
+    wakes(FIT, OWN_SHRANK, "its request shrinks", FULL, WANTS_2, pod("p", cpu="1")),
+    leaves(FIT, OWN_SHRANK, "the request of another waiting pod shrinks",
         (*FULL, pod("s", cpu="3")), WANTS_2, pod("s", cpu="1")),
 ]  # fmt: skip
 
@@ -184,16 +187,16 @@ BESIDE = tuple(pod(name, on="n2", cpu="500m", priority=9) for name in "rs")
 EVICTING: dict[str, Any] = {
     "given": (unanswered, node("n1"), node("n2", cpu="1"), VICTIM, *BESIDE),
     "waits": {"cpu": "2", "priority": 7},
-    "meanwhile": (gone("r"),),
+    "while_waiting": (gone("r"),),
 }
 """It was worth another try when `r` went, and is held back until its victim is gone."""
 HELD_BACK = frozenset({"DefaultPreemption"})
 
 DEFAULT_PREEMPTION = [
     leaves("DefaultPreemption", POD_GONE, "a pod goes that is none of its victims",
-        **EVICTING, then=gone("s"), beside=frozenset({"NodeResourcesFit"})),
-    wakes(FIT, POD_GONE, "its victim goes", **EVICTING, then=gone("v"), beside=HELD_BACK),
-    leaves(FIT, CAME, "a node comes while its victim is being evicted", **EVICTING, then=node("n3"), beside=HELD_BACK),
+        **EVICTING, then=gone("s"), also_refused_by=frozenset({"NodeResourcesFit"})),
+    wakes(FIT, POD_GONE, "its victim goes", **EVICTING, then=gone("v"), also_refused_by=HELD_BACK),
+    leaves(FIT, CAME, "a node comes while its victim is being evicted", **EVICTING, then=node("n3"), also_refused_by=HELD_BACK),
 ]  # fmt: skip
 
 # -- gates and what cannot be judged -----------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
 
 UNSUPPORTED = [
     wakes("UnsupportedFeatures", OWN_OTHER, "it drops the unsupported field", node("n1"), GROUPED, pod("p")),
-    leaves("UnsupportedFeatures", OWN_LABEL, "its labels change and it asks for the same",
+    leaves("UnsupportedFeatures", OWN_LABEL, "its labels change and its features do not",
         node("n1"), GROUPED, pod("p", **GROUPED, labels={"app": "web"})),
     leaves("UnsupportedFeatures", CAME, "a node comes", node("n1"), GROUPED, node("n2")),
 ]  # fmt: skip

@@ -64,8 +64,8 @@ READ_BY_CSI = a_csi_node("n1").migrated("kubernetes.io/gce-pd")
 PLAIN_NODE = a_csi_node("n1")
 MIGRATES_LATER: dict[str, Any] = {**IN_TREE, "given": (*IN_TREE["given"], *stored(PLAIN_NODE))}
 TRACKS, ANOTHER = a_csi_driver("P").tracks_capacity(), a_csi_driver("Q").tracks_capacity()
-LITTLE = a_capacity("room", "D", "1Mi").everywhere()
-BOTH_TOLD = a_capacity("room", "D", "1Gi").everywhere().maximum("1Gi")
+LITTLE = a_capacity("pool", "D", "1Mi").everywhere()
+BOTH_TOLD = a_capacity("pool", "D", "1Gi").everywhere().maximum("1Gi")
 FULL: dict[str, Any] = {
     "given": (HERE, *stored(TRACKS, ANOTHER, LITTLE, a_class("D", "P"), a_class("E", "P"), a_claim("c", "1Gi", "D"))),
     "waits": claims("c"),
@@ -96,18 +96,18 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, CSI_NODE_CHANGED, "its volume is read by a driver now", **MIGRATES_LATER, then=stored(READ_BY_CSI)),
     leaves(PLUGIN, CSI_NODE_CHANGED, "a driver comes", **MIGRATES_LATER, then=stored(PLAIN_NODE.driver("P"))),
     wakes(PLUGIN, DRIVER_CHANGED, "its driver stops tracking capacity", **FULL, then=stored(a_csi_driver("P"))),
-    leaves(PLUGIN, DRIVER_CHANGED, "another driver asks for none", **FULL, then=stored(a_csi_driver("Q"))),
+    leaves(PLUGIN, DRIVER_CHANGED, "another driver stops tracking capacity", **FULL, then=stored(a_csi_driver("Q"))),
     wakes(PLUGIN, DRIVER_GONE, "its driver goes, and with it the question", **FULL, then=removed(TRACKS)),
     leaves(PLUGIN, DRIVER_GONE, "another driver goes", **FULL, then=removed(ANOTHER)),
-    wakes(PLUGIN, CAPACITY_CAME, "there is room elsewhere",
+    wakes(PLUGIN, CAPACITY_CAME, "another object has capacity",
         **FULL, then=stored(a_capacity("more", "D", "9Gi").everywhere())),
-    leaves(PLUGIN, CAPACITY_CAME, "another class has room",
+    leaves(PLUGIN, CAPACITY_CAME, "another class has capacity",
         **FULL, then=stored(a_capacity("more", "E", "9Gi").everywhere())),
-    wakes(PLUGIN, CAPACITY_CHANGED, "there is more room", **FULL, then=stored(a_capacity("room", "D", "9Gi").everywhere())),
+    wakes(PLUGIN, CAPACITY_CHANGED, "there is more capacity", **FULL, then=stored(a_capacity("pool", "D", "9Gi").everywhere())),
     wakes(PLUGIN, CAPACITY_CHANGED, "the object keeps only its maximum volume size",
         (*FULL["given"], *stored(a_claim("d", "1Gi", "D").uid("d").selected("n1"), BOTH_TOLD)),
-        claims("c"), stored(a_capacity("room", "D").everywhere().maximum("1Gi"))),
-    leaves(PLUGIN, CAPACITY_CHANGED, "there is less room", **FULL, then=stored(a_capacity("room", "D", "1Ki").everywhere())),
+        claims("c"), stored(a_capacity("pool", "D").everywhere().maximum("1Gi"))),
+    leaves(PLUGIN, CAPACITY_CHANGED, "there is less capacity", **FULL, then=stored(a_capacity("pool", "D", "1Ki").everywhere())),
     wakes(PLUGIN, POD_GONE, "a pod goes that was to get a volume of its class", **LOCAL, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that has no claims", **LOCAL, then=gone("r")),
 ]  # fmt: skip

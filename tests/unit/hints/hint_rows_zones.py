@@ -1,4 +1,4 @@
-"""Rows of the table of hints: zones of volumes, disks and claims that others have (docs/spec/volumes.md §7.3, §7.4)."""
+"""Rows of the table of hints: zones of volumes, disks and claims that other pods use (docs/spec/volumes.md §7.3, §7.4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUND, FAR = a_claim("c").bound_to("v"), a_pv("v").label(ZONE, "far")
 HERE = node("n1", labels={ZONE: "here"})
 ELSEWHERE: dict[str, Any] = {"given": (HERE, *stored(BOUND, FAR)), "waits": claims("c")}
 UNBOUND: dict[str, Any] = {"given": (HERE, *stored(a_claim("c", "1Gi", "slow"))), "waits": claims("c"), "by_hand": True}
-"""VolumeBinding refuses such a pod before VolumeZone is asked."""
+"""VolumeBinding refuses such a pod before VolumeZone runs."""
 
 ONCE = a_claim("once").modes("ReadWriteOncePod").bound_to("v")
 ANYWHERE = a_pv("v").claimed_by("once")

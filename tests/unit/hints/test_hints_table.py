@@ -69,15 +69,15 @@ async def refused(sched: SchedulerHarness, row: Row) -> None:
         await sched.settle()
         pod(WAITS, **row.waits)(sched)
         await sched.settle()
-    for thing in row.meanwhile:
+    for thing in row.while_waiting:
         thing(sched)
     (entry,) = [entry for entry in queue.entries() if entry.key == f"default/{WAITS}"]
-    assert set(entry.plugins) == {row.plugin} | row.beside
+    assert set(entry.plugins) == {row.plugin} | row.also_refused_by
     assert entry.place in {"unschedulable", "gated"}
 
 
 def spied(sched: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> list[ClusterEvent]:
-    """Every event that the queue asks the registrations about, from now on."""
+    """Record each event that the queue looks up from now on."""
     seen: list[ClusterEvent] = []
     wakers = sched.parts.queue._wakers
     of = wakers.of
@@ -139,13 +139,13 @@ ONE_SENSE: Final = {
         False,
     ): "no hint: volumes, classes and capacity say by labels where they are",
     ("NodePorts", "NodeAdd", False): "no hint: a new node has all its ports",
-    ("VolumeRestrictions", "NodeAdd", False): "no hint: nobody has anything on a new node",
+    ("VolumeRestrictions", "NodeAdd", False): "no hint: no pod has a disk on a new node",
     ("VolumeZone", "NodeAdd", False): "as upstream: its zone is for the attempt to look at",
     ("VolumeZone", "NodeUpdateNodeLabel", False): "as upstream: so are changes of it",
     ("NodeVolumeLimits", "storage.k8s.io/CSINodeAdd", False): "no hint: its drivers may attach more",
     ("NodeDeclaredFeatures", "NodeAdd", False): "as upstream: what the node declares is for the attempt to look at",
     ("NodeDeclaredFeatures", "NodeUpdateNodeDeclaredFeature", False): "as upstream: any other feature will do",
-    ("DefaultPreemption", "AssignedPodDelete", True): "always Skip: it only has the gate asked again (see its rows)",
+    ("DefaultPreemption", "AssignedPodDelete", True): "always Skip: it only runs the gate again (see its rows)",
 }
 PROFILES: Final = [DEFAULT, ONLY_IN_CELLAR, spreads_by_default(DEFAULT_IN_ZONES)]
 
@@ -195,7 +195,7 @@ def test_a_registration_without_rows_is_missed() -> None:
     assert len(wanted) > 60
 
 
-def test_nobody_is_told_of_everything() -> None:
+def test_an_event_that_helps_no_plugin_has_no_registrations() -> None:
     """An event that no plugin can be helped by costs one look-up, and is not kept for the pods in flight."""
     queue = harness_of(DEFAULT).parts.queue
 

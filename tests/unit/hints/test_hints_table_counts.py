@@ -36,10 +36,10 @@ from tests.unit.hints.hint_rows import (
     RESIZED_NODE,
     TAINTED,
     apart,
-    asks,
     harness_of,
     listens,
     near,
+    requesting,
     spread,
     spreads_by_default,
     tolerates,
@@ -64,7 +64,7 @@ def info(name: str, **spec: Any) -> PodInfo:
 
 @dataclass(frozen=True)
 class Case:
-    """An event, one pod that it concerns, and any number of others that it cannot concern, each of its own shape."""
+    """An event, one pod that it concerns, and many pods that it cannot concern, each with another shape."""
 
     plugin: str
     event: ClusterEvent
@@ -74,9 +74,9 @@ class Case:
     others: Callable[[int], dict[str, Any]]
     is_by_default: bool = False
     asked: int = 1
-    """How often for the one; more when others share its question."""
+    """Calls of the hint; more than 1 when other pods share its shape."""
     given: Callable[[int | str], list[Builder[Any]]] = lambda _: []
-    """What there is besides for each of the others, and for the one ("")."""
+    """Objects for each of the other pods, and for the concerned one ("")."""
 
 
 def in_columns(row: Any) -> Any:
@@ -156,14 +156,14 @@ CASES: Final = [
         on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
     case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
     case(FIT, POD_SHRANK, "pods that want something else",
-        on_n1(containers=asks(**{GPU: "2"})), on_n1(containers=asks(**{GPU: "1"})), {"containers": asks(**{GPU: "1"})},
+        on_n1(containers=requesting(**{GPU: "2"})), on_n1(containers=requesting(**{GPU: "1"})), {"containers": requesting(**{GPU: "1"})},
         lambda i: {"cpu": f"{i + 1}m"}),
     case(FIT, CAME, "pods that are too large for the node",
         None, node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
     case(FIT, CAME, "pods that want devices which the node has not",
-        None, node(cpu="4"), {"cpu": "1"}, lambda i: {"containers": asks(cpu="1", **{f"example.com/d{i}": "1"})}),
+        None, node(cpu="4"), {"cpu": "1"}, lambda i: {"containers": requesting(cpu="1", **{f"example.com/d{i}": "1"})}),
     case(FIT, RESIZED_NODE, "pods that want something else",
-        node(), node(**{GPU: "1"}), {"containers": asks(**{GPU: "1"})}, lambda i: {"cpu": f"{i + 1}m"}),
+        node(), node(**{GPU: "1"}), {"containers": requesting(**{GPU: "1"})}, lambda i: {"cpu": f"{i + 1}m"}),
     case(FIT, RESIZED_NODE, "pods that are too large all the same",
         node(cpu="1"), node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
     *(
@@ -219,7 +219,7 @@ CASES: Final = [
 
 
 def questions(case: Case, others: int) -> tuple[int, int]:
-    """How often hints were asked, and how many pods were woken."""
+    """Return the number of calls of hints and of woken pods."""
     sched = harness_of(BY_DEFAULT if case.is_by_default else DEFAULT)
     if case.is_by_default:  # there are default constraints for pods that something selects
         for i in ("", *range(others)):
@@ -250,7 +250,7 @@ def test_pods_that_an_event_cannot_concern_cost_nothing(case: Case) -> None:
         assert few[1] >= 1
 
 
-# -- all that is asked for everybody at once ---------------------------------------------------------------------------
+# -- one call for all waiting pods ---------------------------------------------------------------------------
 
 ONE_QUESTION: Final = [
     pytest.param("NodeUnschedulable", CAME, None, node(cordoned=True), id="NodeUnschedulable, NodeAdd"),
@@ -269,7 +269,7 @@ ONE_QUESTION: Final = [
 
 @pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)
 @pytest.mark.parametrize("waiting", [FEW, MANY])
-def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
+def test_one_call_for_all_pods(plugin: str, event: ClusterEvent, old: Any, new: Any, waiting: int) -> None:
     world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(waiting):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", labels=web(f"w{i}")), plugin)
@@ -280,7 +280,7 @@ def test_one_question_for_everybody(plugin: str, event: ClusterEvent, old: Any, 
     assert [(plugin, event.label, "QueueSkip")] == world.metrics.hints
 
 
-def test_what_a_pod_changes_on_itself_is_asked_about_for_it_alone() -> None:
+def test_an_update_of_a_waiting_pod_calls_hints_for_that_pod_only() -> None:
     hints = harness_of(DEFAULT).parts.profiles["kubestow"].hints
     world = QueueHarness(hints)
     plugins = [plugin for plugin, registrations in hints.items() if any(map(wants_own, registrations))]
@@ -308,8 +308,8 @@ def wants_own(registered: EventHint) -> bool:
         pytest.param("DynamicResources", CAME, None, A, id="claims that are not there, a node"),
     ],
 )
-def test_gated_pods_are_not_asked_for(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
-    """A thousand pods behind a gate: a node that comes and a pod that goes are nothing to it, whoever refused them before."""
+def test_an_event_calls_no_hint_for_gated_pods(gate: str, event: ClusterEvent, old: Any, new: Any) -> None:
+    """The plugin that refused the pods before the gate does not matter."""
     world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints, gates=(held := Gate(gate),))
     for i in range(100):
         world.rejected(info(f"p{i}", cpu=f"{i + 1}m", **uses(f"c{i}")), "NodeResourcesFit")
@@ -358,7 +358,7 @@ def indexed(one: Any) -> Iterator[tuple[str, EventHint]]:
 
 @pytest.mark.parametrize("one", [DEFAULT, BY_DEFAULT], ids=["default", "hard default constraints"])
 def test_every_registration_with_topics_is_counted(one: Any) -> None:
-    """And every other is one question for everybody, or about the pod itself."""
+    """Each other registration has one call for all pods, or is about the pod itself."""
     cases = [param.values[0] for param in CASES]
     uncounted = [
         (plugin, registered.event.label)

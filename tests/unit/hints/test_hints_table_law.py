@@ -1,7 +1,7 @@
-"""A law of the queue and of all real plugins together: an event wakes whom it would wake if every pod were asked.
+"""A law of the queue and of all real plugins together: an event wakes the same pods as if each hint ran for each pod.
 
 Random pods wait in the pool, refused by random plugins, some behind a gate; then the watch shows something. Each event
-that follows is answered by the index, and once more by asking the hints of every pod (docs/spec/core.md §1.10).
+that follows is answered by the index, and once more by the hints of each pod (docs/spec/core.md §1.10).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tests.unit.hints.hint_rows import (
     DEFAULT,
     Thing,
     apart,
-    asks,
     gone,
     harness_of,
     listens,
@@ -31,6 +30,7 @@ from tests.unit.hints.hint_rows import (
     node,
     node_gone,
     pod,
+    requesting,
     shown,
     spread,
     spreads_by_default,
@@ -63,11 +63,11 @@ RULES: list[dict[str, Any]] = [
     {"topologySpreadConstraints": [*spread("a"), *spread("b", "host")], "nodeSelector": {"disk": "ssd"}},
 ]
 CONTAINERS = [
-    asks(),
-    asks(cpu="1"),
-    asks(cpu="6"),
-    asks(memory="1Gi"),
-    asks(cpu="1", **{GPU: "2"}),
+    requesting(),
+    requesting(cpu="1"),
+    requesting(cpu="6"),
+    requesting(memory="1Gi"),
+    requesting(cpu="1", **{GPU: "2"}),
     listens(80),
     listens(81),
 ]
@@ -136,7 +136,7 @@ things = st.one_of(nodes, nodes, bound, bound, others, leaving)
 
 
 class Watched:
-    """Pods that wait. Checks every event that goes to the queue, instead of waking anybody."""
+    """Pods that wait. Checks every event that goes to the queue, and wakes no pod."""
 
     def __init__(self, sched: SchedulerHarness) -> None:
         self.pool = sched.parts.queue._pool
@@ -173,7 +173,7 @@ class Watched:
         assert expected == woken
 
     def may(self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any) -> bool:
-        """A gated pod is asked for only if the event concerns the gate."""
+        """The hints of a gated pod run only if the event concerns the gate."""
         return queued.place is Place.WAITING or any(
             waker.plugin == queued.gating_plugin and is_concerned(waker.registered, queued.info, old=old, new=new)
             for waker in self.wakers.of(event)
@@ -190,7 +190,7 @@ START = (node("n1", zone="a"), node("n2", zone="b"), pod("b0", on="n1", labels={
     pods=st.lists(waiting, min_size=3, max_size=12),
     then=st.lists(things, min_size=1, max_size=6),
 )
-def test_as_if_every_pod_were_asked(
+def test_the_index_wakes_the_same_pods_as_the_hints(
     profile: Any, before: list[Thing], pods: list[tuple[dict[str, Any], set[str], str]], then: list[Thing]
 ) -> None:
     sched = harness_of(profile)

@@ -16,7 +16,6 @@ from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
-    NODE_ADD,
     NODE_DELETE,
     Action,
     ClusterEvent,
@@ -176,14 +175,6 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             id="it matches one of two terms",
         ),
         pytest.param(
-            pod(app="db", near=[term()]),
-            ASSIGNED_POD_DELETE,
-            pod("db", "db", on="a1"),
-            None,
-            Hint.QUEUE,
-            id="perhaps the last of the group went, and the pod may be the first",
-        ),
-        pytest.param(
             pod(app="web", ns="team"),
             ASSIGNED_POD_DELETE,
             pod("db", "db", on="a1", away=[term("web", **TEAM)]),
@@ -221,24 +212,11 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
         ),
         pytest.param(pod(near=[term()]), ASSIGNED_POD_ADD, None, pod("x", "x", on="a1"), Hint.SKIP, id="another came"),
         pytest.param(
-            pod(away=[term()]), ASSIGNED_POD_ADD, None, pod("db", "db", on="a1"), Hint.SKIP, id="a hated one came"
-        ),
-        pytest.param(
             pod(near=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.SKIP, id="a liked one went"
         ),
-        pytest.param(pod(near=[term()]), NODE_ADD, None, node("c"), Hint.SKIP, id="a node without the key came"),
         pytest.param(pod(near=[term()]), NODE_DELETE, NODES[0], None, Hint.SKIP, id="a node went"),
-        pytest.param(pod(away=[term()]), NODE_DELETE, NODES[2], None, Hint.SKIP, id="its zone went with it"),
         pytest.param(
             pod(near=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.SKIP, id="it lost the key"
-        ),
-        pytest.param(
-            pod(near=[term()]),
-            NODE_LABELS,
-            node("c", labels={"zone": "c", "rank": "1"}),
-            node("c", labels={"zone": "c", "rank": "2"}),
-            Hint.SKIP,
-            id="another label",
         ),
         pytest.param(pod(near=[term(**TEAM)]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="another one came"),
         pytest.param(pod(near=[term()]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="none is selected"),

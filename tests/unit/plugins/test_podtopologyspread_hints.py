@@ -9,7 +9,7 @@ import pytest
 from scheduler.api.apps_and_policy import Service
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo
-from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
+from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -22,13 +22,12 @@ from scheduler.core.cluster_events import (
 from scheduler.framework.interface import EventHint, Hint
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit.objects import cluster, handle
-from tests.unit.plugins.ask import hinted, is_concerned
-from tests.unit.plugins.spreading import BAR, HOST, LIST, ZONE, hard, node, pod, soft
+from tests.unit.plugins.ask import hinted
+from tests.unit.plugins.spreading import BAR, HOST, LIST, hard, node, pod, soft
 
 RELABELLED = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL)
 TOLERATING = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_TOLERATION)
 OWN_LABEL = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
-OWN_TOLERATION = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 
@@ -36,7 +35,6 @@ WAITING = pod("p", hard())
 TWO = pod("p", hard(), hard(HOST, selector=BAR))
 HONORING = pod("p", hard(nodeTaintsPolicy="Honor"))
 TOLERATION: dict[str, Any] = {"tolerations": [{"key": "t", "operator": "Exists"}]}
-DEFAULT = PodTopologySpreadArgs((DefaultConstraint(1, ZONE, "DoNotSchedule"),), "List")
 
 
 def asked(
@@ -72,11 +70,7 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
             Hint.SKIP,
             id="matchLabelKeys: another value",
         ),
-        pytest.param(RELABELLED, WAITING, other("foo"), other("foo x"), Hint.SKIP, id="one counts as before"),
         pytest.param(TOLERATING, HONORING, other(), other(**TOLERATION), None, id="somebody else's toleration"),
-        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other("bar"), Hint.SKIP, id="one that does not count came"),
-        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(ns="else"), Hint.SKIP, id="one of another namespace came"),
-        pytest.param(ASSIGNED_POD_DELETE, WAITING, other("bar"), None, Hint.SKIP, id="one that did not count went"),
         pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="one that never had a place went"),
         pytest.param(
             ASSIGNED_POD_DELETE,
@@ -100,10 +94,6 @@ def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, h
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(
-            OWN_TOLERATION, WAITING, pod("p", hard(), **TOLERATION), Hint.SKIP, id="a toleration where they do not"
-        ),
-        pytest.param(OWN_LABEL, WAITING, pod("p", hard(), labels="foo x"), Hint.SKIP, id="a label that nobody reads"),
         pytest.param(OWN_LABEL, pod("q", labels="x"), pod("q"), Hint.SKIP, id="it was another waiting pod"),
         pytest.param(
             OWN_LABEL,
@@ -148,7 +138,6 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
             Hint.SKIP,
             id="a label of the nodeSelector where that decides nothing",
         ),
-        pytest.param(NODE_ADD, WAITING, None, BARE, Hint.SKIP, id="a node without came"),
         pytest.param(NODE_DELETE, BY_ZONE_AND_NODE, ZONED, None, Hint.SKIP, id="one with some of the keys went"),
         pytest.param(NODE_TAINT, WAITING, BOTH, BOTH, Hint.SKIP, id="no other taints"),
     ],
@@ -156,15 +145,6 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
 def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint | None) -> None:
     """Queue if the domains of the pod's hard constraints may have changed."""
     assert hint is asked(event, waiting, old, new)
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "new", "hint"),
-    [pytest.param(ASSIGNED_POD_ADD, None, other(), Hint.QUEUE, id="one that its Service selects came")],
-)
-def test_defaults(event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:
-    """Default constraints are asked like a pod's own."""
-    assert hint is asked(event, pod("p"), old, new, DEFAULT)
 
 
 def registered(event: ClusterEvent) -> EventHint:
@@ -194,17 +174,3 @@ def test_pods_of_all_namespaces_wait_for_one_node() -> None:
 
     assert shape(pod("p", hard(), ns="x")) == shape(pod("q", hard(skew=9, selector=BAR), soft(HOST), ns="y"))
     assert shape(pod("p", hard())) != shape(pod("p", hard(HOST)))
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "new", "concerned"),
-    [
-        pytest.param(ASSIGNED_POD_ADD, None, other(), True, id="a pod with the label came"),
-        pytest.param(ASSIGNED_POD_DELETE, other(ns="else"), None, False, id="a pod of another namespace went"),
-        pytest.param(NODE_LABEL, ZONED, node("n", "x", zone="a", host=""), False, id="another label of a node"),
-        pytest.param(NODE_TAINT, ZONED, node("n", zone="a", host="", taints=["t=:NoSchedule"]), True, id="taints"),
-    ],
-)
-def test_who_is_asked_at_all(event: ClusterEvent, old: Any, new: Any, concerned: bool) -> None:
-    """Topics keep what cannot matter away from the hint."""
-    assert concerned == is_concerned(registered(event), WAITING, old=old, new=new)

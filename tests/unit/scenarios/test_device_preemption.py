@@ -12,7 +12,7 @@ import pytest
 
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from tests.unit.hints.hint_rows import asks
+from tests.unit.hints.hint_rows import requesting
 from tests.unit.scenarios.device_harness import SHORT, UPSTREAM, WAITING, DeviceHarness
 from tests.unit.scenarios.evicting import OTHERS, evicted, found, nominations, ours
 
@@ -125,14 +125,14 @@ async def test_devices_of_extended_resources() -> None:
     gpu = {"example.com/gpu": "1"}
     cluster.show(a_device_class("gpu").extended_resource("example.com/gpu").created("2026-01-01T00:00:00Z"))
     cluster.holds("made", "d0", users=("v",))
-    cluster.pod("v", on="n1", containers=asks(**gpu), **OTHERS)
-    cluster.pod("p", priority=10, containers=asks(**gpu))
+    cluster.pod("v", on="n1", containers=requesting(**gpu), **OTHERS)
+    cluster.pod("p", priority=10, containers=requesting(**gpu))
     await cluster.settle()
     assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
 
     cluster.gone("v")
     cluster.frees("made")
-    cluster.pod("q", priority=5, containers=asks(**gpu))
+    cluster.pod("q", priority=5, containers=requesting(**gpu))
     await cluster.settle()
     await cluster.later(30)
     assert (cluster.tried[:3], [pod for pod, _ in cluster.writer.binds]) == (["p", "q", "p"], ["default/p"])

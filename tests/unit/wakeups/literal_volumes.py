@@ -102,7 +102,7 @@ def selector_admits(selector: LabelSelector | ClaimSelector | None, labels: Labe
 
 
 def size_of(claim: PersistentVolumeClaim) -> int:
-    """What is asked for, in nano-bytes; absent is nothing."""
+    """Return the request in nano-bytes; an absent request is 0."""
     return claim.request.nano if claim.request is not None else 0
 
 
@@ -266,7 +266,7 @@ def lacks(world: World, claim: PersistentVolumeClaim, labels: Labels) -> str | N
 
 
 def capacity_for(world: World, claim: PersistentVolumeClaim, labels: Labels) -> tuple[bool, str | None]:
-    """Whether there is enough room for the claim alone, and the first object that says so; None if nobody is asked."""
+    """Return whether there is capacity for this claim alone, and the first object that has it; None without tracking."""
     storage_class = world.classes[claim.storage_class]
     driver = world.drivers.get(storage_class.provisioner)
     if claim.request is None or driver is None or not driver.spec.storage_capacity:

@@ -32,7 +32,7 @@ from simulator.builders.devices import (
 )
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.harness import SchedulerHarness
-from tests.unit.hints.hint_rows import DEFAULT, WAITS, asks, gone, harness_of, node, node_gone, pod, profile
+from tests.unit.hints.hint_rows import DEFAULT, WAITS, gone, harness_of, node, node_gone, pod, profile, requesting
 from tests.unit.wakeups.happenings import Thing, deliver, ended, known, place, refusing, some
 
 PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
@@ -47,7 +47,7 @@ WRITTEN_LONG_AGO: Final = "2020-01-01T00:00:00Z"
 
 
 def comes(builder: Builder[Any]) -> Thing:
-    """It comes or changes, with a newer version. A claim that asks for something else is another one by that name."""
+    """It comes or changes, with a newer version. A claim with another spec is another one with that name."""
     raw = builder.obj()
     kind, name = raw["kind"], raw["metadata"]["name"]
     typ = KINDS[kind].typ
@@ -73,7 +73,7 @@ def comes(builder: Builder[Any]) -> Thing:
 
 
 def _may_become(there: ResourceClaim, new: ResourceClaim) -> bool:
-    """What a claim asks for never changes, and one that is going never stays."""
+    """The spec of a claim never changes, and neither does a deletion."""
     stays = there.metadata.deletion_timestamp is None or new.metadata.deletion_timestamp is not None
     return stays and (there.spec, there.metadata.owner_references) == (new.spec, new.metadata.owner_references)
 
@@ -112,7 +112,7 @@ def hangs(sched: SchedulerHarness) -> None:
 
 
 def fails(sched: SchedulerHarness) -> None:
-    """Whoever waits for the server to take a write hears that it will not."""
+    """The server refuses the writes that are retried."""
     breaks(sched)
     sched.clock.move(11.0)
 
@@ -172,7 +172,7 @@ def slices(draw: st.DrawFn) -> SliceBuilder:
     return found
 
 
-def asking(claim: ClaimBuilder, kind: str, name: str) -> ClaimBuilder:
+def with_request(claim: ClaimBuilder, kind: str, name: str) -> ClaimBuilder:
     """With a request of this kind, of this class."""
     match kind:
         case "all":
@@ -192,7 +192,7 @@ KINDS_OF_REQUESTS = ["one", "one", "one", "all", "two", "first", "admin"]
 @st.composite
 def claims(draw: st.DrawFn, name: str = "") -> ClaimBuilder:
     name = name or draw(some(CLAIMS))
-    found = asking(a_claim(name), draw(some(KINDS_OF_REQUESTS)), draw(some(["w", "w", "w", "x"])))
+    found = with_request(a_claim(name), draw(some(KINDS_OF_REQUESTS)), draw(some(["w", "w", "w", "x"])))
     if name == OWN:
         found = found.owned_by(WAITS, draw(some([UID, UID, UID, "another"])))
     if draw(some([False, False, True])):
@@ -216,7 +216,11 @@ def uses(*names: str) -> dict[str, Any]:
         if name
     ]
     made = {"resourceClaimStatuses": [{"name": "e", "resourceClaimName": OWN}]} if OWN in names else {}
-    return {"resourceClaims": entries, "status": made, **({"containers": asks(**{GPU: "1"})} if "" in names else {})}
+    return {
+        "resourceClaims": entries,
+        "status": made,
+        **({"containers": requesting(**{GPU: "1"})} if "" in names else {}),
+    }
 
 
 def _rival(name: str, claim: str) -> Thing:
@@ -244,7 +248,7 @@ def _nominated(claim: str, on: str) -> Thing:
         seen = sched.seen.get("s")
         used = _used_by(seen) if isinstance(seen, Pod) else claim
         if not (isinstance(seen, Pod) and seen.spec.node_name):
-            pod("s", scheduler="others", priority=1, nominated=on, **uses(used))(sched)
+            pod("s", scheduler="another", priority=1, nominated=on, **uses(used))(sched)
 
     return Thing(f"nominated(s with {claim or GPU} to {on})", happens)
 
@@ -259,9 +263,9 @@ def _bound(on: str, device: str = "drv/p9/d0") -> Thing:
         claim = _used_by(seen)
         there = sched.writer.resource_claims.get(f"default/{claim}")
         if isinstance(there, ResourceClaim) and not there.is_allocated:
-            given = asking(a_claim(claim), "one", "w").allocated(a_result("r", device), on=on)
+            given = with_request(a_claim(claim), "one", "w").allocated(a_result("r", device), on=on)
             comes(given.reserved_for("s", "uid-s")).happens(sched)
-        pod("s", scheduler="others", priority=1, on=on, **uses(claim))(sched)
+        pod("s", scheduler="another", priority=1, on=on, **uses(claim))(sched)
 
     return Thing(f"bound(s on {on} with {device})", happens)
 
@@ -294,23 +298,28 @@ before = st.one_of(stored, stored, stored, nodes, rivals, acts)
 things = st.one_of(stored, stored, nodes, rivals, removals, removals, acts, some([1.0, 11.0, 130.0, 610.0]).map(passes))
 
 SLICE: Final = a_slice("n1", "drv", a_device("d0")).named("s1").pool("p1")
-HELD: Final = asking(a_claim("c"), "one", "w").allocated(a_result("r", "drv/p1/d0"), on="n2")
+HELD: Final = with_request(a_claim("c"), "one", "w").allocated(a_result("r", "drv/p1/d0"), on="n2")
 START: Final = (
     _node("n1", "a", "110", ""),
     comes(a_device_class("w").extended_resource(GPU)),
-    comes(asking(a_claim("c"), "one", "w")),
-    comes(asking(a_claim("d"), "one", "x")),
-    comes(asking(a_claim("e"), "one", "w")),
-    comes(asking(a_claim(OWN), "one", "w").owned_by(WAITS, UID)),
+    comes(with_request(a_claim("c"), "one", "w")),
+    comes(with_request(a_claim("d"), "one", "x")),
+    comes(with_request(a_claim("e"), "one", "w")),
+    comes(with_request(a_claim(OWN), "one", "w").owned_by(WAITS, UID)),
 )
 """There are no devices, and no class for the second claim, unless something else is there."""
-ON_ITS_WAY: Final = (comes(SLICE), comes(asking(a_claim("d"), "one", "w")), Thing("hangs", hangs), _rival("q", "d"))
-"""The only device is on its way to somebody else."""
+ON_ITS_WAY: Final = (
+    comes(SLICE),
+    comes(with_request(a_claim("d"), "one", "w")),
+    Thing("hangs", hangs),
+    _rival("q", "d"),
+)
+"""The only device is being allocated to another claim."""
 SHARED: Final = (comes(SLICE), Thing("hangs", hangs), _rival("q", "c"))
-"""The claim is on its way to be allocated, for somebody else."""
+"""The claim is being allocated for another pod."""
 WATCHED: Final = (
     comes(SLICE.device(a_device("d1"))),
-    comes(asking(a_claim("c"), "admin", "w")),
+    comes(with_request(a_claim("c"), "admin", "w")),
     Thing("hangs", hangs),
     _rival("q", "c"),
 )
@@ -318,17 +327,17 @@ WATCHED: Final = (
 STANDS_IN: Final = (comes(SLICE), Thing("hangs", hangs), _rival("q", ""))
 """The only device is on its way to a claim that has to be made first."""
 FAR: Final = (comes(SLICE), comes(HELD.reserved_for("q", "uid-q").reserved_for("r", "uid-r")))
-"""The claim has its device, which is elsewhere, and others use it there."""
+"""The claim has a device on another node, and two pods use it there."""
 UNREADY: Final = (
     comes(SLICE),
     comes(
-        asking(a_claim("c"), "one", "w")
+        with_request(a_claim("c"), "one", "w")
         .allocated(a_result("r", "drv/p1/d0", binding=("ready",)))
         .allocated_at(WRITTEN_LONG_AGO)
         .reserved_for("q", "uid-q")
     ),
 )
-"""The claim's device has not become ready in time, and somebody else uses it."""
+"""The claim's device has not become ready in time, and another pod uses it."""
 HALF: Final = (comes(SLICE.of(2)),)
 """The pool is not complete."""
 KEPT: Final = (comes(SLICE), _node("n2", "b", "110", ""), _nominated("e", "n1"))
@@ -338,7 +347,7 @@ KEPT_AFAR: Final = (comes(SLICE.everywhere()), _node("n2", "b", "110", ""), _nom
 KEPT_AS: Final = (comes(SLICE), _node("n2", "b", "110", ""), _nominated("", "n1"))
 """As before, in place of a resource."""
 KEPT_AFAR_AS: Final = (*KEPT_AFAR[:-1], _nominated("", "n2"))
-BY_ANOTHER_CLASS: Final = (comes(a_device_class("x")), comes(asking(a_claim("c"), "one", "x")))
+BY_ANOTHER_CLASS: Final = (comes(a_device_class("x")), comes(with_request(a_claim("c"), "one", "x")))
 KEPT_BY_ANOTHER: Final = (*BY_ANOTHER_CLASS, *KEPT)
 KEPT_AFAR_BY_ANOTHER: Final = (*BY_ANOTHER_CLASS, *KEPT_AFAR)
 KEPT_AS_BY_ANOTHER: Final = (*BY_ANOTHER_CLASS, *KEPT_AS)
@@ -358,7 +367,7 @@ HELP: Final = [
 
 
 async def tried(sched: SchedulerHarness) -> str:
-    """Where the pod is once all that has woken it has been answered. What a task has done is told in the turn after."""
+    """Return where the pod is after all attempts that events caused. The result of a task shows one turn later."""
     for _ in range(3):
         await sched.settle()
     for _ in range(3):
@@ -386,7 +395,7 @@ async def is_left_waiting(
 
 
 def being_given_back(sched: SchedulerHarness) -> set[str]:
-    """Claims of which the server has been asked to take something back, and has not answered yet."""
+    """Return claims with a deallocation or release that the server has not answered."""
     plugins = sched.parts.profiles["kubestow"].reserve
     return {
         key for plugin in plugins if isinstance(plugin, DynamicResources) for key in plugin._binder._background._about
@@ -423,7 +432,7 @@ async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ..
     wants=some([("c",), ("c",), ("c", "d"), (OWN,), (OWN, "c"), ("",), ("", "c")]),
     then=st.lists(st.one_of(things, some(HELP)), min_size=1, max_size=5),
 )
-async def test_who_waits_would_be_refused(
+async def test_a_waiting_pod_would_be_refused(
     one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
     """Whatever is there, and whatever happens."""

@@ -1,4 +1,4 @@
-"""Places and claims of ours that end without a pod leaving a node: whom they held back is woken (docs/spec/core.md §1.12, §10.2)."""
+"""Nominations and assumed pods that end without a deletion wake the pods that they kept out (docs/spec/core.md §1.12, §10.2)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def held_back() -> SchedulerHarness:
     return sched
 
 
-async def test_a_nominated_pod_that_goes_elsewhere_wakes_whom_it_held_back() -> None:
+async def test_a_nominated_pod_that_is_bound_elsewhere_wakes_the_pod_that_it_kept_out() -> None:
     sched = await held_back()
 
     sched.pod("first", **FIRST)
@@ -42,7 +42,7 @@ async def test_a_nominated_pod_that_goes_elsewhere_wakes_whom_it_held_back() -> 
     assert sched.writer.binds == [("default/first", "n2"), ("default/second", "n1")]
 
 
-async def test_a_pod_with_other_labels_than_when_it_was_assumed_wakes_whom_it_kept_away() -> None:
+async def test_a_pod_with_other_labels_than_when_it_was_assumed_wakes_the_pod_that_it_kept_away() -> None:
     """What was counted since the assumption was another pod, so to say: it has left."""
     sched = SchedulerHarness()
     sched.node("n1", labels={"kubernetes.io/hostname": "n1"})
@@ -65,7 +65,7 @@ async def test_a_pod_with_other_labels_than_when_it_was_assumed_wakes_whom_it_ke
 
 
 async def test_a_nomination_that_was_taken_back_ends_with_the_pod_at_the_latest() -> None:
-    """Whom it held back is told when the watch shows that it is cleared; here it shows that the pod has gone."""
+    """The update that clears the nomination would wake the other pod; here the pod is deleted first."""
     sched = SchedulerHarness()
     sched.node("n1", cpu="4")
     sched.pod("theirs", cpu="1", on="n1", scheduler="other")
@@ -84,7 +84,7 @@ async def test_a_nomination_that_was_taken_back_ends_with_the_pod_at_the_latest(
     assert sched.writer.binds == [("default/second", "n1")]
 
 
-async def test_a_pod_deleted_at_permit_wakes_others_once_and_not_before_its_place_is_free() -> None:
+async def test_a_pod_deleted_at_permit_wakes_the_next_pod_once_its_node_is_free() -> None:
     """Its status says where it was to go; the place is given back by its binding task."""
     sched = SchedulerHarness()
     sched.plug(permit=(Holds("A", permits=Wait(600)),))
@@ -105,8 +105,8 @@ async def test_a_pod_deleted_at_permit_wakes_others_once_and_not_before_its_plac
     assert len(sched.parts.records.of("default/second")) == 2
 
 
-async def test_a_nomination_that_only_we_know_and_that_is_given_up_wakes_whom_it_held_back() -> None:
-    """Its write failed, so no watch event tells of its end."""
+async def test_a_nomination_that_only_we_know_and_that_is_given_up_wakes_the_pod_that_it_kept_out() -> None:
+    """Its write failed, so no watch event shows its end."""
     sched = SchedulerHarness()
     sched.node("n", cpu="4")
     sched.pod("v1", on="n", cpu="3", scheduler="other", priority=0)

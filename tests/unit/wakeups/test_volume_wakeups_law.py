@@ -299,7 +299,7 @@ START: Final = (
     comes(a_claim("d", storage_class="x")),
     comes(a_claim(f"{WAITS}-e", storage_class="w").owned_by(WAITS, UID)),
 )
-"""There is no room for the first claim, and no class for the second, unless something else is there."""
+"""There is no capacity for the first claim, and no class for the second, unless something else is there."""
 
 LOCAL: Final = (
     comes(a_class("w")),
@@ -308,7 +308,7 @@ LOCAL: Final = (
     Thing("hangs", hangs),
     _rival("q", "d"),
 )
-"""The only volume of the class is on its way to somebody else."""
+"""The only volume of the class is being bound to another claim."""
 SHARED: Final = (
     comes(a_capacity("k", "w", "3Gi").everywhere()),
     Thing("hangs", hangs),
@@ -321,7 +321,7 @@ IN_FLIGHT: Final = (
     comes(a_claim("d", storage_class="w").selected("n1")),
     comes(a_capacity("k", "w", "1Gi").everywhere()),
 )
-"""The room is for a volume that somebody else waits for."""
+"""The capacity is for a volume of another claim."""
 MEANT: Final = (
     comes(a_class("w")),
     comes(a_pv("u", storage_class="w").where(ZONE, "b").claimed_by("c")),
@@ -385,9 +385,9 @@ async def is_left_waiting(
 
 
 def is_out_of_hearing(refusers: tuple[str, ...], wants: tuple[str, ...], then: list[Thing], *, is_parity: bool) -> bool:
-    """NodeVolumeLimits does not listen to nodes, and to what others' claims and volumes turn out to be; upstream's to less.
+    """NodeVolumeLimits has no hints for nodes and for the claims and volumes of other pods; upstream has fewer.
 
-    Nobody listens to drivers and topologies that are taken back with a CSINode.
+    No plugin has a hint for drivers and topologies that are taken back with a CSINode.
     """
     if "NodeVolumeLimits" not in refusers:
         return any(thing.about.startswith("CSINode") and thing.about.endswith("goes") for thing in then)
@@ -421,7 +421,7 @@ async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ..
     wants=some([("c",), ("c",), ("c", "d"), (f"{WAITS}-e",), (f"{WAITS}-e", "c")]),
     then=st.lists(st.one_of(things, some(HELP)), min_size=1, max_size=5),
 )
-async def test_who_waits_would_be_refused(
+async def test_a_waiting_pod_would_be_refused(
     one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: tuple[str, ...], then: list[Thing]
 ) -> None:
     sched = harness_of(one)

@@ -1,4 +1,4 @@
-"""What a plan of ours took and never wrote is free again when the plan ends: whom it kept waiting is woken then.
+"""What a plan of ours took and never wrote is free again when the plan ends: pods that it kept out are woken then.
 
 Its pod may have left long before; the plan ends when its binding notices (docs/spec/volumes.md §5.4, §7.1).
 """
@@ -44,7 +44,7 @@ async def tried_in_vain(*things: Any, rival: str, more: tuple[Any, ...] = (), **
 
 
 async def gives_up(sched: SchedulerHarness) -> None:
-    """The rival's plan comes to its end; to others the server says yes."""
+    """The rival's plan ends; the server accepts the writes of other pods."""
     sched.writer.on_prebind = sched.writer.on_select = refusing(Forbidden("no"))
     await sched.later(1)
     assert len(sched.parts.binder) == 0
@@ -70,8 +70,8 @@ async def test_a_selected_node() -> None:
     assert sched.writer.selections[-1] == ("default/c", "n2")
 
 
-async def test_a_pod_that_somebody_else_binds() -> None:
-    """To our node, while its volume waits to be written: if that fails nobody writes it any more."""
+async def test_a_pod_that_another_scheduler_binds() -> None:
+    """To our node, while its volume waits to be written: if that fails the volume is not written."""
     sched = harness_of(DEFAULT)
     for thing in (node("n1"), *stored(*LOCAL)):
         thing(sched)

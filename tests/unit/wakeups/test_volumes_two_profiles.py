@@ -14,7 +14,7 @@ OTHER = "kubestow-too"
 
 
 async def test_a_claim_that_both_want() -> None:
-    """Who came first writes it, and the other waits for that, as if both were of one profile."""
+    """The first pod writes the claim, and the second waits for that, as in one profile."""
     sched = SchedulerHarness(Configuration(profiles=(KubeSchedulerProfile(OUR_NAME), KubeSchedulerProfile(OTHER))))
     for thing in (node("n1"), *stored(a_class("made", "P"), a_claim("c", "1Gi", "made"))):
         thing(sched)
