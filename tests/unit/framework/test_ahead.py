@@ -13,7 +13,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError, Code
 from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, away_from, pod
+from tests.unit.plugins.preempting import PreemptionHarness, away_from, pod
 
 HERE = node("n1", cpu="3", labels={"zone": "z1"})
 THERE = pod("there", on="n1", cpu="1")
@@ -37,29 +37,31 @@ def fits(runner: Runner, one: PodInfo) -> bool:
     return bool(passed)
 
 
-def anew(house: House) -> Runner:
-    return Runner(house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics)
+def anew(harness: PreemptionHarness) -> Runner:
+    return Runner(
+        harness.runner.profile, harness.cluster, harness.nominator, clock=harness.handle.clock, metrics=harness.metrics
+    )
 
 
 def test_a_taint_on_a_node_with_a_nominated_pod_is_noticed() -> None:
     """The same pod gets the new answer, which is that of filters with empty memos."""
-    house = House(HERE, THERE)
-    house.nominate("n1", nominated(cpu="0"))
-    assert fits(house.runner, incoming())
-    house.put(node("n1", cpu="3", taints=("t=:NoSchedule",)))
+    harness = PreemptionHarness(HERE, THERE)
+    harness.nominate("n1", nominated(cpu="0"))
+    assert fits(harness.runner, incoming())
+    harness.put(node("n1", cpu="3", taints=("t=:NoSchedule",)))
 
-    assert not fits(house.runner, incoming())
-    assert not fits(anew(house), incoming())
+    assert not fits(harness.runner, incoming())
+    assert not fits(anew(harness), incoming())
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["the kept pod last", "the kept pod first"])
 def test_a_pod_that_a_nominated_pod_keeps_away_gets_its_own_answer(turn: int) -> None:
     """Another pod of the same requests has its answer in the memo."""
-    house = House(HERE, THERE)
-    house.nominate("n1", nominated(cpu="0", affinity=away_from("x")))
+    harness = PreemptionHarness(HERE, THERE)
+    harness.nominate("n1", nominated(cpu="0", affinity=away_from("x")))
     pods = (incoming(), incoming("other2", labels={"app": "x"}))[::turn]
 
-    assert [fits(house.runner, one) for one in pods] == [True, False][::turn]
+    assert [fits(harness.runner, one) for one in pods] == [True, False][::turn]
 
 
 class FailsFlat(Refuses):
@@ -75,7 +77,7 @@ def test_a_filter_says_that_pods_do_not_matter(name: str) -> None:
     flat: Refuses = type("Flat", (Refuses,), {name: False})("Flat")
     found = {
         bound.name: bound.depends_on_pods
-        for bound in House(HERE, plugins=(flat, Refuses("Usual"))).runner.profile.filter
+        for bound in PreemptionHarness(HERE, plugins=(flat, Refuses("Usual"))).runner.profile.filter
     }
 
     assert (found["Flat"], found["Usual"]) == (False, True)
@@ -83,26 +85,26 @@ def test_a_filter_says_that_pods_do_not_matter(name: str) -> None:
 
 def test_a_filter_that_fails_ends_the_attempt() -> None:
     """Also where somebody is nominated and the answer could have been counted: a failure is no refusal."""
-    house = House(HERE, THERE, plugins=(FailsFlat("Flat", reasons={"n1": "no idea"}, code=Code.ERROR),))
-    house.nominate("n1", nominated())
+    harness = PreemptionHarness(HERE, THERE, plugins=(FailsFlat("Flat", reasons={"n1": "no idea"}, code=Code.ERROR),))
+    harness.nominate("n1", nominated())
 
     with pytest.raises(AttemptError, match='running "Flat" filter plugin: no idea'):
-        fits(house.runner, incoming(cpu="1"))
+        fits(harness.runner, incoming(cpu="1"))
 
 
 def test_a_turn_can_be_given_after_each_node_that_is_tried() -> None:
     """A burst of preemptors leaves hundreds of them, and a plugin may take seconds for one."""
     names = [f"m{at}" for at in range(6)]
-    house = House(*(node(name) for name in names), plugins=(Refuses("Whole"),))
+    harness = PreemptionHarness(*(node(name) for name in names), plugins=(Refuses("Whole"),))
     for name in names:
-        house.nominate(name, nominated(f"for-{name}"))
+        harness.nominate(name, nominated(f"for-{name}"))
     state, one = CycleState(), incoming()
-    runner = house.runner
+    runner = harness.runner
     runner.pre_filter(state, one)
-    house.calls.clear()
+    harness.calls.clear()
 
-    for _ in runner.filter(state, one, house.cluster.nodes.present, exact=False):
-        house.calls.append("turn")
+    for _ in runner.filter(state, one, harness.cluster.nodes.present, exact=False):
+        harness.calls.append("turn")
 
-    assert house.calls[:-1] == ["Whole.filter", "turn"] * len(names)
-    assert house.calls[-1] == "Whole.filter"
+    assert harness.calls[:-1] == ["Whole.filter", "turn"] * len(names)
+    assert harness.calls[-1] == "Whole.filter"

@@ -16,7 +16,7 @@ from scheduler.framework.status import Groups
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.framework.test_ahead import anew
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, pod
+from tests.unit.plugins.preempting import PreemptionHarness, pod
 
 NODES = tuple(f"n{at}" for at in range(6))
 """More than are asked one by one."""
@@ -42,24 +42,24 @@ changes = st.one_of(
 )
 
 
-def apply(house: House, change: tuple[Any, ...]) -> None:
+def apply(harness: PreemptionHarness, change: tuple[Any, ...]) -> None:
     match change:
         case ("nominate", name, pods):
             for other in pods:
-                house.nominator.remove_foreign(other.uid)
-            house.nominate(name, *pods)
+                harness.nominator.remove_foreign(other.uid)
+            harness.nominate(name, *pods)
         case ("bind", name, who, cpu):
-            house.put(pod(who, 0, cpu=cpu, on=name, ports=("TCP/80",) if cpu == "3" else ()))
+            harness.put(pod(who, 0, cpu=cpu, on=name, ports=("TCP/80",) if cpu == "3" else ()))
         case ("unbind", who):
-            house.cluster.remove_pod(f"default/{who}")
+            harness.cluster.remove_pod(f"default/{who}")
         case ("node", name, cpu, is_labelled):
-            house.put(node(name, cpu=cpu, labels={"zone": "z"} if is_labelled else {}))
+            harness.put(node(name, cpu=cpu, labels={"zone": "z"} if is_labelled else {}))
         case ("node gone", name):
-            house.cluster.remove_node(name)
+            harness.cluster.remove_node(name)
         case ("many", times):
             for _ in range(400 * times):
-                house.put(pod("a", 0, cpu="1", on="n1"))
-                house.cluster.remove_pod("default/a")
+                harness.put(pod("a", 0, cpu="1", on="n1"))
+                harness.cluster.remove_pod("default/a")
 
 
 def refused(runner: Runner, one: PodInfo, nodes: NodeSet, groups: Groups) -> NodeSet:
@@ -91,20 +91,20 @@ def test_as_if_every_node_were_asked(history: list[list[tuple[Any, ...]]], asked
 
     Nodes that are refused without anybody's nomination may be left to the filters themselves.
     """
-    house = House(*(node(name, cpu="3") for name in NODES))
+    harness = PreemptionHarness(*(node(name, cpu="3") for name in NODES))
     for step in history:
         for change in step:
-            apply(house, change)
+            apply(harness, change)
         for one in asked:
             remembered: Groups = {}
             literal: Groups = {}
-            everything = house.cluster.nodes.present
-            at_once = refused(house.runner, one, everything, remembered)
-            one_by_one = sum(refused(anew(house), one, 1 << slot, literal) for slot in nodeset.each(everything))
+            everything = harness.cluster.nodes.present
+            at_once = refused(harness.runner, one, everything, remembered)
+            one_by_one = sum(refused(anew(harness), one, 1 << slot, literal) for slot in nodeset.each(everything))
             flat = nodeset.of(
                 slot
                 for slot in nodeset.each(everything)
-                if one.pod.spec.node_selector and not house.cluster.nodes.labels.equal("zone", "z") >> slot & 1
+                if one.pod.spec.node_selector and not harness.cluster.nodes.labels.equal("zone", "z") >> slot & 1
             )
             assert at_once & ~flat == one_by_one & ~flat
             assert {no: slots & ~flat for no, slots in remembered.items() if slots & ~flat} == {

@@ -16,7 +16,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
 from tests.unit.fake_plugins import FakePlugin
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, pod
+from tests.unit.plugins.preempting import PreemptionHarness, pod
 
 FOR_GOOD = Rejection("Soft", Code.UNRESOLVABLE, ("too few",))
 FOR_NOW = Rejection("Soft", Code.UNSCHEDULABLE, ("too few",))
@@ -43,8 +43,8 @@ class Soft(FakePlugin):
 
 
 def relenting(soft: Soft, nodes: int = 4) -> Callable[[Groups], Work[Groups]]:
-    house = House(*(node(f"n{at}") for at in range(nodes)), plugins=(soft,))
-    return partial(house.runner.relented, CycleState(), pod())
+    harness = PreemptionHarness(*(node(f"n{at}") for at in range(nodes)), plugins=(soft,))
+    return partial(harness.runner.relented, CycleState(), pod())
 
 
 @pytest.mark.parametrize(

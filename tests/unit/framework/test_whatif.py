@@ -16,7 +16,7 @@ from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Rejecti
 from tests.unit.cache.picture import picture
 from tests.unit.fake_plugins import Answers, FakePlugin, Refuses, Verifies
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, away_from, near_to, pod, spread
+from tests.unit.plugins.preempting import PreemptionHarness, away_from, near_to, pod, spread
 
 BOUND = {"on": "n1"}
 ZONED = node(labels={"zone": "z1"}, cpu="2")
@@ -162,15 +162,15 @@ def test_counted_or_tried(
     incoming: dict[str, Any], there: dict[str, Any], plugins: tuple[Any, ...], counted: bool
 ) -> None:
     """Questions are answered aside only if every filter allows it, and without touching the cache then."""
-    house = House(ZONED, pod(**{"name": "a", **there, **BOUND}), plugins=plugins)
-    what_if = house.what_if(pod("incoming", 10, **incoming))
-    slot = house.slot("n1")
-    stamp = house.cluster.nodes.stamps[slot]
+    harness = PreemptionHarness(ZONED, pod(**{"name": "a", **there, **BOUND}), plugins=plugins)
+    what_if = harness.what_if(pod("incoming", 10, **incoming))
+    slot = harness.slot("n1")
+    stamp = harness.cluster.nodes.stamps[slot]
     with what_if.on(slot) as scene:
-        scene.remove(next(iter(house.cluster.pods())))
+        scene.remove(next(iter(harness.cluster.pods())))
 
     assert counted is what_if.is_counted
-    assert counted is (house.cluster.nodes.stamps[slot] == stamp)
+    assert counted is (harness.cluster.nodes.stamps[slot] == stamp)
 
 
 @pytest.mark.parametrize(
@@ -185,23 +185,23 @@ def test_counted_or_tried(
 )
 def test_newcomers_may_have_to_be_tried(newcomer: dict[str, Any], plugins: tuple[Any, ...], counted: bool) -> None:
     """Whoever is nominated here may bring a rule that no filter had to look at before."""
-    house = House(ZONED, plugins=plugins)
-    what_if = house.what_if(pod("incoming", 10))
+    harness = PreemptionHarness(ZONED, plugins=plugins)
+    what_if = harness.what_if(pod("incoming", 10))
     newcomers = [pod(**{"name": "newcomer", "priority": 10, **newcomer})]
 
     assert what_if.is_counted
-    assert counted is (what_if.counted(house.slot("n1"), newcomers) is not None)
+    assert counted is (what_if.counted(harness.slot("n1"), newcomers) is not None)
 
 
 @pytest.mark.parametrize("plugins", [pytest.param((), id="counted"), pytest.param((Refuses("Other"),), id="tried")])
 def test_pods_leave_and_come_back(plugins: tuple[Any, ...]) -> None:
     """The verdict is that of those who are there now; afterwards all are back."""
     low = [pod(f"low{at}", on="n1", cpu="1") for at in range(2)]
-    house = House(ZONED, *low, plugins=plugins)
-    before = picture(house.cluster)
+    harness = PreemptionHarness(ZONED, *low, plugins=plugins)
+    before = picture(harness.cluster)
     incoming = pod("incoming", 10, cpu="1500m")
     verdicts = []
-    with house.what_if(incoming).on(house.slot("n1")) as scene:
+    with harness.what_if(incoming).on(harness.slot("n1")) as scene:
         verdicts.append(scene.verdict())
         for step, which in ((scene.remove, 0), (scene.remove, 1), (scene.add, 0), (scene.remove, 0)):
             step(low[which])
@@ -209,24 +209,24 @@ def test_pods_leave_and_come_back(plugins: tuple[Any, ...]) -> None:
 
     no = Rejection("NodeResourcesFit", Code.UNSCHEDULABLE, ("Insufficient cpu",))
     assert verdicts == [no, no, None, no, None]
-    assert before == picture(house.cluster)
+    assert before == picture(harness.cluster)
 
 
 def test_an_exception_in_the_scene_puts_everything_back() -> None:
     low = pod("low", on="n1", cpu="1")
-    house = House(ZONED, low, plugins=(Refuses("Other"),))
-    before = picture(house.cluster)
+    harness = PreemptionHarness(ZONED, low, plugins=(Refuses("Other"),))
+    before = picture(harness.cluster)
 
     def interrupted() -> None:
-        with house.what_if(pod("incoming", 10)).on(house.slot("n1")) as scene:
+        with harness.what_if(pod("incoming", 10)).on(harness.slot("n1")) as scene:
             scene.remove(low)
-            assert not house.cluster.nodes.pods(house.slot("n1"))
+            assert not harness.cluster.nodes.pods(harness.slot("n1"))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         interrupted()
 
-    assert before == picture(house.cluster)
+    assert before == picture(harness.cluster)
 
 
 # -- those ahead -------------------------------------------------------------------------------------------------------
@@ -250,10 +250,10 @@ NO_CPU = Rejection("NodeResourcesFit", Code.UNSCHEDULABLE, ("Insufficient cpu",)
 def test_nominated_pods_count(nominated: PodInfo, no: Rejection | None, plugins: tuple[Any, ...]) -> None:
     """Those of equal or higher priority hold their place already, wherever the answer comes from."""
     low = pod("low", on="n1", cpu="1")
-    house = House(ZONED, node("n2"), low, pod("there", 10, on="n2"), plugins=plugins)
-    house.nominate("n1", nominated)
+    harness = PreemptionHarness(ZONED, node("n2"), low, pod("there", 10, on="n2"), plugins=plugins)
+    harness.nominate("n1", nominated)
     incoming = pod("incoming", 10, cpu="1500m")
-    with house.what_if(incoming).on(house.slot("n1")) as scene:
+    with harness.what_if(incoming).on(harness.slot("n1")) as scene:
         scene.remove(low)
 
         assert no == scene.verdict()
@@ -269,25 +269,25 @@ def test_nominated_pods_count(nominated: PodInfo, no: Rejection | None, plugins:
 def test_a_newcomer_with_anti_affinity(labels: dict[str, str], no: str | None) -> None:
     """It is tried in the cache, once, also for a pod that is counted elsewhere; and leaves it again."""
     low = pod("low", on="n1", cpu="1")
-    house = House(ZONED, low)
-    house.nominate("n1", pod("other", 10, affinity=away_from("x")))
-    before = picture(house.cluster)
-    what_if = house.what_if(pod("incoming", 10, cpu="2", labels=labels))
+    harness = PreemptionHarness(ZONED, low)
+    harness.nominate("n1", pod("other", 10, affinity=away_from("x")))
+    before = picture(harness.cluster)
+    what_if = harness.what_if(pod("incoming", 10, cpu="2", labels=labels))
     assert what_if.is_counted
-    with what_if.on(house.slot("n1")) as scene:
+    with what_if.on(harness.slot("n1")) as scene:
         scene.remove(low)
         verdict = scene.verdict()
 
     assert no == (verdict and verdict.message)
-    assert before == picture(house.cluster)
+    assert before == picture(harness.cluster)
 
 
 def test_affinity_to_a_nominated_pod_does_not_help() -> None:
     """It must fit with those ahead, and without them."""
     low = pod("low", on="n1", cpu="2")
-    house = House(ZONED, low)
-    house.nominate("n1", pod("other", 10, labels={"app": "x"}))
-    with house.what_if(pod("incoming", 10, cpu="2", affinity=near_to("x"))).on(house.slot("n1")) as scene:
+    harness = PreemptionHarness(ZONED, low)
+    harness.nominate("n1", pod("other", 10, labels={"app": "x"}))
+    with harness.what_if(pod("incoming", 10, cpu="2", affinity=near_to("x"))).on(harness.slot("n1")) as scene:
         scene.remove(low)
         no = scene.verdict()
 
@@ -300,16 +300,16 @@ def test_affinity_to_a_nominated_pod_does_not_help() -> None:
 def test_a_plugin_that_follows_pods_is_told() -> None:
     """Each that leaves and comes back, after the columns have changed, and nothing of the undoing."""
     low = pod("low", on="n1")
-    house = House(ZONED, low, plugins=(Follows(),))
-    house.nominate("n1", pod("other", 10))
-    what_if = house.what_if(pod("incoming", 10))
-    house.calls.clear()
-    with what_if.on(house.slot("n1")) as scene:
+    harness = PreemptionHarness(ZONED, low, plugins=(Follows(),))
+    harness.nominate("n1", pod("other", 10))
+    what_if = harness.what_if(pod("incoming", 10))
+    harness.calls.clear()
+    with what_if.on(harness.slot("n1")) as scene:
         scene.remove(low)
         scene.verdict()
         scene.add(low)
 
-    assert house.calls == [
+    assert harness.calls == [
         "remove default/low on n1: ",
         "add default/other on n1: default/other",
         "add default/low on n1: default/low",
@@ -319,15 +319,15 @@ def test_a_plugin_that_follows_pods_is_told() -> None:
 def test_a_plugin_whose_pre_filter_skipped_is_not_told() -> None:
     """It has nothing to do with this pod, so the pod is counted, too."""
     low = pod("low", on="n1")
-    house = House(ZONED, low, plugins=(Follows(answer=SKIP),))
-    what_if = house.what_if(pod("incoming", 10))
-    house.calls.clear()
-    with what_if.on(house.slot("n1")) as scene:
+    harness = PreemptionHarness(ZONED, low, plugins=(Follows(answer=SKIP),))
+    what_if = harness.what_if(pod("incoming", 10))
+    harness.calls.clear()
+    with what_if.on(harness.slot("n1")) as scene:
         scene.remove(low)
         scene.verdict()
 
     assert what_if.is_counted
-    assert house.calls == []
+    assert harness.calls == []
 
 
 # -- filters that do not look at pods ----------------------------------------------------------------------------------
@@ -335,22 +335,22 @@ def test_a_plugin_whose_pre_filter_skipped_is_not_told() -> None:
 
 def test_flat_filters_are_asked_once_for_all_nodes() -> None:
     flat = Flat(names=("n2",))
-    house = House(*(node(f"n{at}") for at in range(1, 5)), plugins=(flat,))
-    what_if = house.what_if(pod("incoming", 10))
-    three = house.cluster.nodes.by_name(("n1", "n2", "n3"))
+    harness = PreemptionHarness(*(node(f"n{at}") for at in range(1, 5)), plugins=(flat,))
+    what_if = harness.what_if(pod("incoming", 10))
+    three = harness.cluster.nodes.by_name(("n1", "n2", "n3"))
     what_if.about(three)
     hopeless = what_if.hopeless_nodes
-    with what_if.on(house.slot("n2")) as scene:
+    with what_if.on(harness.slot("n2")) as scene:
         no = scene.verdict()
     asked = list(flat.asked)
-    with what_if.on(house.slot("n4")) as scene:
+    with what_if.on(harness.slot("n4")) as scene:
         last = scene.verdict()
 
-    assert hopeless == what_if.hopeless_nodes == house.cluster.nodes.by_name(("n2",))
+    assert hopeless == what_if.hopeless_nodes == harness.cluster.nodes.by_name(("n2",))
     assert last is None
     assert no == Rejection("Flat", Code.UNRESOLVABLE, ("flat no",))
     assert asked == [three]
-    assert flat.asked == [three, house.cluster.nodes.present]
+    assert flat.asked == [three, harness.cluster.nodes.present]
 
 
 @pytest.mark.parametrize(
@@ -363,18 +363,18 @@ def test_flat_filters_are_asked_once_for_all_nodes() -> None:
     ],
 )
 def test_the_first_filter_in_order_gives_the_reason(plugins: tuple[Any, ...], reason: str) -> None:
-    house = House(ZONED, node("n2"), *(pod(f"a{at}", on="n1") for at in range(3)), plugins=plugins)
+    harness = PreemptionHarness(ZONED, node("n2"), *(pod(f"a{at}", on="n1") for at in range(3)), plugins=plugins)
     incoming = pod("incoming", 10)
-    what_if = house.what_if(incoming)
-    with what_if.on(house.slot("n1")) as scene:
+    what_if = harness.what_if(incoming)
+    with what_if.on(harness.slot("n1")) as scene:
         counted = scene.verdict()
     state = CycleState()
-    house.runner.pre_filter(state, incoming)
+    harness.runner.pre_filter(state, incoming)
 
     assert what_if.is_counted
     assert counted is not None
     assert counted.message == reason
-    assert counted == finish(house.runner.check_node(incoming, house.slot("n1"), state))
+    assert counted == finish(harness.runner.check_node(incoming, harness.slot("n1"), state))
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -382,11 +382,11 @@ def test_the_first_filter_in_order_gives_the_reason(plugins: tuple[Any, ...], re
 
 def test_a_failing_filter_fails_this_node() -> None:
     """It is an answer like any other to whoever asks, with upstream's text; the next node is another matter."""
-    house = House(ZONED, node("n2"), plugins=(Flat(names=("n1",), code=Code.ERROR),))
-    what_if = house.what_if(pod("incoming", 10))
+    harness = PreemptionHarness(ZONED, node("n2"), plugins=(Flat(names=("n1",), code=Code.ERROR),))
+    what_if = harness.what_if(pod("incoming", 10))
     verdicts = []
     for name in ("n1", "n2"):
-        with what_if.on(house.slot(name)) as scene:
+        with what_if.on(harness.slot(name)) as scene:
             verdicts.append(scene.verdict())
 
     assert verdicts == [Rejection("Flat", Code.ERROR, ('running "Flat" filter plugin: flat no',)), None]
@@ -411,16 +411,16 @@ BASE: dict[str, Any] = {"cpu": "1", "ports": ("TCP/80",)}
 )
 def test_shape(more: dict[str, Any], equal: bool) -> None:
     """Equal where what is counted is equal; the rest is asked of the node each time."""
-    house = House(ZONED)
-    shapes: list[Hashable] = [house.what_if(pod("incoming", 10, **spec)).shape for spec in (BASE, {**BASE, **more})]
+    harness = PreemptionHarness(ZONED)
+    shapes: list[Hashable] = [harness.what_if(pod("incoming", 10, **spec)).shape for spec in (BASE, {**BASE, **more})]
 
     assert equal is (shapes[0] == shapes[1])
 
 
 def test_where_the_pod_itself_is_nominated_to() -> None:
     """As its status says, else as we remember."""
-    house = House(ZONED)
-    house.nominate("n1", pod("ours", 10))
+    harness = PreemptionHarness(ZONED)
+    harness.nominate("n1", pod("ours", 10))
     incoming = (pod("ours", 10), pod("ours", 10, nominated="n2"), pod("another", 10))
 
-    assert [house.what_if(one).nominated_to for one in incoming] == ["n1", "n2", ""]
+    assert [harness.what_if(one).nominated_to for one in incoming] == ["n1", "n2", ""]

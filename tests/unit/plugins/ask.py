@@ -1,4 +1,4 @@
-"""How the tests of this room ask a plugin: by node names instead of slots."""
+"""Calls of a plugin for the tests of this folder: by node names instead of slots."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def hinted(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object = None
 
 
 def is_concerned(registration: EventHint, pod: PodInfo, *, old: object, new: object) -> bool:
-    """Whether the queue would ask at all: by the law of `hints.Topics` it must, if the answer is yes."""
+    """Return whether the queue would call the hint: by the law of `hints.Topics` it must, if the hint says Queue."""
     if registration.topics is None:
         return True
     of_pod, of_event = registration.topics.of_pod(pod), registration.topics.of_event(old, new)

@@ -112,13 +112,13 @@ def _time(minute: str | None) -> str | None:
 
 
 def away_from(app: str, key: str = "zone") -> dict[str, Any]:
-    """`spec.affinity`: not beside pods labelled app=<app>."""
+    """`spec.affinity`: anti-affinity to pods labelled app=<app>."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
     return {"podAntiAffinity": {_HARD: [term]}}
 
 
 def near_to(app: str, key: str = "zone") -> dict[str, Any]:
-    """`spec.affinity`: beside pods labelled app=<app>."""
+    """`spec.affinity`: affinity to pods labelled app=<app>."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
     return {"podAffinity": {_HARD: [term]}}
 
@@ -172,7 +172,7 @@ class Ticking:
 
 @dataclass
 class Looks(FakePlugin):
-    """A filter that counts aside and notes which nodes it is asked about."""
+    """A filter with a tally that records the nodes it is called for."""
 
     name: str = "Looks"
     at: list[str] = field(default_factory=list)
@@ -198,7 +198,7 @@ class Looks(FakePlugin):
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-class House:
+class PreemptionHarness:
     """Nodes, pods and budgets, with the default plugins (and `plugins`) of a profile named kubestow."""
 
     def __init__(
@@ -256,7 +256,7 @@ class House:
                 self.cluster.disruptions.put(thing)
 
     def nominate(self, node_name: str, *pods: PodInfo) -> None:
-        """These, and nobody else, are nominated to the node."""
+        """Only these pods are nominated to the node."""
         for other in self.nominator.for_node(node_name):
             self.nominator.remove_foreign(other.uid)
         for other in pods:
@@ -276,7 +276,7 @@ class House:
         return finish(dry_run.on(self.what_if(incoming), incoming, self.slot(name), None))
 
     def victims(self, incoming: PodInfo, name: str, rule: VictimRule | None = None) -> list[str] | Refusal:
-        """Names of those who must leave the node, in order, or why that does not help."""
+        """Return the names of the victims in order, or the refusal."""
         answer = self.on(incoming, name, rule)
         if isinstance(answer, Rejection):
             return answer.code, answer.reasons
@@ -312,7 +312,7 @@ class House:
             groups[pre.absent] = absent
         return groups, self.runner.what_if(state, incoming)
 
-    def asked(self, incoming: PodInfo) -> PostFiltered:
+    def post_filtered(self, incoming: PodInfo) -> PostFiltered:
         """The plugin's answer for a pod that fits nowhere."""
         return self.driven(incoming)[0]
 
@@ -322,15 +322,15 @@ class House:
         return drive(self.plugin.post_filter(CycleState(), incoming, refused, what_if))
 
     def chosen(self, incoming: PodInfo) -> tuple[str, list[str]]:
-        """Where room is to be made, and whose."""
-        answer = self.asked(incoming)
+        """Return the nominated node and the names of the victims."""
+        answer = self.post_filtered(incoming)
         assert isinstance(answer, Nominate), answer
         assert answer.rejection is None, answer.rejection
         return answer.node_name, [victim.pod.metadata.name for victim in answer.victims]
 
     def said(self, incoming: PodInfo) -> str:
         """The text of a preemption that found nothing; the nomination is cleared."""
-        answer = self.asked(incoming)
+        answer = self.post_filtered(incoming)
         assert isinstance(answer, Nominate), answer
         assert answer.rejection is not None
         assert (answer.node_name, answer.victims, answer.rejection.code) == ("", (), Code.UNSCHEDULABLE)

@@ -12,7 +12,7 @@ from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from tests.unit import objects
-from tests.unit.plugins.preempting import House, away_from, budget, near_to, pod, spread
+from tests.unit.plugins.preempting import PreemptionHarness, away_from, budget, near_to, pod, spread
 from tests.unit.plugins.reference_preemption import Literal
 
 NAMES = ("n1", "n2", "n3")
@@ -121,7 +121,7 @@ def unbound(draw: st.DrawFn, name: str, *, plain: bool = False) -> PodInfo:
 
 @st.composite
 def newcomers(draw: st.DrawFn, name: str) -> PodInfo:
-    """A pod of ours or of others that is nominated somewhere, perhaps with a rule that keeps others away."""
+    """A nominated pod of any scheduler, some with anti-affinity."""
     return pod(
         name,
         draw(st.sampled_from((-5, 5, 10, 10, 20))),
@@ -147,9 +147,9 @@ class World:
     def things(self) -> list[Any]:
         return [*self.nodes.values(), *self.pods.values(), *self.budgets.values()]
 
-    def house(self, **more: Any) -> House:
+    def harness(self, **more: Any) -> PreemptionHarness:
         """With the default plugins on it."""
-        made = House(*self.things, **more)
+        made = PreemptionHarness(*self.things, **more)
         for name, pods in self.nominated.items():
             made.nominate(name, *pods)
         return made

@@ -45,7 +45,7 @@ class Reference:
             return False
         known = other.metadata.namespace in self.seen.namespaces._labels
         is_incoming_owner = owner is self.pod
-        if is_incoming_owner and wanted.matches({}):  # v1.36.3 asks once more, against no labels
+        if is_incoming_owner and wanted.matches({}):  # v1.36.3 matches once more, against no labels
             return True
         if is_incoming_owner and not known:  # resolved to the names of namespaces that exist
             return False

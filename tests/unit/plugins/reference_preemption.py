@@ -47,7 +47,7 @@ _NOW: Final = "9999-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Victims:
-    """Whom to evict from one node, the most important first."""
+    """Return the victims of one node, the most important first."""
 
     pods: tuple[PodInfo, ...]
     violations: int
@@ -122,7 +122,7 @@ class Literal:
         return None
 
     def _skipping(self, incoming: PodInfo) -> set[str]:
-        """PreFilter is run once, with everybody where they are and nobody who is nominated."""
+        """PreFilter runs once, with all bound pods and without nominated ones."""
         fresh, found = self._cluster(self.pods), set()
         for plugin, made in self._plugins(fresh):
             before = getattr(made, "pre_filter", None)
@@ -160,7 +160,7 @@ class Literal:
 
     @staticmethod
     def best(found: Mapping[str, Victims]) -> set[str]:
-        """The nodes that no criterion tells apart from the best."""
+        """Return the nodes that are equal to the best by all criteria."""
         left = set(found)
         for worth in CRITERIA:
             least = min(worth(found[name]) for name in left)
@@ -185,7 +185,7 @@ CRITERIA: Final[tuple[Callable[[Victims], float], ...]] = (
 
 
 def _started(pod: PodInfo) -> str:
-    """As text: all of a test's times are written alike, and who has not started yet starts now."""
+    """Compare as text, because all times have one format. A pod that has not started starts now."""
     return pod.pod.status.start_time or _NOW
 
 

@@ -85,7 +85,7 @@ def node(name: str, *more_labels: str, taints: Iterable[str] = (), **labels: str
 
 
 def on(**counts: int | str) -> list[PodInfo]:
-    """Pods by node: so many labelled `foo`, or one per comma with these labels (`a1="foo bar, bar"`)."""
+    """Pods by node: a number of pods labelled `foo`, or one per comma with these labels (`a1="foo bar, bar"`)."""
     out = []
     for name, said in counts.items():
         each = ["foo"] * said if isinstance(said, int) else said.split(",")
@@ -226,7 +226,7 @@ def _is_included(constraint: TopologySpreadConstraint, incoming: PodInfo, other:
 
 
 def _count(seen: Cluster, one: Node, selector: LabelSelector | None, incoming: PodInfo) -> int:
-    if selector is None or selector == LabelSelector():  # an empty selector counts nobody
+    if selector is None or selector == LabelSelector():  # an empty selector counts no pod
         return 0
     slot = seen.nodes.slot(one.metadata.name)
     assert slot is not None

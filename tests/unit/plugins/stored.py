@@ -37,7 +37,7 @@ def put(seen: Cluster, thing: Builder[Any]) -> None:
 
 
 def unreadable(seen: Cluster, kind: str, key: str, why: str) -> None:
-    """An object came that nobody can make sense of."""
+    """An object came that cannot be decoded."""
     seen.volumes.broken[kind, key] = Broken(kind=kind, metadata=Metadata(name=key.rpartition("/")[2]), why=why)
 
 

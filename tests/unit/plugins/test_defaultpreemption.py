@@ -13,7 +13,7 @@ from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
 from scheduler.framework.status import Code, Nominate, Rejection
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import OTHERS, House, Looks, Ticking, budget, pod
+from tests.unit.plugins.preempting import OTHERS, Looks, PreemptionHarness, Ticking, budget, pod
 
 PARITY = KubestowArgs(parity=True)
 X = {"app": "x"}
@@ -60,10 +60,10 @@ TERMINATING = "preemption: not eligible due to a terminating pod on the nominate
 )
 def test_eligibility(comes: PodInfo, there: list[PodInfo], says: str | None) -> None:
     """A pod that may not preempt says why, and its nomination stays as it is."""
-    house = House(*small("n1", "n2"), node("tainted", cpu="2", taints=("t=:NoSchedule",)), *there)
-    house.put(low("full1", "n1"))
-    house.put(low("full2", "n2"))
-    answer = house.asked(comes)
+    harness = PreemptionHarness(*small("n1", "n2"), node("tainted", cpu="2", taints=("t=:NoSchedule",)), *there)
+    harness.put(low("full1", "n1"))
+    harness.put(low("full2", "n2"))
+    answer = harness.post_filtered(comes)
 
     if says is None:
         assert isinstance(answer, Nominate)
@@ -73,18 +73,20 @@ def test_eligibility(comes: PodInfo, there: list[PodInfo], says: str | None) -> 
 
 def test_a_nomination_that_only_we_remember_counts() -> None:
     """The patch may not have come back yet."""
-    house = House(*small("n1"), low("a", "n1", leaving="preemptor"))
-    house.nominate("n1", incoming())
+    harness = PreemptionHarness(*small("n1"), low("a", "n1", leaving="preemptor"))
+    harness.nominate("n1", incoming())
 
-    assert house.asked(incoming()) == Rejection("DefaultPreemption", Code.UNSCHEDULABLE, (TERMINATING,))
+    assert harness.post_filtered(incoming()) == Rejection("DefaultPreemption", Code.UNSCHEDULABLE, (TERMINATING,))
 
 
 def test_only_exposed_pods_make_it_wait() -> None:
-    """With `victims: own` a leaving pod of another scheduler is nobody's victim of ours."""
-    house = House(*small("n1"), low("a", "n1", leaving="preemptor", scheduler=OTHERS), ours=KubestowArgs(victims="own"))
-    house.put(low("b", "n1"))
+    """With `victims: own` a leaving pod of another scheduler is no victim of ours."""
+    harness = PreemptionHarness(
+        *small("n1"), low("a", "n1", leaving="preemptor", scheduler=OTHERS), ours=KubestowArgs(victims="own")
+    )
+    harness.put(low("b", "n1"))
 
-    assert house.chosen(incoming(cpu="1", nominated="n1")) == ("n1", ["b"])
+    assert harness.chosen(incoming(cpu="1", nominated="n1")) == ("n1", ["b"])
 
 
 # -- step 2: nodes that come into question, and the text if none does ----------------------------------------------------
@@ -98,8 +100,8 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 )
 def test_only_unschedulable_nodes_come_into_question(code: Code, text: str) -> None:
     """Exactly that code, however many lower pods there are."""
-    house = House(*small("n1", "n2"), low("a", "n1"), low("b", "n2"))
-    answer, _ = house.driven(incoming(cpu="1500m"), house.all_refused(code))
+    harness = PreemptionHarness(*small("n1", "n2"), low("a", "n1"), low("b", "n2"))
+    answer, _ = harness.driven(incoming(cpu="1500m"), harness.all_refused(code))
 
     assert isinstance(answer, Nominate)
     assert answer.rejection is not None
@@ -118,9 +120,9 @@ def test_only_unschedulable_nodes_come_into_question(code: Code, text: str) -> N
     ],
 )
 def test_errors_alone(nodes: tuple[str, ...], text: str) -> None:
-    """Without a candidate they are the answer; refusals of other nodes are not told, and the nomination stays."""
-    house = House(*small(*nodes, "n9"), *(low(f"low-{name}", name) for name in nodes), low("b", "n9", 10))
-    answer, _ = house.driven(incoming(cpu="1"), house.all_refused())
+    """Without a candidate they are the answer; refusals of other nodes are left out, and the nomination stays."""
+    harness = PreemptionHarness(*small(*nodes, "n9"), *(low(f"low-{name}", name) for name in nodes), low("b", "n9", 10))
+    answer, _ = harness.driven(incoming(cpu="1"), harness.all_refused())
 
     assert answer == Rejection("DefaultPreemption", Code.ERROR, (f"preemption: {text}",))
 
@@ -131,13 +133,15 @@ def test_errors_alone(nodes: tuple[str, ...], text: str) -> None:
 def looked_at(
     nodes: int, args: DefaultPreemptionArgs, *budgets: PodDisruptionBudget, empty: int = 0, start: float = 0.0
 ) -> list[str]:
-    """The nodes whose dry run was made; the first `empty` nodes hold an equal pod, the others a lower one."""
+    """Return the nodes of all dry runs; the first `empty` nodes hold an equal pod, the rest a lower one."""
     looks = Looks()
-    house = House(*(node(f"n{at}", cpu="1") for at in range(nodes)), *budgets, args=args, plugins=(looks,))
-    house.chance.value = start
+    harness = PreemptionHarness(
+        *(node(f"n{at}", cpu="1") for at in range(nodes)), *budgets, args=args, plugins=(looks,)
+    )
+    harness.chance.value = start
     for at in range(nodes):
-        house.put(low(f"low{at}", f"n{at}", 10 if at < empty else 0, labels={"at": str(at)}))
-    house.driven(incoming(cpu="1"), house.all_refused())
+        harness.put(low(f"low{at}", f"n{at}", 10 if at < empty else 0, labels={"at": str(at)}))
+    harness.driven(incoming(cpu="1"), harness.all_refused())
     return looks.at
 
 
@@ -162,13 +166,13 @@ def test_how_many_are_looked_at(nodes: int, given: DefaultPreemptionArgs, looked
 
 
 def test_nodes_without_lower_pods_count_and_cost_nothing() -> None:
-    """They are part of n, as upstream's; nobody is asked about them."""
+    """They are part of n, as upstream's, and no filter runs for them."""
     assert looked_at(20, args(50, 1), empty=8) == [f"n{at}" for at in range(8, 18)]
 
 
 @pytest.mark.parametrize(("start", "nodes"), [pytest.param(0.99, ["n5", "n0"], id="the last, and round")])
 def test_the_search_begins_anywhere(start: float, nodes: list[str]) -> None:
-    """At a random node, and goes round."""
+    """It starts at a random node and wraps around."""
     assert nodes == looked_at(6, args(0, 2), start=start)
 
 
@@ -212,10 +216,10 @@ def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -
 @pytest.mark.parametrize("start", [pytest.param(0.0, id="met first"), pytest.param(0.5, id="met last")])
 @pytest.mark.parametrize("ours", [pytest.param(PARITY, id="parity"), pytest.param(KubestowArgs(), id="default")])
 def test_186_criteria(first: list[PodInfo], second: list[PodInfo], start: float, ours: KubestowArgs) -> None:
-    """n1 wins by the first criterion that tells the two apart, in whichever order they are met."""
-    house = House(*small("n1", "n2"), *first, *second, budget("d", 0, X), ours=ours)
-    house.chance.value = start
-    name, victims = house.chosen(incoming())
+    """n1 wins by the first criterion in which the two differ, in each order."""
+    harness = PreemptionHarness(*small("n1", "n2"), *first, *second, budget("d", 0, X), ours=ours)
+    harness.chance.value = start
+    name, victims = harness.chosen(incoming())
 
     assert name == "n1"
     assert sorted(victims) == sorted(one.pod.metadata.name for one in first)
@@ -233,21 +237,23 @@ def test_186_criteria(first: list[PodInfo], second: list[PodInfo], start: float,
 def test_the_nominated_node_comes_first_among_the_equally_dear(
     at_home: list[int], elsewhere: list[int], ours: KubestowArgs, name: str
 ) -> None:
-    """Room for this pod may have been made there already, for half of it perhaps."""
-    house = House(*small("n1", "n2"), ours=ours)
-    house.chance.value = 0.5  # n2 is met first
+    """Victims for this pod may have left that node already."""
+    harness = PreemptionHarness(*small("n1", "n2"), ours=ours)
+    harness.chance.value = 0.5  # n2 is met first
     for where, priorities in (("n1", at_home), ("n2", elsewhere)):
         for at, priority in enumerate(priorities):
-            house.put(low(f"{where}-{at}", where, priority, cpu=str(2 // len(priorities))))
+            harness.put(low(f"{where}-{at}", where, priority, cpu=str(2 // len(priorities))))
 
-    assert name == house.chosen(incoming(nominated="n1"))[0]
+    assert name == harness.chosen(incoming(nominated="n1"))[0]
 
 
 def test_violations_come_before_home() -> None:
     """A budget is not violated to stay where the pod was nominated to."""
-    house = House(*small("n1", "n2"), low("a", "n1", labels=X, cpu="2"), low("b", "n2", 5, cpu="2"), budget("d", 0, X))
+    harness = PreemptionHarness(
+        *small("n1", "n2"), low("a", "n1", labels=X, cpu="2"), low("b", "n2", 5, cpu="2"), budget("d", 0, X)
+    )
 
-    assert house.chosen(incoming(nominated="n1")) == ("n2", ["b"])
+    assert harness.chosen(incoming(nominated="n1")) == ("n2", ["b"])
 
 
 @pytest.mark.parametrize(
@@ -255,27 +261,27 @@ def test_violations_come_before_home() -> None:
     [
         pytest.param("all", "n1", id="all: the lower priority"),
         pytest.param("own", "n2", id="own: where ours are"),
-        pytest.param("ownFirst", "n2", id="ownFirst: fewer of others"),
+        pytest.param("ownFirst", "n2", id="ownFirst: fewer pods of other schedulers"),
     ],
 )
 def test_197_whose_pods(victims: str, name: str) -> None:
-    """The option says who is exposed, and what others cost."""
-    house = House(
+    """The option selects the possible victims and the cost of pods of other schedulers."""
+    harness = PreemptionHarness(
         *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),
         ours=KubestowArgs(victims=victims),
     )  # fmt: skip
 
-    assert name == house.chosen(incoming())[0]
+    assert name == harness.chosen(incoming())[0]
 
 
 @pytest.mark.parametrize("victims", ["own", "ownFirst"])
-def test_parity_exposes_everybody(victims: str) -> None:
-    house = House(
+def test_parity_exposes_all_pods(victims: str) -> None:
+    harness = PreemptionHarness(
         *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),
         ours=KubestowArgs(parity=True, victims=victims),
     )  # fmt: skip
 
-    assert house.chosen(incoming()) == ("n1", ["a"])
+    assert harness.chosen(incoming()) == ("n1", ["a"])
 
 
 @pytest.mark.parametrize(
@@ -292,9 +298,9 @@ def test_parity_exposes_everybody(victims: str) -> None:
 def test_what_success_says(ours: KubestowArgs, says: str) -> None:
     """The pod is nominated, and the victims are the very objects of the cache, the most important first."""
     two = [low("a", "n1", 1), low("b", "n1", 2)]
-    house = House(*small("n1"), *two, ours=ours)
+    harness = PreemptionHarness(*small("n1"), *two, ours=ours)
 
-    assert house.asked(incoming()) == Nominate("n1", says, (two[1], two[0]))
+    assert harness.post_filtered(incoming()) == Nominate("n1", says, (two[1], two[0]))
 
 
 # -- the brake (§10.1) -------------------------------------------------------------------------------------------------
@@ -308,16 +314,18 @@ def test_what_success_says(ours: KubestowArgs, says: str) -> None:
         pytest.param(PARITY, 1.0, "n1", id="never with parity"),
     ],
 )
-def test_where_room_was_made_in_vain(ours: KubestowArgs, after_s: float, name: str) -> None:
+def test_a_node_where_preemption_failed_before(ours: KubestowArgs, after_s: float, name: str) -> None:
     """A node where the place was lost again and again is left out for a while, for this pod."""
     clock = Ticking()
-    house = House(*small("n1", "n2"), low("a", "n1", 1, cpu="2"), low("b", "n2", 5, cpu="2"), ours=ours, clock=clock)
+    harness = PreemptionHarness(
+        *small("n1", "n2"), low("a", "n1", 1, cpu="2"), low("b", "n2", 5, cpu="2"), ours=ours, clock=clock
+    )
     for _ in range(LOST_BEFORE_BRAKE + 1):
-        house.handle.preempting.victims_evicted(incoming().uid, "n1", clock.now())
+        harness.handle.preempting.victims_evicted(incoming().uid, "n1", clock.now())
     clock.time += after_s
 
-    assert name == house.chosen(incoming())[0]
-    assert house.chosen(pod("another", 10, cpu="2"))[0] == "n1"
+    assert name == harness.chosen(incoming())[0]
+    assert harness.chosen(pod("another", 10, cpu="2"))[0] == "n1"
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------
@@ -334,8 +342,8 @@ def test_where_room_was_made_in_vain(ours: KubestowArgs, after_s: float, name: s
 def test_the_event_loop_gets_its_turns(step_s: float, turns: int) -> None:
     """After 5 ms, between two nodes, and not behind the last; the answer is the same."""
     names = [f"n{at}" for at in range(12)]
-    house = House(*small(*names), *(low(f"low-{name}", name) for name in names), clock=Ticking(step_s))
-    answer, given = house.driven(incoming(), house.all_refused())
+    harness = PreemptionHarness(*small(*names), *(low(f"low-{name}", name) for name in names), clock=Ticking(step_s))
+    answer, given = harness.driven(incoming(), harness.all_refused())
 
     assert isinstance(answer, Nominate)
     assert (answer.node_name, given) == ("n0", turns)

@@ -17,7 +17,7 @@ from scheduler.framework.status import Code, Nominate, Rejection
 from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
-from tests.unit.plugins.preempting import NO_VICTIMS, House, Refusal
+from tests.unit.plugins.preempting import NO_VICTIMS, PreemptionHarness, Refusal
 from tests.unit.plugins.preemption_worlds import World, unbound, worlds
 from tests.unit.plugins.reference_preemption import FILTERS, Literal, Victims
 
@@ -32,11 +32,11 @@ class Tried(Simulation):
         self.is_counted = False
 
 
-def stated(answer: Answer | Victims | Refusal, house: House) -> Any:
+def stated(answer: Answer | Victims | Refusal, harness: PreemptionHarness) -> Any:
     """What both the plugin and the reference say of a node."""
     match answer:
         case Candidate():
-            return house.named(answer), answer.violations
+            return harness.named(answer), answer.violations
         case Victims():
             return [pod.pod.metadata.name for pod in answer.pods], answer.violations
         case Rejection():
@@ -46,7 +46,7 @@ def stated(answer: Answer | Victims | Refusal, house: House) -> Any:
 
 
 def test_the_reference_has_the_default_filters() -> None:
-    assert tuple(bound.name for bound in House().runner.profile.filter) == FILTERS
+    assert tuple(bound.name for bound in PreemptionHarness().runner.profile.filter) == FILTERS
 
 
 @settings(max_examples=examples(250, share=SLOW_SHARE), suppress_health_check=SLOW)
@@ -54,29 +54,31 @@ def test_the_reference_has_the_default_filters() -> None:
 def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool) -> None:
     """Equal victims in equal order, violations or refusals on each node, and one of the equally best nodes is chosen."""
     ours = KubestowArgs(parity=parity)
-    house, literal = world.house(ours=ours), world.literal(ours)
+    harness, literal = world.harness(ours=ours), world.literal(ours)
     refusing = {name: no for name in world.nodes if (no := literal.fits(incoming, name, literal.pods)) is not None}
-    what_if = house.what_if(incoming)
+    what_if = harness.what_if(incoming)
     expected = {name: literal.on(incoming, name) for name in refusing}
     for name, victims in expected.items():
-        answer = finish(Evaluator(house.cluster, VictimRule()).on(what_if, incoming, house.slot(name), None))
+        answer = finish(Evaluator(harness.cluster, VictimRule()).on(what_if, incoming, harness.slot(name), None))
 
-        assert stated(victims, house) == stated(answer, house)
+        assert stated(victims, harness) == stated(answer, harness)
         event(f"{'counted' if what_if.is_counted else 'tried'}: {kind(victims)}")
     if refusing.keys() == world.nodes.keys():
         could = {name: expected[name] for name, no in refusing.items() if no.code is Code.UNSCHEDULABLE}
-        check_choice(house, incoming, could, literal)
+        check_choice(harness, incoming, could, literal)
 
 
 def kind(expected: Victims | Refusal) -> str:
     if isinstance(expected, Victims):
         return f"{min(len(expected.pods), 3)} victims"
-    return "nobody to evict" if expected == NO_VICTIMS else expected[1][0]
+    return "no victims" if expected == NO_VICTIMS else expected[1][0]
 
 
-def check_choice(house: House, incoming: PodInfo, could: dict[str, Victims | Refusal], literal: Literal) -> None:
+def check_choice(
+    harness: PreemptionHarness, incoming: PodInfo, could: dict[str, Victims | Refusal], literal: Literal
+) -> None:
     """`could` are the nodes where an eviction might help."""
-    answer = house.asked(incoming)
+    answer = harness.post_filtered(incoming)
     assert isinstance(answer, Nominate)
     found = {name: victims for name, victims in could.items() if isinstance(victims, Victims)}
     if found:
@@ -97,33 +99,33 @@ def check_choice(house: House, incoming: PodInfo, could: dict[str, Victims | Ref
 @given(world=worlds(), incoming=st.one_of(unbound("incoming"), unbound("incoming", plain=True)))
 def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
     """Wherever questions can be answered aside, the cache itself gives the same answers."""
-    house = world.house()
-    what_if = house.what_if(incoming)
+    harness = world.harness()
+    what_if = harness.what_if(incoming)
     event("counted" if what_if.is_counted else "tried")
     state = CycleState()
-    house.runner.pre_filter(state, incoming)
-    counted, tried = Evaluator(house.cluster, VictimRule()), Evaluator(house.cluster, VictimRule())
+    harness.runner.pre_filter(state, incoming)
+    counted, tried = Evaluator(harness.cluster, VictimRule()), Evaluator(harness.cluster, VictimRule())
     for name in world.nodes:
-        slot = house.slot(name)
+        slot = harness.slot(name)
         aside = finish(counted.on(what_if, incoming, slot, counted.of(what_if, incoming)))
         with mock.patch.object(dry_run, "Simulation", Tried):
-            truly = finish(tried.on(Tried(house.runner.ahead, state, incoming), incoming, slot, None))
+            truly = finish(tried.on(Tried(harness.runner.ahead, state, incoming), incoming, slot, None))
 
-        assert stated(aside, house) == stated(truly, house)
+        assert stated(aside, harness) == stated(truly, harness)
 
 
 @settings(max_examples=examples(150, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=unbound("incoming"), forced=st.booleans())
 def test_the_cache_is_as_before(world: World, incoming: PodInfo, forced: bool) -> None:
-    """Columns, indexes and counts are those of a cluster that has never been asked."""
-    house, untouched = world.house(), world.house()
+    """Columns, indexes and counts are those of a cluster without a dry run."""
+    harness, untouched = world.harness(), world.harness()
     for kind_of_what_if in (Simulation, Tried if forced else Simulation):
         state = CycleState()
-        house.runner.pre_filter(state, incoming)
-        what_if = kind_of_what_if(house.runner.ahead, state, incoming)
+        harness.runner.pre_filter(state, incoming)
+        what_if = kind_of_what_if(harness.runner.ahead, state, incoming)
         with mock.patch.object(dry_run, "Simulation", kind_of_what_if):
             for name in world.nodes:
-                Evaluator(house.cluster, VictimRule()).on(what_if, incoming, house.slot(name), None)
+                Evaluator(harness.cluster, VictimRule()).on(what_if, incoming, harness.slot(name), None)
 
-    assert picture(house.cluster) == picture(untouched.cluster)
-    check_sums(house.cluster)
+    assert picture(harness.cluster) == picture(untouched.cluster)
+    check_sums(harness.cluster)

@@ -1,4 +1,4 @@
-"""What the dry run remembers is what it would find out anew, whatever has happened in between."""
+"""The memo of the dry run equals a new dry run, after any changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import House, Looks, near_to, pod, restarted, spread
+from tests.unit.plugins.preempting import Looks, PreemptionHarness, near_to, pod, restarted, spread
 from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
 
 # -- one change after another ------------------------------------------------------------------------------------------
@@ -35,9 +35,9 @@ def incoming(name: str = "incoming", priority: int = 10, *, cpu: str = "1", **mo
     return pod(name, priority, cpu=cpu, **more)
 
 
-def remembered(dry_run: Evaluator, house: House, one: PodInfo, slot: int) -> Answer:
-    """As PostFilter asks."""
-    what_if = house.what_if(one)
+def remembered(dry_run: Evaluator, harness: PreemptionHarness, one: PodInfo, slot: int) -> Answer:
+    """Call it as PostFilter does."""
+    what_if = harness.what_if(one)
     return finish(dry_run.on(what_if, one, slot, dry_run.of(what_if, one)))
 
 
@@ -50,38 +50,38 @@ FAR = [
 @pytest.mark.parametrize("rules", FAR)
 def test_a_refusal_of_the_node_itself_needs_no_trial(rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without all its victims the node is too small: what other nodes hold makes no difference."""
-    house = House(node("n1", cpu="3", labels={"zone": "z"}), A, B, C)
-    slot, one = house.slot("n1"), incoming(cpu="4", labels={"app": "x"}, **rules)
-    wanted = finish(Evaluator(house.cluster, VictimRule()).on(house.what_if(one), one, slot, None))
-    monkeypatch.setattr(house.cluster, "trial", None)
-    dry_run = Evaluator(house.cluster, VictimRule())
+    harness = PreemptionHarness(node("n1", cpu="3", labels={"zone": "z"}), A, B, C)
+    slot, one = harness.slot("n1"), incoming(cpu="4", labels={"app": "x"}, **rules)
+    wanted = finish(Evaluator(harness.cluster, VictimRule()).on(harness.what_if(one), one, slot, None))
+    monkeypatch.setattr(harness.cluster, "trial", None)
+    dry_run = Evaluator(harness.cluster, VictimRule())
 
-    first = remembered(dry_run, house, one, slot)
+    first = remembered(dry_run, harness, one, slot)
     monkeypatch.setattr(DryRun, "leading", None)
 
     assert first == wanted
-    assert remembered(dry_run, house, one, slot) is first
+    assert remembered(dry_run, harness, one, slot) is first
 
 
 def test_pods_of_one_shape_share_an_answer() -> None:
     """Names, labels and namespaces make no difference where no rule looks at them."""
     looks = Looks()
-    house = House(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = Evaluator(house.cluster, VictimRule()), house.slot("n1")
+    harness = PreemptionHarness(FULL, A, B, C, plugins=(looks,))
+    dry_run, slot = Evaluator(harness.cluster, VictimRule()), harness.slot("n1")
     alike = (incoming(), incoming("another"), incoming(labels={"app": "x"}), incoming(ns="other"))
-    answers = {id(remembered(dry_run, house, one, slot)) for one in alike}
+    answers = {id(remembered(dry_run, harness, one, slot)) for one in alike}
 
     assert len(answers) == 1
     assert looks.at == ["n1"]
 
 
-def test_the_shape_that_nobody_asked_for_longest_is_forgotten() -> None:
+def test_the_least_recently_used_shape_is_evicted() -> None:
     """Some shapes are remembered, not all there ever were."""
     looks = Looks()
-    house = House(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = Evaluator(house.cluster, VictimRule()), house.slot("n1")
+    harness = PreemptionHarness(FULL, A, B, C, plugins=(looks,))
+    dry_run, slot = Evaluator(harness.cluster, VictimRule()), harness.slot("n1")
     for milli in (*range(1, 65), 1, 65, 1, 2):
-        remembered(dry_run, house, incoming(cpu=f"{milli}m"), slot)
+        remembered(dry_run, harness, incoming(cpu=f"{milli}m"), slot)
 
     assert len(looks.at) == 66  # 1..64, 65, and 2 again
 
@@ -106,7 +106,7 @@ steps = st.one_of(
 
 @st.composite
 def preemptors(draw: st.DrawFn) -> list[PodInfo]:
-    """Some alike but for their labels, which others' anti-affinity looks at."""
+    """Some differ only in labels, which the anti-affinity of other pods reads."""
     return [draw(unbound(f"incoming{at}", plain=draw(st.booleans()))) for at in range(draw(st.integers(1, 3)))]
 
 
@@ -117,26 +117,26 @@ def preemptors(draw: st.DrawFn) -> list[PodInfo]:
 @given(world=worlds(), incoming=preemptors(), history=st.lists(steps, max_size=6))
 def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], history: list[tuple[Any, ...]]) -> None:
     """After every step, for every preemptor and node; so is what the filters remember of nodes with nominated pods."""
-    house = world.house()
-    old = Evaluator(house.cluster, VictimRule())
-    for step in (("asked",), *history):
-        apply(house, step)
+    harness = world.harness()
+    old = Evaluator(harness.cluster, VictimRule())
+    for step in (("checked",), *history):
+        apply(harness, step)
         for one in incoming:
-            check(house, old, one)
-            check(house, old, one)
+            check(harness, old, one)
+            check(harness, old, one)
 
 
-def check(house: House, old: Evaluator, one: PodInfo) -> None:
-    nodes = house.cluster.nodes
+def check(harness: PreemptionHarness, old: Evaluator, one: PodInfo) -> None:
+    nodes = harness.cluster.nodes
     fresh = Runner(
-        house.runner.profile, house.cluster, house.nominator, clock=house.handle.clock, metrics=house.metrics
+        harness.runner.profile, harness.cluster, harness.nominator, clock=harness.handle.clock, metrics=harness.metrics
     )
     answers = []
-    whole = Evaluator(house.cluster, VictimRule())
-    """It is given no memory, and so asks all filters at once."""
+    whole = Evaluator(harness.cluster, VictimRule())
+    """It has no memo, so all filters run."""
     for runner, dry_run in (
-        (house.runner, old),
-        (fresh, Evaluator(house.cluster, VictimRule())),
+        (harness.runner, old),
+        (fresh, Evaluator(harness.cluster, VictimRule())),
         (fresh, whole),
     ):
         state = CycleState()
@@ -150,8 +150,8 @@ def check(house: House, old: Evaluator, one: PodInfo) -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
-def apply(house: House, step: tuple[Any, ...]) -> None:
-    cluster = house.cluster
+def apply(harness: PreemptionHarness, step: tuple[Any, ...]) -> None:
+    cluster = harness.cluster
     match step:
         case ("pod", one):
             cluster.add_pod(one)
@@ -172,4 +172,4 @@ def apply(house: House, step: tuple[Any, ...]) -> None:
             for ns in ("default", "other"):
                 cluster.disruptions.remove(f"{ns}/d{at}")
         case ("nominated", name, pods):
-            house.nominate(name, *{one.uid: one for one in pods}.values())
+            harness.nominate(name, *{one.uid: one for one in pods}.values())

@@ -1,4 +1,4 @@
-"""Who must leave one node: docs/spec/core.md §3.10, dry run (rows 182, 183 and 197 of §9.7 among them)."""
+"""The victims of one node: docs/spec/core.md §3.10, dry run (rows 182, 183 and 197 of §9.7 among them)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.framework.status import AttemptError, Code, Nominate, Rejection
 from scheduler.plugins.defaultpreemption.dry_run import VictimRule
 from tests.unit.fake_plugins import Answers
 from tests.unit.objects import node
-from tests.unit.plugins.preempting import NO_VICTIMS, OTHERS, House, Refusal, pod
+from tests.unit.plugins.preempting import NO_VICTIMS, OTHERS, PreemptionHarness, Refusal, pod
 
 GPU = "example.com/gpu"
 HERE: dict[str, Any] = {"labels": {"host": "n1", "zone": "z1"}, "cpu": "3", "pods": "5", GPU: "2"}
@@ -44,10 +44,10 @@ def no(*reasons: str) -> Refusal:
     ],
 )
 def test_order(there: list[PodInfo], comes: PodInfo, victims: list[str] | Refusal) -> None:
-    """All lower ones leave; whoever still fits comes back, the most important first. The others are the victims."""
-    house = House(node("n1", **HERE), *there)
+    """All lower pods leave; pods that still fit come back, the most important first. The rest are the victims."""
+    harness = PreemptionHarness(node("n1", **HERE), *there)
 
-    assert victims == house.victims(comes, "n1")
+    assert victims == harness.victims(comes, "n1")
 
 
 OWN = frozenset({"kubestow"})
@@ -59,23 +59,25 @@ OWN = frozenset({"kubestow"})
         pytest.param(VictimRule(OWN, spares_others=True), "2", ["c", "b"], id="only ours: both"),
         pytest.param(VictimRule(OWN, spares_others=True), "3", no("Insufficient cpu"), id="only ours: not enough"),
         pytest.param(VictimRule(OWN, prefers_own=True), "1", ["b"], id="ours first: the least important of them"),
-        pytest.param(VictimRule(OWN, prefers_own=True), "3", ["a", "c", "b"], id="ours first: others if it must be"),
-        pytest.param(VictimRule(frozenset(), spares_others=True), "1", NO_VICTIMS, id="only ours, and nobody is"),
+        pytest.param(
+            VictimRule(OWN, prefers_own=True), "3", ["a", "c", "b"], id="ours first: pods of other schedulers if needed"
+        ),
+        pytest.param(VictimRule(frozenset(), spares_others=True), "1", NO_VICTIMS, id="only ours, and there is none"),
     ],
 )
 def test_whose_pods(rule: VictimRule, cpu: str, victims: list[str] | Refusal) -> None:
-    """`victims: own` never touches others' pods; `ownFirst` takes them only where ours are not enough."""
-    house = House(node("n1", **HERE), low("a", 0, scheduler=OTHERS), low("b", 1), low("c", 2))
+    """`victims: own` evicts no pods of other schedulers; `ownFirst` does where ours are not enough."""
+    harness = PreemptionHarness(node("n1", **HERE), low("a", 0, scheduler=OTHERS), low("b", 1), low("c", 2))
 
-    assert victims == house.victims(incoming(cpu=cpu), "n1", rule)
+    assert victims == harness.victims(incoming(cpu=cpu), "n1", rule)
 
 
-def test_ours_first_counts_others() -> None:
+def test_ours_first_counts_pods_of_other_schedulers() -> None:
     """What a node costs begins with how many pods of other schedulers must go."""
-    house = House(node("n1", **HERE), low("a", 0, scheduler=OTHERS), low("b", 1), low("c", 2))
+    harness = PreemptionHarness(node("n1", **HERE), low("a", 0, scheduler=OTHERS), low("b", 1), low("c", 2))
     costs = []
     for rule in (VictimRule(OWN), VictimRule(OWN, prefers_own=True)):
-        found = house.on(incoming(cpu="3"), "n1", rule)
+        found = harness.on(incoming(cpu="3"), "n1", rule)
         assert not isinstance(found, Rejection)
         costs.append(found.cost[0])
 
@@ -87,9 +89,9 @@ def test_ours_first_counts_others() -> None:
 
 def test_no_victim_at_all_is_an_error() -> None:
     """The filters refused the node and now they do not: upstream's text."""
-    house = House(node("n1", **HERE), low("a"))
+    harness = PreemptionHarness(node("n1", **HERE), low("a"))
 
-    assert house.victims(incoming(), "n1") == (Code.ERROR, ('expected at least one victim pod on node "n1"',))
+    assert harness.victims(incoming(), "n1") == (Code.ERROR, ('expected at least one victim pod on node "n1"',))
 
 
 class Loses(Answers):
@@ -112,12 +114,12 @@ class Loses(Answers):
 
 @pytest.mark.parametrize("on_add", [pytest.param(False, id="leaving"), pytest.param(True, id="coming back")])
 def test_a_plugin_that_fails_fails_the_node(on_add: bool) -> None:
-    """Not the attempt: on another node there are victims; and the failure is told where there are none."""
-    house = House(node("n1", **HERE), node("n2", cpu="1"), plugins=(Loses(on_add=on_add),))
-    house.put(low("a", cpu="3"))
-    alone = house.asked(incoming(cpu="3"))
-    house.put(low("b", on="n2", cpu="1"))
-    elsewhere = house.asked(incoming(cpu="1"))
+    """Not the attempt: on another node there are victims; and without victims the failure is the answer."""
+    harness = PreemptionHarness(node("n1", **HERE), node("n2", cpu="1"), plugins=(Loses(on_add=on_add),))
+    harness.put(low("a", cpu="3"))
+    alone = harness.post_filtered(incoming(cpu="3"))
+    harness.put(low("b", on="n2", cpu="1"))
+    elsewhere = harness.post_filtered(incoming(cpu="1"))
 
     assert alone == Rejection("DefaultPreemption", Code.ERROR, ("preemption: lost count on n1",))
     assert isinstance(elsewhere, Nominate)
@@ -134,10 +136,10 @@ class Fussy(Answers):
 
 
 def test_a_filter_that_fails_means_that_the_pod_does_not_fit() -> None:
-    """On the way back, as upstream: whoever has just come leaves again. Without any of them it ends the node's dry run."""
-    house = House(node("n1", **HERE), low("a", 2), low("b", 1), low("c", 0), plugins=(Fussy("Fussy"),))
-    back = house.victims(incoming(cpu="0"), "n1")
-    house.put(low("stays", 10, cpu="0"))
+    """As upstream, the pod that has come back leaves again. Without any of the pods it ends the node's dry run."""
+    harness = PreemptionHarness(node("n1", **HERE), low("a", 2), low("b", 1), low("c", 0), plugins=(Fussy("Fussy"),))
+    back = harness.victims(incoming(cpu="0"), "n1")
+    harness.put(low("stays", 10, cpu="0"))
 
     assert back == ["a", "b", "c"]
-    assert house.victims(incoming(cpu="3"), "n1") == (Code.ERROR, ('running "Fussy" filter plugin: alone',))
+    assert harness.victims(incoming(cpu="3"), "n1") == (Code.ERROR, ('running "Fussy" filter plugin: alone',))

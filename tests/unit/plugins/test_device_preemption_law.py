@@ -30,7 +30,7 @@ from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.cache.picture import picture
 from tests.unit.objects import handle
-from tests.unit.plugins.preempting import House, pod
+from tests.unit.plugins.preempting import PreemptionHarness, pod
 from tests.unit.plugins.reference_preemption import FILTERS, Literal, Victims
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -41,7 +41,7 @@ WISHES: Final = ((), (), (ODD,), ("device.attributes['drv'].at == 0",))
 
 @dataclass
 class Devices:
-    """What there is beside nodes and pods."""
+    """Claims, slices and classes."""
 
     slices: tuple[ResourceSlice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()
@@ -63,7 +63,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class LiteralWithDevices(Literal):
-    """Devices are given back by counting who is left."""
+    """Devices are free when no user is left."""
 
     devices: Devices = field(default_factory=Devices)
 
@@ -87,8 +87,8 @@ class World:
     devices: Devices = field(default_factory=Devices)
     incoming: Any = None
 
-    def house(self) -> House:
-        made = House(*(objects.node(name) for name in NODES), *self.pods, gates=DEVICE_GATES_ON)
+    def harness(self) -> PreemptionHarness:
+        made = PreemptionHarness(*(objects.node(name) for name in NODES), *self.pods, gates=DEVICE_GATES_ON)
         self.devices.put_into(made.cluster, gone=frozenset())
         return made
 
@@ -153,29 +153,29 @@ def worlds(draw: st.DrawFn) -> World:
 @given(world=worlds())
 def test_each_node(world: World) -> None:
     """Equal victims in equal order, or equal refusals; and preemption looks where, and only where, it can help."""
-    house, literal, incoming = world.house(), world.literal(), world.incoming
-    before, revision = picture(house.cluster), house.cluster.devices.use.revision
+    harness, literal, incoming = world.harness(), world.literal(), world.incoming
+    before, revision = picture(harness.cluster), harness.cluster.devices.use.revision
     state = CycleState()
-    assert house.runner.pre_filter(state, incoming).rejection is None
-    _, groups = finish(house.runner.filter(state, incoming, house.cluster.nodes.present, exact=True))
-    relented = finish(house.runner.relented(state, incoming, groups))
+    assert harness.runner.pre_filter(state, incoming).rejection is None
+    _, groups = finish(harness.runner.filter(state, incoming, harness.cluster.nodes.present, exact=True))
+    relented = finish(harness.runner.relented(state, incoming, groups))
     codes = {slot: no.code for no, nodes in relented.items() for slot in each(nodes)}
-    what_if = house.runner.what_if(state, incoming)
+    what_if = harness.runner.what_if(state, incoming)
     for name in NODES:
         fits = literal.fits(incoming, name, literal.pods) is None
-        slot = house.slot(name)
+        slot = harness.slot(name)
         assert fits == (slot not in codes)
         if fits:
             continue
         expected = literal.on(incoming, name)
-        answer = finish(Evaluator(house.cluster, VictimRule()).on(what_if, incoming, slot, None))
+        answer = finish(Evaluator(harness.cluster, VictimRule()).on(what_if, incoming, slot, None))
         if isinstance(expected, Victims):
             assert isinstance(answer, Candidate)
-            assert house.named(answer) == [victim.pod.metadata.name for victim in expected.pods]
+            assert harness.named(answer) == [victim.pod.metadata.name for victim in expected.pods]
         else:
             assert isinstance(answer, Rejection)
             assert (answer.code, answer.reasons) == expected
         helps = isinstance(expected, Victims)
         assert codes[slot] is (Code.UNSCHEDULABLE if helps else Code.UNRESOLVABLE)
         event(f"{len(expected.pods)} victims" if isinstance(expected, Victims) else expected[1][0])
-    assert (picture(house.cluster), house.cluster.devices.use.revision) == (before, revision)
+    assert (picture(harness.cluster), harness.cluster.devices.use.revision) == (before, revision)

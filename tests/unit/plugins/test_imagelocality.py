@@ -148,7 +148,7 @@ def test_a_column_is_kept_until_its_images_change() -> None:
 
 
 steps = st.tuples(
-    st.sampled_from(["set", "set", "remove", "ask", "ask"]),
+    st.sampled_from(["set", "set", "remove", "check", "check"]),
     st.integers(0, 5),
     st.dictionaries(st.sampled_from("abc"), st.integers(0, 3000), max_size=3),
     st.lists(st.sampled_from(["a", "a:latest", "b", "c", "d"]), min_size=1, max_size=3),
@@ -195,7 +195,7 @@ def test_memoised_equals_slow(history: list[tuple[str, int, dict[str, int], list
             seen.remove_node(f"n{at}")
         else:
             pods = [*pods[-5:], using(*images[1:], init=tuple(images[:1]))]
-        if what == "ask":
+        if what == "check":
             for pod in pods:
                 assert slow(seen, pod) == scored(plugin, seen, pod)
     for pod in pods:

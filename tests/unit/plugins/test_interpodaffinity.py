@@ -95,7 +95,7 @@ def plugin_on(seen: Cluster, **args: Any) -> InterPodAffinity:
     ],
 )
 def test_filter(there: list[PodInfo], comes: PodInfo, out: dict[str, str]) -> None:
-    """Who is refused, with which text, and whether eviction could help (row 179)."""
+    """The refused nodes, their texts, and whether eviction could help (row 179)."""
     seen = cluster(*NODES, *there)
     seen.namespaces.set(namespace("team", team="t"))
 
@@ -188,7 +188,7 @@ TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
             pod("db", "db", on="a1", away=[term("api")]),
             None,
             Hint.SKIP,
-            id="one went that kept others away",
+            id="a pod went that kept other pods away",
         ),
         pytest.param(
             pod(near=[term()]),
@@ -230,14 +230,14 @@ def test_hints(waits: PodInfo, event: ClusterEvent, old: Any, new: Any, hint: Hi
     assert hint is hinted(plugin_on(seen), event, waits, old=old, new=new)
 
 
-def test_a_label_that_terms_about_other_pods_read_wakes_nobody() -> None:
+def test_a_label_that_terms_about_other_pods_read_wakes_no_pod() -> None:
     """The key counts only where the term is about the waiting pod."""
     plugin = plugin_on(cluster(*NODES, pod("guard", on="b1", away=[term("other", "rack")])))
 
     assert Hint.SKIP is hinted(plugin, NODE_LABELS, pod(app="x"), old=node(labels={"rack": "1"}), new=node())
 
 
-def test_equal_pods_are_asked_once() -> None:
+def test_equal_pods_have_one_shape() -> None:
     """The shape of pod hints is what terms look at; of node hints, the topology keys that matter to the pod."""
     shapes = {r.event.resource: r.shape for r in plugin_on(cluster()).events_to_register() if r.shape is not None}
     pods = [pod("a", "x"), pod("b", "x"), pod("c", "x", ns="else"), pod("d", "x", away=[term(key="rack")])]
@@ -343,7 +343,7 @@ def agree(plugin: InterPodAffinity, seen: Cluster, comes: PodInfo) -> None:
 @settings(max_examples=examples(120, share=SLOW_SHARE))
 @given(
     st.lists(STEP, max_size=12),
-    st.lists(st.one_of(STEP, st.just(("ask",))), max_size=8),
+    st.lists(st.one_of(STEP, st.just(("check",))), max_size=8),
     st.lists(a_pod("q", on=False), min_size=1, max_size=3),
     a_pod("nominated", on=False),
 )
@@ -351,8 +351,8 @@ def test_sets_and_columns_agree_with_looking_at_every_pod(start, more, comers, n
     """After any history, with one plugin for all of it, and inside a trial."""
     seen = cluster(node("n1", labels={"zone": "a", "host": "h1"}), node("n2", labels={"zone": "b", "host": "h2"}))
     plugin = plugin_on(seen)
-    for step in (*start, ("ask",), *more, ("ask",)):
-        if step == ("ask",):
+    for step in (*start, ("check",), *more, ("check",)):
+        if step == ("check",):
             for comes in comers:
                 agree(plugin, seen, comes)
         else:

@@ -1,4 +1,4 @@
-"""The law of wake-ups for InterPodAffinity (docs/spec/core.md §10.2): after whatever lets a pod in, it was asked for."""
+"""The law of wake-ups for InterPodAffinity (docs/spec/core.md §10.2): an event that lets a pod in wakes it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def whose_number(seen: Cluster, number: int) -> list[PodInfo]:
 
 
 def passing(plugin: InterPodAffinity, seen: Cluster, pod: PodInfo, elsewhere: set[str]) -> tuple[bool, bool]:
-    """Whether any node that others admit passes, and whether the plugin refused one of those."""
+    """Return whether a node that other plugins admit passes, and whether the plugin refused one of them."""
     judged = seen.nodes.present & ~seen.nodes.by_name(elsewhere)
     out = 0
     for nodes in plugin.filter(CycleState(), pod, judged).values():

@@ -108,7 +108,7 @@ class Slow:
                 final = final or amount > whole
         return (Code.UNRESOLVABLE if final else Code.UNSCHEDULABLE, tuple(reasons)) if reasons else None
 
-    def asked(self, resource: str, pod: PodInfo) -> int:
+    def requested(self, resource: str, pod: PodInfo) -> int:
         """§A.2 for cpu and memory, of the pod and of what is there."""
         if resource == "cpu":
             return sum(p.non_zero_milli_cpu for p in (*self.pods, pod))
@@ -122,7 +122,7 @@ class Slow:
             whole = self.whole.get(resource, 0)
             if not whole or (resource == X and not pod.requests.get(X)):
                 continue
-            asked = self.asked(resource, pod)
+            asked = self.requested(resource, pod)
             if type_ == "LeastAllocated":
                 score = 0 if asked > whole else (whole - asked) * 100 // whole
             elif type_ == "MostAllocated":
@@ -178,7 +178,7 @@ def fit(type_: str, seen: Cluster) -> NodeResourcesFit:
 
 
 class Checked:
-    """All plugins on one cluster, asked after every few steps and compared with the slow formula."""
+    """All plugins on one cluster, compared with the slow formula after every few steps."""
 
     def __init__(self, capacity: int) -> None:
         self.seen = Cluster()
@@ -210,7 +210,7 @@ class Checked:
 @settings(max_examples=examples(120, share=SLOW_SHARE), deadline=None)
 @given(capacities, st.lists(st.tuples(steps, st.integers(0, len(SHAPES) * 2)), max_size=30))
 def test_memoised_equals_slow(capacity: int, history: list[tuple[tuple[str, int, dict[str, str], int], int]]) -> None:
-    """Shapes are asked at different times, so that each memo meets few changes, many, and a grown cluster."""
+    """Shapes are checked at different times, so that each memo meets few changes, many, and a grown cluster."""
     checked = Checked(capacity)
     for serial, (step, asked) in enumerate(history):
         apply(checked.seen, step, serial)

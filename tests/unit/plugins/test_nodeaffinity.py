@@ -67,12 +67,12 @@ ZONE_A = added({REQUIRED: {"nodeSelectorTerms": [label("zone", "a")]}})
         pytest.param(
             required({}, label("zone", "b")),
             {"n1": POD_NO, "n2": POD_NO, "n4": POD_NO},
-            id="an empty term beside another",
+            id="an empty term next to another",
         ),
     ],
 )
 def test_filter(spec: dict[str, Any], out: dict[str, Any]) -> None:
-    """Who does not match is out for good."""
+    """A node that does not match is unresolvable."""
     seen = cluster(*NODES)
 
     assert out == refused(NodeAffinityPlugin(None, handle(seen)), seen, info(**spec))

@@ -15,7 +15,7 @@ X = "example.com/x"
 TEN = {"cpu": "10", "memory": "10Gi"}
 
 
-@pytest.mark.parametrize("others", [0, 20], ids=["alone", "among others"])
+@pytest.mark.parametrize("more_nodes", [0, 20], ids=["alone", "among more nodes"])
 @pytest.mark.parametrize(
     ("args", "things", "pod", "score"),
     [
@@ -23,9 +23,9 @@ TEN = {"cpu": "10", "memory": "10Gi"}
         pytest.param(None, [node(**TEN)], info(), None, id="139 a pod without requests is skipped"),
     ],
 )
-def test_score(args: Any, things: list[Any], pod: PodInfo, score: int | None, others: int) -> None:
+def test_score(args: Any, things: list[Any], pod: PodInfo, score: int | None, more_nodes: int) -> None:
     """The balance with the pod against the balance without it."""
-    more = [node(f"m{at}", **{X: "9"}) for at in range(others)]
+    more = [node(f"m{at}", **{X: "9"}) for at in range(more_nodes)]
     seen = cluster(*things, *more)
     scores = scored(NodeResourcesBalancedAllocation(args, handle(seen)), seen, pod)
 

@@ -32,7 +32,7 @@ def full(count: int) -> list[PodInfo]:
 
 @pytest.mark.parametrize("offered_elsewhere", [False, True], ids=["by no node", "by another node"])
 def test_what_a_node_does_not_offer_is_not_given_back(offered_elsewhere: bool) -> None:
-    """A pod on it, which somebody put there by hand, holds none: its going makes no room."""
+    """A pod on it, which was bound by hand, holds none, so its end frees nothing."""
     holder = asking("holder", on="n1", **{X: "2"})
     more = [node("n2", **{X: "2"})] if offered_elsewhere else []
     world = cluster(node("n1"), holder, *more)
@@ -47,7 +47,7 @@ def test_what_a_node_does_not_offer_is_not_given_back(offered_elsewhere: bool) -
     assert (no_more.code, no_more.reasons) == no(f"Insufficient {X}", final=True)
 
 
-@pytest.mark.parametrize("others", [0, 8], ids=["one candidate", "many candidates"])
+@pytest.mark.parametrize("more_nodes", [0, 8], ids=["one candidate", "many candidates"])
 @pytest.mark.parametrize(
     ("things", "pod", "verdict"),
     [
@@ -57,12 +57,12 @@ def test_what_a_node_does_not_offer_is_not_given_back(offered_elsewhere: bool) -
         pytest.param(
             [node(), asking("a", on="n1", cpu="5")], info(), None, id="165 zero-request pod on an over-committed node"
         ),
-        pytest.param([node()], asking(storage="1"), None, id="a name that no node counts is nobody's"),
+        pytest.param([node()], asking(storage="1"), None, id="a name that no node counts is ignored"),
     ],
 )
-def test_filter(things: list[Any], pod: PodInfo, verdict: Any, others: int) -> None:
-    """A node is refused iff the request does not fit what is left; alone or among others, the verdict is the same."""
-    seen = cluster(*things, *(node(f"m{at}", cpu="64", memory="1Ti", **{X: "9"}) for at in range(others)))
+def test_filter(things: list[Any], pod: PodInfo, verdict: Any, more_nodes: int) -> None:
+    """A node is refused iff the request does not fit what is left; alone or among more nodes, the verdict is the same."""
+    seen = cluster(*things, *(node(f"m{at}", cpu="64", memory="1Ti", **{X: "9"}) for at in range(more_nodes)))
     plugin = NodeResourcesFit(None, handle(seen))
 
     assert refused(plugin, seen, pod).get("n1") == verdict
@@ -78,7 +78,7 @@ def test_filter(things: list[Any], pod: PodInfo, verdict: Any, others: int) -> N
     ],
 )
 def test_ignored(args: NodeResourcesFitArgs, out: bool) -> None:
-    """Somebody else's resources are not checked, neither in Filter nor when a node comes."""
+    """Ignored resources are not checked, neither in Filter nor when a node comes."""
     seen = cluster(*(node(f"n{at}") for at in range(6)))
     plugin = NodeResourcesFit(args, handle(seen))
     hint = hinted(plugin, NODE_ADD, asking(**{X: "1"}), new=node())
@@ -88,7 +88,7 @@ def test_ignored(args: NodeResourcesFitArgs, out: bool) -> None:
 
 
 def test_native_resources_cannot_be_ignored() -> None:
-    """Only extended resources can be somebody else's."""
+    """Only extended resources can be ignored."""
     seen = cluster(node())
     plugin = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("cpu",)), handle(seen))
 
@@ -134,7 +134,7 @@ WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
             USED,
             info(containers=[container(cpu="1"), container()], resources={"requests": {"cpu": "3", "memory": "6Gi"}}),
             58,
-            id="what it asks for as a whole does not count, its containers do",
+            id="its pod-level request does not count, its containers do",
         ),
         pytest.param(
             strategy("MostAllocated", **{"cpu": 1, "hugepages-2Mi": 1}),
@@ -145,10 +145,10 @@ WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
         ),
     ],
 )
-@pytest.mark.parametrize("others", [0, 20], ids=["alone", "among others"])
-def test_score(args: Any, things: list[Any], pod: PodInfo, score: int, others: int) -> None:
+@pytest.mark.parametrize("more_nodes", [0, 20], ids=["alone", "among more nodes"])
+def test_score(args: Any, things: list[Any], pod: PodInfo, score: int, more_nodes: int) -> None:
     """The configured strategy, in whole numbers."""
-    seen = cluster(*things, *(node(f"m{at}", **{X: "9"}) for at in range(others)))
+    seen = cluster(*things, *(node(f"m{at}", **{X: "9"}) for at in range(more_nodes)))
     scores = scored(NodeResourcesFit(args, handle(seen)), seen, pod)
 
     assert scores is not None
@@ -214,7 +214,7 @@ WANTS_CPU = asking("p", cpu="1")
     ],
 )
 def test_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
-    """Queue exactly when room appeared that this pod can use."""
+    """Queue exactly when resources appeared that this pod can use."""
     assert hint is hinted(NodeResourcesFit(None, handle(cluster())), event, WANTS_CPU, old=old, new=new)
 
 

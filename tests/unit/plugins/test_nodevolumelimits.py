@@ -87,7 +87,7 @@ def fixtures(driver: str = EBS) -> list[Builder[Any]]:
 
 
 def a_world(*things: Any, limit: int | None = 2, **more: int) -> World:
-    """Node n1, whose EBS driver has this limit; others by name with `_` for `.`."""
+    """Node n1, whose EBS driver has this limit; further drivers by name with `_` for `.`."""
     csi_node = a_csi_node("n1").driver(EBS, limit)
     for driver, count in more.items():
         csi_node = csi_node.driver(driver.replace("_", "."), count)
@@ -164,13 +164,15 @@ SCALING = "VolumeLimitScaling"
 @pytest.mark.parametrize(
     ("world", "gates", "pod", "out"),
     [
-        pytest.param(World(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 it does not ask for that"),
+        pytest.param(
+            World(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 the driver does not require it"
+        ),
         pytest.param(
             World(a_csi_driver(EBS).must_be_registered()),
             (SCALING,),
             using("p", "c0"),
             {"bare": MISSING, "other": MISSING},
-            id="L27 L28 it asks for that, and is on one node",
+            id="L27 L28 the driver requires it, and is on one node",
         ),
         pytest.param(World(a_csi_driver(EBS).must_be_registered()), (), using("p", "c0"), {}, id="L28 the gate is off"),
         pytest.param(
@@ -183,7 +185,7 @@ SCALING = "VolumeLimitScaling"
     ],
 )
 def test_driver_must_be_there(world: World, gates: tuple[str, ...], pod: PodInfo, out: Any) -> None:
-    """With VolumeLimitScaling a driver may ask that its pods go nowhere before it is there."""
+    """With VolumeLimitScaling a driver may keep its pods off nodes without it."""
     others = [node("bare"), node("other"), node("n1"), a_csi_node("n1").driver(EBS), a_csi_node("other").driver(GCE)]
     for thing in (*fixtures(), *others):
         world.put(thing)

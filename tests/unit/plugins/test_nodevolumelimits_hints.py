@@ -60,7 +60,7 @@ def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
 )
 @pytest.mark.parametrize("event", [ASSIGNED_POD_DELETE])
 def test_pod_gone(event: ClusterEvent, gone: PodInfo, hint: Hint) -> None:
-    """Whatever pod goes with something attached may have made room."""
+    """A pod that goes with an attached volume may have freed a slot."""
     assert hint is hinted(plugin(), event, with_volumes(CLAIM), old=gone)
 
 
@@ -94,7 +94,7 @@ def test_claim_came(pod: PodInfo, claim: Any, hint: Hint) -> None:
     ],
 )
 def test_detached(pod: PodInfo, attacher: str, as_upstream: Hint, ours: Hint) -> None:
-    """A volume that is detached makes room for those of its driver; of which driver claims are nobody looks up."""
+    """A detached volume frees a slot of its driver; the drivers of claims are not looked up."""
     gone: VolumeAttachment = an_attachment("v", "n1", attacher).typed()
 
     assert as_upstream is hinted(plugin(parity=True), DETACHED, pod, old=gone)

@@ -1,4 +1,4 @@
-"""Laws of NodeVolumeLimits: the same as §9.1 done the long way, in the cache and beside it (docs/spec/volumes.md §9.1)."""
+"""Laws of NodeVolumeLimits: the same as §9.1 done the long way, in the cache and in a tally (docs/spec/volumes.md §9.1)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ moves = st.lists(st.integers(0, 20), max_size=8)
 @LAW
 @given(rules, comers, st.lists(steps, max_size=25), st.lists(comers, max_size=2), moves)
 def test_tally(rule: Rules, pod: PodInfo, history: list[Step], ahead: list[PodInfo], turns: list[int]) -> None:
-    """Pods leave and come back, with others to come: the worse of with and without those, as in the cache.
+    """Pods leave and come back, with nominated pods: the worse of with and without them, as in the cache.
 
     A volume for one node at a time that is not attached yet is not shared with those to come.
     """
@@ -129,7 +129,7 @@ def test_tally(rule: Rules, pod: PodInfo, history: list[Step], ahead: list[PodIn
 @LAW
 @given(rules, st.lists(comers, min_size=2, max_size=5), st.lists(steps, max_size=25), st.lists(comers, max_size=2))
 def test_equal_shapes(rule: Rules, them: list[PodInfo], history: list[Step], ahead: list[PodInfo]) -> None:
-    """Pods of equal shape get the same answers, whoever else comes or leaves."""
+    """Pods of equal shape have equal answers, also when other pods come or leave."""
     world = begun()
     for step in history:
         step(world)

@@ -17,15 +17,17 @@ from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachmen
 from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node
 from tests.unit.plugins.ask import named
-from tests.unit.plugins.preempting import House, Looks, Refusal, pod
+from tests.unit.plugins.preempting import Looks, PreemptionHarness, Refusal, pod
 from tests.unit.wakeups.attaching import EBS, FULL, World
 
 CLAIMS = ("c0", "c1", "c2", "c3")
 
 
-def a_house(*, is_tried: bool = False, ours: KubestowArgs | None = None) -> House:
+def a_harness(*, is_tried: bool = False, ours: KubestowArgs | None = None) -> PreemptionHarness:
     """Which volume goes where is not the question here; a filter that cannot count makes everything be tried."""
-    return House(plugins=(Refuses(name="VolumeBinding") if is_tried else Looks(name="VolumeBinding"),), ours=ours)
+    return PreemptionHarness(
+        plugins=(Refuses(name="VolumeBinding") if is_tried else Looks(name="VolumeBinding"),), ours=ours
+    )
 
 
 def using(name: str, priority: int, *claims: str, on: str = "n1", **more: Any) -> PodInfo:
@@ -37,10 +39,10 @@ def incoming(*claims: str, name: str = "incoming", **more: Any) -> PodInfo:
     return using(name, 10, *claims, on="", **more)
 
 
-def world_of(house: House, *things: Any, limit: int = 2) -> World:
-    """Claims c0…c3 bound to volumes of the driver, which attaches so many to n1."""
+def world_of(harness: PreemptionHarness, *things: Any, limit: int = 2) -> World:
+    """Claims c0…c3 bound to volumes of the driver, with this limit on n1."""
     bound = [thing for name in CLAIMS for thing in (a_pv(name).csi(EBS), a_claim(name).bound_to(name))]
-    return World(node("n1"), *bound, a_csi_node("n1").driver(EBS, limit), *things, cluster=house.cluster)
+    return World(node("n1"), *bound, a_csi_node("n1").driver(EBS, limit), *things, cluster=harness.cluster)
 
 
 DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
@@ -68,7 +70,7 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
             [using("a", 1, "c1"), using("b", 2, "c2"), an_attachment("c1", "n1", EBS)],
             incoming("c0"),
             ["b"],
-            id="what stays attached makes no room",
+            id="a volume that stays attached frees no slot",
         ),
         pytest.param(
             1,
@@ -81,19 +83,19 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
 )
 def test_victims(limit: int, there: list[Any], comes: PodInfo, answer: list[str] | Refusal, is_tried: bool) -> None:
     """A place is free when the last user of a volume has left."""
-    house = a_house(is_tried=is_tried)
-    world_of(house, *there, limit=limit)
+    harness = a_harness(is_tried=is_tried)
+    world_of(harness, *there, limit=limit)
 
-    assert house.what_if(comes).is_counted != is_tried
-    assert answer == house.victims(comes, "n1")
+    assert harness.what_if(comes).is_counted != is_tried
+    assert answer == harness.victims(comes, "n1")
 
 
 @pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
 def test_victims_where_what_is_attached_is_charged_twice(is_tried: bool) -> None:
-    """As upstream: once who shares it has left, the incoming pod's own volume counts as attached and as wanted."""
-    ours, theirs = a_house(is_tried=is_tried), a_house(is_tried=is_tried, ours=KubestowArgs(parity=True))
-    for house in (ours, theirs):
-        world_of(house, using("a", 1, "c0"), using("b", 2, "c1"), an_attachment("c0", "n1", EBS))
+    """As upstream: once the pod that shares it has left, the incoming pod's own volume counts as attached and as wanted."""
+    ours, theirs = a_harness(is_tried=is_tried), a_harness(is_tried=is_tried, ours=KubestowArgs(parity=True))
+    for harness in (ours, theirs):
+        world_of(harness, using("a", 1, "c0"), using("b", 2, "c1"), an_attachment("c0", "n1", EBS))
 
     assert ours.victims(incoming("c0", "c2"), "n1") == ["b"]
     assert FULL == theirs.victims(incoming("c0", "c2"), "n1")
@@ -107,20 +109,20 @@ def test_victims_where_what_is_attached_is_charged_twice(is_tried: bool) -> None
 def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_attached(
     claim: str, refused: Any, is_tried: bool
 ) -> None:
-    """The limit was lowered. Beside a nominated pod the node is judged by counting; a pod that attaches nothing fits."""
-    house = a_house(is_tried=is_tried)
-    world_of(house, using("a", 10, "c0"), using("b", 10, "c1"), limit=1)
-    house.nominate("n1", incoming(name="n"))
+    """The limit was lowered. With a nominated pod the node is judged by counting; a pod that attaches nothing fits."""
+    harness = a_harness(is_tried=is_tried)
+    world_of(harness, using("a", 10, "c0"), using("b", 10, "c1"), limit=1)
+    harness.nominate("n1", incoming(name="n"))
     comes, state = incoming(claim), CycleState()
-    assert house.runner.pre_filter(state, comes).rejection is None
-    _, groups = finish(house.runner.filter(state, comes, house.cluster.nodes.present, exact=True))
+    assert harness.runner.pre_filter(state, comes).rejection is None
+    _, groups = finish(harness.runner.filter(state, comes, harness.cluster.nodes.present, exact=True))
 
-    assert refused == named(house.cluster, groups)
+    assert refused == named(harness.cluster, groups)
 
 
-def remembered(dry_run: Evaluator, house: House, comes: PodInfo) -> Answer:
-    what_if = house.what_if(comes)
-    return finish(dry_run.on(what_if, comes, house.slot("n1"), dry_run.of(what_if, comes)))
+def remembered(dry_run: Evaluator, harness: PreemptionHarness, comes: PodInfo) -> Answer:
+    what_if = harness.what_if(comes)
+    return finish(dry_run.on(what_if, comes, harness.slot("n1"), dry_run.of(what_if, comes)))
 
 
 @pytest.mark.parametrize(
@@ -133,22 +135,22 @@ def remembered(dry_run: Evaluator, house: House, comes: PodInfo) -> Answer:
 )
 def test_what_is_remembered_follows(change: Callable[[World], object]) -> None:
     """The dry run's memory of a node ends with whatever changes what is attached there."""
-    house = a_house()
-    world = world_of(house, using("a", 1, "c1"), an_attachment("c2", "n1", EBS), limit=2)
-    dry_run, comes = Evaluator(house.cluster, VictimRule()), incoming("c0")
-    first = remembered(dry_run, house, comes)
-    assert first is remembered(dry_run, house, comes)
+    harness = a_harness()
+    world = world_of(harness, using("a", 1, "c1"), an_attachment("c2", "n1", EBS), limit=2)
+    dry_run, comes = Evaluator(harness.cluster, VictimRule()), incoming("c0")
+    first = remembered(dry_run, harness, comes)
+    assert first is remembered(dry_run, harness, comes)
     change(world)
 
-    assert first != remembered(dry_run, house, comes)
-    assert remembered(Evaluator(house.cluster, VictimRule()), house, comes) == remembered(dry_run, house, comes)
+    assert first != remembered(dry_run, harness, comes)
+    assert remembered(Evaluator(harness.cluster, VictimRule()), harness, comes) == remembered(dry_run, harness, comes)
 
 
-def test_pods_with_claims_of_their_own_share_an_answer() -> None:
+def test_pods_with_different_claims_share_an_answer() -> None:
     """As those of a StatefulSet: no dry run for each of them."""
-    house = a_house()
-    world_of(house, using("a", 1, "c1"), limit=1)
-    dry_run = Evaluator(house.cluster, VictimRule())
+    harness = a_harness()
+    world_of(harness, using("a", 1, "c1"), limit=1)
+    dry_run = Evaluator(harness.cluster, VictimRule())
 
-    assert remembered(dry_run, house, incoming("c0")) is remembered(dry_run, house, incoming("c3", name="other"))
-    assert remembered(dry_run, house, incoming("c0")) is not remembered(dry_run, house, incoming("c1"))
+    assert remembered(dry_run, harness, incoming("c0")) is remembered(dry_run, harness, incoming("c3", name="other"))
+    assert remembered(dry_run, harness, incoming("c0")) is not remembered(dry_run, harness, incoming("c1"))

@@ -110,7 +110,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
 
 
 def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Built-ins under their own names, and what is installed beside them."""
+    """Built-ins under their own names, and installed plugins."""
     made = object()
     offered(monkeypatch, Entry("Mine", made))
     found = registry()

@@ -70,7 +70,7 @@ def test_one_constraint(incoming: PodInfo, there: list[PodInfo], expected: Refus
 
 
 def test_170_two_domains_are_too_few_for_three() -> None:
-    """minDomains 3, one pod in each of two zones, maxSkew 1: the least counts as 0, so nobody may come."""
+    """minDomains 3, one pod in each of two zones, maxSkew 1: the least counts as 0, so no pod may come."""
     seen = cluster(*FOUR, *on(a1=1, b1=1))
 
     assert out("a1 a2 b1 b2") == filtered(pod("p", hard(minDomains=3)), seen)
@@ -98,7 +98,7 @@ def test_inclusion_policies(nodes: Any, incoming: PodInfo, expected: Refusals) -
 
 
 def test_172_a_zone_of_tainted_nodes_is_no_domain() -> None:
-    """An empty zone that the pod cannot go to holds nobody back, if taints are honoured."""
+    """An empty zone that the pod cannot go to keeps no pod out, if taints are honoured."""
     closed = node("c1", taints=["t=:NoExecute"])
     seen = cluster(*FOUR, closed, *on(a1=1, b1=1))
 
@@ -180,7 +180,7 @@ def test_defaults(incoming: PodInfo, selecting: list[Any], expected: Refusals) -
     ],
 )
 def test_kinds_that_are_read(args: PodTopologySpreadArgs | None, kinds: set[str]) -> None:
-    """Who has no default constraints need not watch what selects pods."""
+    """Without default constraints Services and controllers are not watched."""
     assert kinds == set(PodTopologySpread(args, handle(cluster())).reads)
 
 
@@ -211,7 +211,7 @@ def test_nominated_pods(nominated: dict[str, PodInfo], expected: Refusals) -> No
     assert {seen.nodes.name(slot) for slot in nodeset.each(left)} == {"a1", "a2", "b1", "b2"} - set(expected)
 
 
-def test_the_second_look_sees_who_was_faster() -> None:
+def test_the_check_before_bind_sees_pods_of_other_schedulers() -> None:
     """Just before Bind the pod itself is taken out, and another scheduler's pod may have filled the zone."""
     seen = cluster(*FOUR, *on(a1=1, b1=1))
     state, running = CycleState(), runner(seen)

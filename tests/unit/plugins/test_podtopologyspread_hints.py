@@ -37,7 +37,7 @@ HONORING = pod("p", hard(nodeTaintsPolicy="Honor"))
 TOLERATION: dict[str, Any] = {"tolerations": [{"key": "t", "operator": "Exists"}]}
 
 
-def asked(
+def hint_of(
     event: ClusterEvent, waiting: PodInfo, old: object, new: object, args: PodTopologySpreadArgs = LIST
 ) -> Hint | None:
     seen = cluster()
@@ -56,10 +56,20 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
         pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(on=""), Hint.SKIP, id="one without a place"),
         pytest.param(ASSIGNED_POD_ADD, TWO, None, other("bar"), Hint.QUEUE, id="one that any constraint counts"),
         pytest.param(
-            ASSIGNED_POD_ADD, pod("p", hard(selector={})), None, other("x"), Hint.QUEUE, id="an empty selector: anybody"
+            ASSIGNED_POD_ADD,
+            pod("p", hard(selector={})),
+            None,
+            other("x"),
+            Hint.QUEUE,
+            id="an empty selector selects all pods",
         ),
         pytest.param(
-            ASSIGNED_POD_ADD, pod("p", hard(selector=None)), None, other(), Hint.SKIP, id="a nil selector: nobody"
+            ASSIGNED_POD_ADD,
+            pod("p", hard(selector=None)),
+            None,
+            other(),
+            Hint.SKIP,
+            id="a nil selector selects no pod",
         ),
         pytest.param(ASSIGNED_POD_ADD, pod("p", soft(), hard(selector=BAR)), None, other(), Hint.SKIP, id="soft ones"),
         pytest.param(
@@ -70,7 +80,7 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
             Hint.SKIP,
             id="matchLabelKeys: another value",
         ),
-        pytest.param(TOLERATING, HONORING, other(), other(**TOLERATION), None, id="somebody else's toleration"),
+        pytest.param(TOLERATING, HONORING, other(), other(**TOLERATION), None, id="the toleration of another pod"),
         pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="one that never had a place went"),
         pytest.param(
             ASSIGNED_POD_DELETE,
@@ -88,7 +98,7 @@ def other(labels: str = "foo", **more: Any) -> PodInfo:
 )
 def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint | None) -> None:
     """Queue if the counts of a hard constraint change."""
-    assert hint is asked(event, waiting, old, new)
+    assert hint is hint_of(event, waiting, old, new)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +115,10 @@ def test_other_pods(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, h
     ],
 )
 def test_the_pod_itself(event: ClusterEvent, old: PodInfo, new: PodInfo, hint: Hint | None) -> None:
-    """The waiting pod as it is now, beside what it was."""
+    """The waiting pod before and after the update."""
     waiting = new if new.uid == "p" else WAITING
 
-    assert hint is asked(event, waiting, old, new)
+    assert hint is hint_of(event, waiting, old, new)
 
 
 BARE, ZONED, BOTH = node("n", zone="", host=""), node("n", zone="a", host=""), node("n", zone="a")
@@ -144,7 +154,7 @@ BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
 )
 def test_nodes(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint | None) -> None:
     """Queue if the domains of the pod's hard constraints may have changed."""
-    assert hint is asked(event, waiting, old, new)
+    assert hint is hint_of(event, waiting, old, new)
 
 
 def registered(event: ClusterEvent) -> EventHint:

@@ -127,7 +127,7 @@ steps = st.one_of(
     st.tuples(st.just("nowhere"), namespaces),
     st.tuples(st.just("service"), namespaces, st.sampled_from(["s", "t"]), st.none() | words),
     st.tuples(st.just("owner"), namespaces, selectors),
-    st.just(("asked",)),
+    st.just(("checked",)),
 )
 crowds = st.lists(st.tuples(st.sampled_from(NAMES[:6]), namespaces, words), min_size=5, max_size=20)
 
@@ -209,12 +209,12 @@ SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 def test_any_history(
     history: list[tuple[Any, ...]], capacity: int, incoming: list[PodInfo], candidates: set[str], table_max: int
 ) -> None:
-    """Nodes, pods, Services and owners come, change and go; every now and then everything is asked."""
+    """Nodes, pods, Services and owners come, change and go; at some steps all answers are compared."""
     judged = Judged(capacity, incoming, candidates)
     with mock.patch.object(soft_module, "_TABLE_MAX", table_max):
         for step in history:
             apply(judged.seen, step)
-            if step[0] == "asked":
+            if step[0] == "checked":
                 judged.check()
         judged.check()
 
@@ -252,7 +252,7 @@ def test_any_trial(
         judged.check()
 
 
-# -- who is woken ------------------------------------------------------------------------------------------------------
+# -- woken pods ------------------------------------------------------------------------------------------------------
 
 
 @st.composite

@@ -40,7 +40,7 @@ def served(*things: Any) -> Cluster:
 @pytest.mark.parametrize(
     ("incoming", "there", "scores"),
     [
-        pytest.param(pod("p", soft(HOST)), on(), (100, 100, 100, 100), id="147 nobody is there"),
+        pytest.param(pod("p", soft(HOST)), on(), (100, 100, 100, 100), id="147 no pod is there"),
         pytest.param(
             pod("p", soft(selector={}, matchLabelKeys=["foo"]), soft(HOST, selector={}, matchLabelKeys=["bar"])),
             on(a1="foo", a2="foo bar", b1="foo, bar"),
@@ -50,7 +50,7 @@ def served(*things: Any) -> Cluster:
     ],
 )
 def test_scores(incoming: PodInfo, there: list[PodInfo], scores: tuple[int, ...] | None) -> None:
-    """The fewer matching pods beside it, the better."""
+    """A domain with fewer matching pods is better."""
     wanted = None if scores is None else dict(zip(("a1", "a2", "b1", "b2"), scores))
 
     assert wanted == scored(incoming, cluster(*FOUR, *there))
@@ -77,7 +77,7 @@ def test_143_three_zones() -> None:
     ],
 )
 def test_a_node_without_hostname(incoming: PodInfo, scores: Scored) -> None:
-    """Only with the system's defaults such a node is compared with the others."""
+    """Only with the system's defaults such a node is scored like other nodes."""
     nodes = (node("a1", zone=""), node("a2", zone="", host=""), node("b1", zone=""))
 
     assert scores == scored(incoming, served(*nodes, *on(a1=4, a2=2, b1=1)))

@@ -56,7 +56,7 @@ def short(*names: str, final: bool = True) -> tuple[Code, tuple[str, ...]]:
     return (Code.UNRESOLVABLE if final else Code.UNSCHEDULABLE, reasons)
 
 
-@pytest.mark.parametrize("others", [0, 8], ids=["one candidate", "many candidates"])
+@pytest.mark.parametrize("more_nodes", [0, 8], ids=["one candidate", "many candidates"])
 @pytest.mark.parametrize(
     ("things", "pod", "classes", "verdict"),
     [
@@ -72,22 +72,22 @@ def short(*names: str, final: bool = True) -> tuple[Code, tuple[str, ...]]:
             asking(cpu="5", **{X: "1", Y: "1"}),
             (SERVES_X,),
             short("cpu", Y),
-            id="316 whatever else is asked for counts",
+            id="316 the other requests count",
         ),
         pytest.param(
             [node(), asking("a", on="n1", **{X: "5"})],
             asking(**{X: "1"}),
             (SERVES_X,),
             None,
-            id="317 others there have devices",
+            id="317 other pods there have devices",
         ),
     ],
 )
 def test_filter(
-    things: list[Any], pod: PodInfo, classes: tuple[DeviceClassBuilder, ...], verdict: Any, others: int
+    things: list[Any], pod: PodInfo, classes: tuple[DeviceClassBuilder, ...], verdict: Any, more_nodes: int
 ) -> None:
-    """Alone, among others, and as preemption counts it: the verdict is the same."""
-    more = (node(f"m{at}", cpu="64", **{X: "9", Y: "9"}) for at in range(others))
+    """Alone, among more nodes, and in the tally of preemption: the verdict is the same."""
+    more = (node(f"m{at}", cpu="64", **{X: "9", Y: "9"}) for at in range(more_nodes))
     seen = a_cluster(*things, *more, classes=classes)
     plugin = a_fit(seen)
     slot = seen.nodes.present_slot("n1")
@@ -106,13 +106,13 @@ def test_the_gate_is_off() -> None:
     assert hinted(plugin, CLASS_CAME, asking(**{X: "1"}), new=SERVES_X.typed()) is None
 
 
-@pytest.mark.parametrize("others", [0, 8], ids=["one candidate", "many candidates"])
-def test_332_classes_come_and_go(others: int) -> None:
+@pytest.mark.parametrize("more_nodes", [0, 8], ids=["one candidate", "many candidates"])
+def test_332_classes_come_and_go(more_nodes: int) -> None:
     """What is remembered of equal requests does not outlive the class."""
-    seen = a_cluster(node(), *(node(f"m{at}") for at in range(others)), classes=())
+    seen = a_cluster(node(), *(node(f"m{at}") for at in range(more_nodes)), classes=())
     plugin, pod = a_fit(seen), asking(**{X: "1"})
     shapes = [plugin.tally_shape(pod)]
-    assert 1 + others == len(refused(plugin, seen, pod))
+    assert 1 + more_nodes == len(refused(plugin, seen, pod))
 
     seen.devices.classes.put("gpu", SERVES_X.typed())
     shapes.append(plugin.tally_shape(pod))
@@ -124,7 +124,7 @@ def test_332_classes_come_and_go(others: int) -> None:
 
     seen.devices.classes.put("gpu", None)
     shapes.append(plugin.tally_shape(pod))
-    assert {"n1", *(f"m{at}" for at in range(others) if at != 1)} == set(refused(plugin, seen, pod))
+    assert {"n1", *(f"m{at}" for at in range(more_nodes) if at != 1)} == set(refused(plugin, seen, pod))
     assert shapes[0] == shapes[2] != shapes[1]
 
 
@@ -153,7 +153,7 @@ def strategy(type_: str, *shape: tuple[int, int], **weights: int) -> NodeResourc
 
 
 def with_devices(seen: Cluster, count: int, used: int, on: str = "n1") -> Cluster:
-    """So many devices on a node, and so many of them in use."""
+    """Add `count` devices to a node, `used` of them in use."""
     devices = (a_device(f"d{at}") for at in range(count))
     seen.devices.set_slice(a_slice(on, "a", *devices).typed())
     results = [a_result("r", f"a/{on}/d{at}") for at in range(used)]
@@ -165,9 +165,9 @@ def with_devices(seen: Cluster, count: int, used: int, on: str = "n1") -> Cluste
 LEAST, MOST = strategy("LeastAllocated", **{X: 1}), strategy("MostAllocated", **{X: 1})
 
 
-@pytest.mark.parametrize("others", [0, 20], ids=["alone", "among others"])
+@pytest.mark.parametrize("more_nodes", [0, 20], ids=["alone", "among more nodes"])
 @pytest.mark.parametrize(
-    ("args", "room", "pod", "score"),
+    ("args", "allocatable", "pod", "score"),
     [
         pytest.param(MOST, {}, asking(**{X: "2"}), 60, id="most allocated"),
         pytest.param(MOST, {X: "0"}, asking(**{X: "2"}), 60, id="the node says 0"),
@@ -177,7 +177,7 @@ LEAST, MOST = strategy("LeastAllocated", **{X: 1}), strategy("MostAllocated", **
             {"cpu": "10"},
             asking(cpu="2", **{X: "2"}),
             50,
-            id="weighed beside others",
+            id="weighted with other resources",
         ),
         pytest.param(
             strategy("RequestedToCapacityRatio", (0, 0), (100, 10), **{X: 1}),
@@ -189,17 +189,17 @@ LEAST, MOST = strategy("LeastAllocated", **{X: 1}), strategy("MostAllocated", **
     ],
 )
 def test_fit_scores_devices(
-    args: NodeResourcesFitArgs, room: dict[str, str], pod: PodInfo, score: int, others: int
+    args: NodeResourcesFitArgs, allocatable: dict[str, str], pod: PodInfo, score: int, more_nodes: int
 ) -> None:
     """Ten devices of the class, four of them in use; pods that have requested it do not count there."""
-    held = () if room.get(X, "0") != "0" else (asking("a", on="n1", **{X: "9"}),)
-    seen = a_cluster(node(**room), *held, *(node(f"m{at}") for at in range(others)))
+    held = () if allocatable.get(X, "0") != "0" else (asking("a", on="n1", **{X: "9"}),)
+    seen = a_cluster(node(**allocatable), *held, *(node(f"m{at}") for at in range(more_nodes)))
     with_devices(seen, 10, 4)
     scores = scored(a_fit(seen, args), seen, pod)
 
     assert scores is not None
     assert score == scores["n1"]
-    assert {0} >= {scores[f"m{at}"] for at in range(others)} or "cpu" in room
+    assert {0} >= {scores[f"m{at}"] for at in range(more_nodes)} or "cpu" in allocatable
 
 
 def test_scores_follow_devices() -> None:

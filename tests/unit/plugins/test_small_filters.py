@@ -31,7 +31,7 @@ PORTS = (Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested 
     ("spec", "out"),
     [
         pytest.param({}, {}, id="no name"),
-        pytest.param({"on": "n1"}, {"n2": NAMED}, id="all others are out"),
+        pytest.param({"on": "n1"}, {"n2": NAMED}, id="all other nodes are out"),
         pytest.param({"on": "n9"}, {"n1": NAMED, "n2": NAMED}, id="a name that no node has"),
     ],
 )
@@ -76,7 +76,7 @@ def test_cordon_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None
     [pytest.param({"tolerations": [{"key": "a", "value": "b"}]}, {"gone": TAINTED}, id="the tolerated one does not")],
 )
 def test_taints(spec: dict[str, Any], out: dict[str, Any]) -> None:
-    """PreferNoSchedule refuses nobody."""
+    """PreferNoSchedule refuses no pod."""
     seen = cluster(
         node("free"),
         node("hard", taints=("a=b:NoSchedule",)),
@@ -170,7 +170,7 @@ def test_160_ports() -> None:
     ],
 )
 def test_ports_that_preemption_frees(held: list[str], leave: list[int], is_free: bool) -> None:
-    """Counted beside the cache: a port is free when no pod is left that holds it."""
+    """Counted in a tally: a port is free when no pod is left that holds it."""
     pods = [info(f"h{at}", on="n1", containers=ports(each)) for at, each in enumerate(held)]
     seen = cluster(node("n1"), *pods)
     slot = seen.nodes.slot("n1")

@@ -1,4 +1,4 @@
-"""The law of topics (`hints.Topics`) for every plugin that has some, and examples of whom they spare a question."""
+"""The law of topics (`hints.Topics`) for every plugin that has some, and examples of pods that they skip."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCALE_DOWN = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NODE_EVENTS = {NODE_ADD, LABELS, TAINTS, ALLOCATABLE}
 
-# -- anything that may be asked or offered -----------------------------------------------------------------------------
+# -- random pods and nodes -----------------------------------------------------------------------------
 
 keys = st.sampled_from(["zone", "disk", "metadata.name"])
 values = st.sampled_from(["1", "2", "n1"])
@@ -154,7 +154,7 @@ def test_pods_of_one_shape_have_the_same_topics(plugin: Any, one: PodInfo, other
 
 
 @given(plugin=plugins, seen=nodes(), pod=pods(name="q", on="n1"))
-def test_what_stays_as_it_was_concerns_nobody(plugin: Any, seen: Node, pod: PodInfo) -> None:
+def test_an_update_without_a_change_has_no_topics(plugin: Any, seen: Node, pod: PodInfo) -> None:
     """Topics of an update are about what differs."""
     for registration in with_topics(plugin):
         assert registration.topics is not None
@@ -164,7 +164,7 @@ def test_what_stays_as_it_was_concerns_nobody(plugin: Any, seen: Node, pod: PodI
             assert [] == list(registration.topics.of_event(pod, pod) or ())
 
 
-# -- who is asked ------------------------------------------------------------------------------------------------------
+# -- examples ------------------------------------------------------------------------------------------------------
 
 
 def expression(key: str, operator: str, *some: str) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def required(*some: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(some)}}}}
 
 
-def is_asked(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object, new: object) -> bool:
+def concerns(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object, new: object) -> bool:
     wanting = [registration for registration in with_topics(plugin) if registration.event.wants(event)]
     assert wanting
     return any(is_concerned(registration, pod, old=old, new=new) for registration in wanting)
@@ -190,7 +190,7 @@ ON_SSD: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}}
 
 
 @pytest.mark.parametrize(
-    ("spec", "old", "new", "asked"),
+    ("spec", "old", "new", "concerned"),
     [
         pytest.param(ON_SSD, PLAIN, node(labels={"disk": "hdd"}), False, id="another value"),
         pytest.param(required(expression("disk", "DoesNotExist")), SSD, PLAIN, True, id="an unwanted label went"),
@@ -206,19 +206,19 @@ ON_SSD: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}}
         ),
     ],
 )
-def test_node_affinity(spec: dict[str, Any], old: Node | None, new: Node, asked: bool) -> None:
-    """A pod is asked for if a label became what it wants, or if the node that came can match at all."""
+def test_node_affinity(spec: dict[str, Any], old: Node | None, new: Node, concerned: bool) -> None:
+    """A pod is concerned if a label became one that it selects, or if the new node can match."""
     event = NODE_ADD if old is None else LABELS
 
-    assert asked == is_asked(affinity(), event, info(**spec), old=old, new=new)
+    assert concerned == concerns(affinity(), event, info(**spec), old=old, new=new)
 
 
 def test_node_affinity_that_the_profile_adds() -> None:
     """It belongs to every pod of the profile."""
     plugin = affinity({REQUIRED: {"nodeSelectorTerms": [expression("team", "In", "a")]}})
 
-    assert is_asked(plugin, LABELS, info(**ON_SSD), old=SSD, new=node(labels={"disk": "ssd", "team": "a"}))
-    assert not is_asked(plugin, LABELS, info(**ON_SSD), old=SSD, new=node(labels={"disk": "ssd", "zone": "a"}))
+    assert concerns(plugin, LABELS, info(**ON_SSD), old=SSD, new=node(labels={"disk": "ssd", "team": "a"}))
+    assert not concerns(plugin, LABELS, info(**ON_SSD), old=SSD, new=node(labels={"disk": "ssd", "zone": "a"}))
 
 
 HARD, SOFT = node(taints=("a=b:NoSchedule",)), node(taints=("a=b:PreferNoSchedule",))
@@ -227,7 +227,7 @@ TOLERANT, ANYWHERE = [{"key": "a", "operator": "Exists"}], [{"operator": "Exists
 
 
 @pytest.mark.parametrize(
-    ("tolerations", "old", "new", "asked"),
+    ("tolerations", "old", "new", "concerned"),
     [
         pytest.param([], SOFT, PLAIN, False, id="a soft taint went"),
         pytest.param([], None, HARD, False, id="a node came with a hard taint"),
@@ -235,11 +235,11 @@ TOLERANT, ANYWHERE = [{"key": "a", "operator": "Exists"}], [{"operator": "Exists
         pytest.param([], TWICE, HARD, False, id="one hard taint of two went"),
     ],
 )
-def test_taints(tolerations: list[dict[str, str]], old: Node | None, new: Node, asked: bool) -> None:
-    """Nobody is asked while nodes only get taints, as in an outage; of the others those whom the first left lets in."""
+def test_taints(tolerations: list[dict[str, str]], old: Node | None, new: Node, concerned: bool) -> None:
+    """No pod is concerned while nodes only get taints, as in an outage."""
     plugin, waiting = TaintToleration(None, handle(cluster())), info(tolerations=tolerations)
 
-    assert asked == is_asked(plugin, NODE_ADD if old is None else TAINTS, waiting, old=old, new=new)
+    assert concerned == concerns(plugin, NODE_ADD if old is None else TAINTS, waiting, old=old, new=new)
 
 
 def sized(name: str = "p", **requests: str) -> PodInfo:
@@ -247,7 +247,7 @@ def sized(name: str = "p", **requests: str) -> PodInfo:
 
 
 @pytest.mark.parametrize(
-    ("event", "old", "new", "asked"),
+    ("event", "old", "new", "concerned"),
     [
         pytest.param(ALLOCATABLE, node(memory="1Gi"), node(memory="2Gi"), False, id="another resource grew"),
         pytest.param(ALLOCATABLE, node(memory="1024Mi"), node(memory="1Gi"), False, id="spelt otherwise"),
@@ -258,18 +258,18 @@ def sized(name: str = "p", **requests: str) -> PodInfo:
         pytest.param(SCALE_DOWN, sized("q", memory="2"), sized("q"), False, id="a pod gave back something else"),
     ],
 )
-def test_node_resources(event: ClusterEvent, old: Any, new: Any, asked: bool) -> None:
-    """A pod that wants only cpu is asked for when there is more of it, or room for one more pod."""
+def test_node_resources(event: ClusterEvent, old: Any, new: Any, concerned: bool) -> None:
+    """A pod that requests only cpu is concerned by more cpu, or by more pods."""
     plugin = NodeResourcesFit(None, handle(cluster()))
 
-    assert asked == is_asked(plugin, event, sized(cpu="1"), old=old, new=new)
+    assert concerned == concerns(plugin, event, sized(cpu="1"), old=old, new=new)
 
 
 GPU = "example.com/gpu"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "came", "asked"),
+    ("wanted", "came", "concerned"),
     [
         pytest.param({GPU: "1", "cpu": "8"}, {}, False, id="the rare resource is not there"),
         pytest.param({GPU: "4"}, {GPU: "1"}, False, id="there is far too little of it"),
@@ -279,15 +279,15 @@ GPU = "example.com/gpu"
         pytest.param({"other.example/ignored": "4"}, {}, True, id="what is ignored need not be there"),
     ],
 )
-def test_a_node_is_offered_to_pods_of_its_size(wanted: dict[str, str], came: dict[str, str], asked: bool) -> None:
+def test_a_node_is_offered_to_pods_of_its_size(wanted: dict[str, str], came: dict[str, str], concerned: bool) -> None:
     """By the one resource that most nodes have too little of."""
     plugin = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("other.example/ignored",)), handle(cluster()))
 
-    assert asked == is_asked(plugin, NODE_ADD, sized(**wanted), old=None, new=node(**came))
+    assert concerned == concerns(plugin, NODE_ADD, sized(**wanted), old=None, new=node(**came))
 
 
 @pytest.mark.parametrize(
-    ("gone", "asked"),
+    ("gone", "concerned"),
     [
         pytest.param(("TCP/80",), True, id="the wanted port"),
         pytest.param(("TCP/81", "TCP/80/10.0.0.1"), True, id="the wanted port of one address"),
@@ -295,9 +295,9 @@ def test_a_node_is_offered_to_pods_of_its_size(wanted: dict[str, str], came: dic
         pytest.param((), False, id="no ports"),
     ],
 )
-def test_node_ports(gone: tuple[str, ...], asked: bool) -> None:
+def test_node_ports(gone: tuple[str, ...], concerned: bool) -> None:
     """Most pods have no host ports: their end is nothing to those that wait for one."""
     plugin, waiting = NodePorts(None, handle(cluster())), info(containers=ports("TCP/80"))
     left = info("q", on="n1", containers=ports(*gone))
 
-    assert asked == is_asked(plugin, ASSIGNED_POD_DELETE, waiting, old=left, new=None)
+    assert concerned == concerns(plugin, ASSIGNED_POD_DELETE, waiting, old=left, new=None)

@@ -44,7 +44,7 @@ def plugin(seen: Cluster) -> VolumeRestrictions:
     return VolumeRestrictions(None, handle(seen))
 
 
-def asked(seen: Cluster, pod: PodInfo) -> Any:
+def verdicts(seen: Cluster, pod: PodInfo) -> Any:
     """ "skip", PreFilter's rejection, or what Filter says of all nodes."""
     made, state = plugin(seen), CycleState()
     answer = made.pre_filter(state, pod, seen.nodes.present)
@@ -72,7 +72,7 @@ def test_disks(wanted: dict[str, Any], held: dict[str, Any], refused: bool, ns: 
     """Where a pod has it; namespaces do not matter to disks."""
     seen = stored(node("n1"), node("n2"), using("q", on="n1", ns=ns, **held))
 
-    assert asked(seen, using("p", **wanted)) == ({"n1": NO_DISK} if refused else {})
+    assert verdicts(seen, using("p", **wanted)) == ({"n1": NO_DISK} if refused else {})
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_disks(wanted: dict[str, Any], held: dict[str, Any], refused: bool, ns: 
             (one_pod("q-data"), using("q", on="n1", ephemeral=("data",))),
             using("p", "q-data"),
             "taken",
-            id="whoever has it by an ephemeral volume has it",
+            id="a pod with it by an ephemeral volume uses it",
         ),
     ],
 )
@@ -97,7 +97,7 @@ def test_claims(things: tuple[Any, ...], pod: PodInfo, says: str) -> None:
     """Skip, refused everywhere, or a reason that no eviction helps against."""
     expected = {"skip": "skip", "taken": {"n1": TAKEN, "n2": TAKEN}}.get(says, (Code.UNRESOLVABLE, (says,)))
 
-    assert asked(stored(node("n1"), node("n2"), *things), pod) == expected
+    assert verdicts(stored(node("n1"), node("n2"), *things), pod) == expected
 
 
 def test_a_claim_that_cannot_be_read_is_named() -> None:
@@ -105,7 +105,7 @@ def test_a_claim_that_cannot_be_read_is_named() -> None:
     seen = stored(node("n1"))
     unreadable(seen, "PersistentVolumeClaim", "default/c", "$.spec: no")
 
-    assert asked(seen, using("p", "c")) == (
+    assert verdicts(seen, using("p", "c")) == (
         Code.UNRESOLVABLE,
         ('persistentvolumeclaim "c" cannot be read: $.spec: no',),
     )
@@ -124,13 +124,13 @@ def test_r12_filter_without_prefilter() -> None:
 # -- what if -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_on_a_node_that_is_gone_has_no_claim() -> None:
+def test_a_pod_on_a_node_that_is_gone_has_no_claim() -> None:
     """Upstream's snapshot has no such node; the pod may be there for a while yet, and its node may come back."""
     seen = stored(node("n1"), node("n2"), one_pod(), one_pod("d"), using("q", "c", on="n2"))
     made, pod, both = plugin(seen), using("p", "c"), using("p", "c", "d")
-    with_node = asked(seen, pod), made.tally_shape(pod)
+    with_node = verdicts(seen, pod), made.tally_shape(pod)
     seen.remove_node("n2")
-    gone = asked(seen, pod)
+    gone = verdicts(seen, pod)
     here = using("r", "d", on="n1")
     seen.add_pod(here)
     state, slot = CycleState(), seen.nodes.present_slot("n1")
@@ -142,11 +142,11 @@ def test_who_is_on_a_node_that_is_gone_has_no_claim() -> None:
     assert made.tally_shape(pod) != with_node[1]
 
     seen.set_node(node("n2"))
-    assert (asked(seen, pod), made.tally_shape(pod)) == (with_node[0], with_node[1])
+    assert (verdicts(seen, pod), made.tally_shape(pod)) == (with_node[0], with_node[1])
 
 
 def test_the_second_look_does_not_mistake_the_pod_for_another() -> None:
-    """Filter is asked again with what PreFilter left, while the pod itself is assumed on its node."""
+    """Filter runs again with the state of PreFilter, while the pod itself is assumed on its node."""
     seen = stored(node("n1"), node("n2"), one_pod())
     made, state, pod = plugin(seen), CycleState(), using("p", "c", **gce())
     assert made.pre_filter(state, pod, seen.nodes.present) is None

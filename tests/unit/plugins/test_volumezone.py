@@ -64,7 +64,7 @@ GA = {ZONE: "z", REGION: "r"}
     ],
 )
 def test_where_a_volume_can_be(labels: dict[str, str], node_labels: dict[str, str], fits: bool) -> None:
-    """The other node has all that is asked for: what is refused is refused alone."""
+    """The other node has all labels, so one node alone is refused."""
     seen = stored(node("n1", labels=node_labels), node("fine", labels=GA), CLAIM, a_volume(labels))
     state, made = CycleState(), plugin(seen)
 
@@ -83,7 +83,7 @@ def test_where_a_volume_can_be(labels: dict[str, str], node_labels: dict[str, st
             (a_claim("p-data").bound_to("v"), a_volume(GA)),
             using("p", ephemeral=("data",)),
             "PVC default/p-data was not created for pod default/p (pod is not owner)",
-            id="B-14 an ephemeral claim of somebody else",
+            id="B-14 an ephemeral claim of another pod",
         ),
     ],
 )

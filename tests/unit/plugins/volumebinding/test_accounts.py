@@ -1,4 +1,4 @@
-"""What is told of a pod whose claims find nothing, to who asks: docs/spec/volumes.md §12.4 B-20."""
+"""The explanation of a pod whose claims find no volume: docs/spec/volumes.md §12.4 B-20."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ TAKEN = a_pv("taken", "5Gi", "W").claimed_by("other", uid="other")
 
 
 @pytest.mark.parametrize(
-    ("things", "told"),
+    ("things", "explained"),
     [
         pytest.param((), {"problem": 'persistentvolumeclaim "c" not found'}, id="the claim is missing"),
         pytest.param((a_claim("c", "1Gi", "W").bound_to("v"), a_pv("v", "1Gi", "W")), None, id="everything is bound"),
     ],
 )
-def test_nothing_to_count(things: tuple[Any, ...], told: Any) -> None:
-    """A bound claim has its volume; what PreFilter says is told as it is."""
-    assert told == World(*things).plugin.explain(using("p", "c"))
+def test_nothing_to_count(things: tuple[Any, ...], explained: Any) -> None:
+    """A bound claim has its volume. The text of PreFilter is passed on."""
+    assert explained == World(*things).plugin.explain(using("p", "c"))
 
 
 def test_volumes_of_the_class_by_what_is_wrong_with_them() -> None:
@@ -34,7 +34,7 @@ def test_volumes_of_the_class_by_what_is_wrong_with_them() -> None:
     assert {"taken": 1, "too small": 1, "fitting": 1} == account["volumes"]
 
 
-def test_the_largest_room_that_the_class_has() -> None:
+def test_the_largest_capacity_of_the_class() -> None:
     """Of all capacity objects."""
     rooms = (a_capacity("a", "D", "3Gi").everywhere(), a_capacity("b", "D", "7Gi").everywhere())
     found = World(a_claim("c", "9Gi", "D"), *rooms).plugin.explain(using("p", "c"))

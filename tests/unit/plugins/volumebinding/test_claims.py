@@ -124,7 +124,7 @@ def test_f25_filter_without_prefilter_is_an_error() -> None:
 
 
 def test_a_claim_that_is_being_completed_is_followed() -> None:
-    """B-26 The PV controller has written the volume's name, not yet that it is done: pods beside it go where it is."""
+    """B-26 The PV controller has written the volume's name, not yet the annotation: other pods of the claim go where the volume is."""
     world = World(U1, a_pv("a", "5G", "W").where("k", "n1"))
     world.plan(using("first", "u1"))
     world.show(U1.wants("a"))
@@ -139,7 +139,7 @@ def test_a_claim_that_is_being_completed_is_followed() -> None:
     ("ours", "is_under_way"),
     [
         pytest.param(KubestowArgs(treat_binding_as_unbound=True), True, id="switched off"),
-        pytest.param(KubestowArgs(), False, id="named by somebody else"),
+        pytest.param(KubestowArgs(), False, id="named by another client"),
     ],
 )
 def test_a_claim_that_is_not_followed(ours: KubestowArgs, is_under_way: bool) -> None:

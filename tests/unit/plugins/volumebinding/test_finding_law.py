@@ -153,7 +153,7 @@ class Case:
         )
 
     def _take(self, name: str) -> None:
-        """As Reserve assumes it for somebody else."""
+        """Assume it as Reserve does for another pod."""
         volume = self.cluster.volumes.volumes.get(name)
         if volume is not None and volume.spec.claim_ref is None:
             spec = replace(volume.spec, claim_ref=ObjectRef("default", "stranger", "stranger"))
@@ -263,8 +263,8 @@ def test_with_reservations_all_nodes_and_one_node_agree(world: Drawn) -> None:
 
 @example(CLASS_GONE)
 @given(drawn())
-def test_asking_changes_nothing(world: Drawn) -> None:
-    """However often it is asked, of whichever nodes, the answer is the same, and so is what is in flight."""
+def test_filter_changes_nothing(world: Drawn) -> None:
+    """Repeated calls, for any nodes, have equal results and leave the reservations as they are."""
     case = Case(world)
     finder = case.finder(together=True)
     before = {entry.claim.key: entry.pool.in_flight for entry in case.cluster.volumes.reservations if entry.pool}

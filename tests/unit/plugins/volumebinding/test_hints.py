@@ -1,6 +1,6 @@
 """Which events help a pod whose claims found no node: docs/spec/volumes.md §7.1, rows H1–H9.
 
-Where upstream wakes every pod, ours asks whether the event has to do with the pod's claims.
+Where upstream wakes every pod, ours compares the event with the claims of the pod.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GCE = "kubernetes.io/gce-pd"
 
 
 def answer(kind: str, info: Any, old: Any, new: Any, *, things: Any = ()) -> Hint | None:
-    """What a pod that waits in this cluster is told, once the event shows in the caches."""
+    """Return the hint for a pod in this cluster, after the event shows in the caches."""
     world = World(U1, D1, BND, PB, *things)
     if new is not None:
         world.show(new)
@@ -83,7 +83,7 @@ W = a_class("W")
     ],
 )
 def test_h4_classes(old: Any, new: Any, expected: Hint | None) -> None:
-    """Only the claims' own classes: what others allow decides nothing for this pod."""
+    """Only the classes of the claims matter: the topologies of another class decide nothing for this pod."""
     assert expected is answer("class", using("p", "u1"), old, new)
 
 
@@ -95,22 +95,22 @@ def cap(room: str | None = None, largest: str | None = None, *, of: str = "D") -
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param(cap("100Gi", "50Gi"), cap("100Gi"), Q, id="H5 volumes may be as large as the room"),
+        pytest.param(cap("100Gi", "50Gi"), cap("100Gi"), Q, id="H5 volumes may be as large as the capacity"),
         pytest.param(cap("100Gi", "50Gi"), cap("100Gi", "60Gi"), Q, id="H5 volumes may be larger"),
         pytest.param(cap("1Gi"), cap("1024Mi"), S, id="H6 as much in other words"),
         pytest.param(cap("50Gi", "50Gi"), cap("50Gi"), S, id="H6 volumes were as large already"),
-        pytest.param(cap("50Gi"), cap(), S, id="H6 nothing is told any more"),
-        pytest.param(cap("1Gi", "1Gi"), cap("2Gi", "1Gi"), Q, id="B-1 more room beside what is in flight"),
+        pytest.param(cap("50Gi"), cap(), S, id="H6 the object has no amounts any more"),
+        pytest.param(cap("1Gi", "1Gi"), cap("2Gi", "1Gi"), Q, id="B-1 more capacity next to reservations"),
         pytest.param(cap("100Gi", "100Gi"), cap("100Gi", "90Gi"), S, id="H6 volumes get smaller"),
     ],
 )
 def test_h5_h6_capacity(old: Any, new: Any, expected: Hint | None) -> None:
-    """More room in a class of the pod's claims."""
+    """The capacity of a class of the pod's claims grows."""
     assert expected is answer("capacity", using("p", "d1"), old, new)
 
 
 def test_capacity_does_not_matter_to_bound_claims() -> None:
-    """Upstream wakes the pod in vain: a volume that is there needs no room."""
+    """Upstream wakes the pod in vain: an existing volume needs no capacity."""
     assert S is answer("capacity", using("p", "bnd"), None, cap("1Gi", of="W"))
 
 
@@ -124,11 +124,11 @@ P = a_csi_driver("P")
         pytest.param(INLINE, P.tracks_capacity(False), P.tracks_capacity(False).label("x", "y"), S, id="H7 no and no"),
         pytest.param(INLINE, P.tracks_capacity(), P.tracks_capacity().label("x", "y"), S, id="H7 yes and yes"),
         pytest.param(INLINE, P, P.tracks_capacity(), S, id="it begins"),
-        pytest.param(using("p", "d1"), P, None, S, id="it goes, and nobody asked for room"),
+        pytest.param(using("p", "d1"), P, None, S, id="it goes, and it did not track capacity"),
     ],
 )
 def test_h7_h8_h9_drivers(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
-    """A driver that stops tracking capacity lets everybody pass."""
+    """A driver that stops tracking capacity refuses no pod."""
     assert expected is answer("driver", info, old, new)
 
 
@@ -138,17 +138,21 @@ FREE = a_pv("v", "1G", "W")
 @pytest.mark.parametrize(
     ("info", "old", "new", "expected"),
     [
-        pytest.param(using("p", "u1"), FREE, FREE.claimed_by("x", uid="x"), S, id="somebody else takes it"),
+        pytest.param(using("p", "u1"), FREE, FREE.claimed_by("x", uid="x"), S, id="another claim takes it"),
         pytest.param(using("p", "u1"), None, FREE.claimed_by("u1").phase(""), Q, id="it is meant for the claim"),
         pytest.param(
             using("p", "u1"),
             FREE.claimed_by("u1"),
             FREE.claimed_by("x"),
             Q,
-            id="it is not meant for the claim any more, which may have others now",
+            id="it is not reserved for the claim any more, which may match another volume",
         ),
         pytest.param(
-            using("p", "u1"), FREE.claimed_by("u1"), FREE.phase("Released"), Q, id="nor is it for anybody, and not free"
+            using("p", "u1"),
+            FREE.claimed_by("u1"),
+            FREE.phase("Released"),
+            Q,
+            id="it is reserved for no claim, and not free",
         ),
         pytest.param(using("p", "bnd"), PB, PB.label("k", "v"), Q, id="the claim's own changes"),
         pytest.param(
@@ -160,7 +164,7 @@ FREE = a_pv("v", "1G", "W")
     ],
 )
 def test_volumes(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
-    """Upstream wakes every pod for every volume. What is neither free, nor a claim's own or meant for it, helps nobody."""
+    """Upstream wakes every pod for every volume. A volume that is not free, not bound to a claim of the pod and not reserved for it helps no pod."""
     late = a_claim("gone", "1G", "W").bound_to("late")
 
     assert expected is answer("volume", info, old, new, things=(late,))

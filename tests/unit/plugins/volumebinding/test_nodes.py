@@ -49,7 +49,7 @@ def out(*reasons: str) -> Decided:
     ],
 )  # fmt: skip
 def test_one_node(things: Any, claims: list[str], decided: Decided, tracks: bool | None) -> None:
-    """What n1 would do for the pod, or why it cannot; drivers that track capacity have room nowhere."""
+    """What n1 would do for the pod, or why it cannot; drivers that track capacity have none."""
     if tracks and decided.dynamic:
         decided = out(NOT_ENOUGH_SPACE)
 
@@ -72,7 +72,7 @@ def test_all_nodes(things: Any, claims: list[str], judged: dict[str, Any]) -> No
     assert judged == World(*things).judged(using("p", *claims))
 
 
-def test_f20_a_class_that_vanished_meanwhile() -> None:
+def test_f20_a_class_that_vanished_after_pre_filter() -> None:
     """F20 After PreFilter there was a class, and now there is none."""
     world = World(D1)
     state, no = world.pre_filtered(using("p", "d1"))
@@ -177,7 +177,7 @@ def test_m26_of_equal_volumes_always_the_same() -> None:
 
 
 def test_entangled_claims_say_why_as_upstream_does() -> None:
-    """Who goes without is provisioned in order of size: the first that cannot be gives the reason."""
+    """Claims without a volume are provisioned in order of size: the first that cannot be gives the reason."""
     world = World(
         *tracking(True),
         a_class("X", "P").allowed("k", "n2"),

@@ -9,7 +9,7 @@ from scheduler.plugins.volumebinding.binder import UnfinishedPods
 
 
 class Plans:
-    """Plans that wait to be told to go on; `begun` has those whose turn has come."""
+    """Plans that wait for their event; `begun` has those that were started."""
 
     def __init__(self, most: int) -> None:
         self.pace = UnfinishedPods(most)
@@ -44,7 +44,7 @@ async def test_a_plan_waits_for_one_before_it_to_end_and_goes_in_its_turn() -> N
     assert plans.begun == [1, 2, 3]
 
 
-async def test_a_plan_that_takes_long_makes_room_once_and_not_again_when_it_ends() -> None:
+async def test_a_long_plan_starts_one_more_plan_and_none_when_it_ends() -> None:
     plans = Plans(1)
     await plans.start(1, 2, 3)
     plans.over[1]()
@@ -56,7 +56,7 @@ async def test_a_plan_that_takes_long_makes_room_once_and_not_again_when_it_ends
     assert plans.begun == [1, 2]
 
 
-async def test_a_plan_that_is_cancelled_in_the_line_or_at_work_leaves_its_place_to_others() -> None:
+async def test_a_cancelled_plan_leaves_its_place_to_the_next() -> None:
     plans = Plans(1)
     await plans.start(1, 2, 3)
     plans.tasks[1].cancel()

@@ -1,4 +1,4 @@
-"""How many plans are begun at once is counted for the process, whoever made the plugin and how often."""
+"""The number of plans that are begun at once is counted per process, over all profiles and reloads."""
 
 from __future__ import annotations
 

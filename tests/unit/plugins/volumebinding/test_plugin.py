@@ -53,8 +53,8 @@ def breaks(world: World, operation: str, error: Exception) -> None:
         pytest.param(using("p", "i"), True, id="PreFilter has refused the pod"),
     ],
 )
-def test_whether_filter_alone_tells(info: PodInfo, exact: bool) -> None:
-    """Preemption asks that of every pod, also of those that never came to Filter."""
+def test_filter_is_exact(info: PodInfo, exact: bool) -> None:
+    """Preemption calls it for each pod, also for pods that PreFilter refused."""
     world = World(U1, MANY, IMM, A)
     state, _ = world.pre_filtered(info)
 
@@ -218,7 +218,7 @@ async def test_what_the_server_has_of_a_bound_claim(now: Any, answer: str | None
     assert no is None or no.code is Code.ERROR
 
 
-async def test_bound_claims_beside_others_are_read_too() -> None:
+async def test_bound_claims_are_read_also_next_to_unbound_ones() -> None:
     """B-18 Before anything is written for those that are not bound yet."""
     world = World(BOUND, PB, U1, A)
     state, assumed = world.reserved(young(world, "c", "u1", age_s=1.0))

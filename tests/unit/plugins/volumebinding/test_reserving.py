@@ -1,4 +1,4 @@
-"""What Reserve takes and Unreserve gives back: docs/spec/volumes.md §5, rows A1–A13, and who holds what (B-15)."""
+"""What Reserve takes and Unreserve gives back: docs/spec/volumes.md §5, rows A1–A13, and the holders of assumed objects (B-15)."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_a2_a_volume_is_pre_bound() -> None:
         pytest.param(
             A.claimed_by("u1", uid="u1"), False, False, False, id="meant for it by a user, with the uid: complete"
         ),
-        pytest.param(A.annotation(BOUND_BY_CONTROLLER, "yes"), True, False, True, id="A10 marked, but nobody's"),
+        pytest.param(A.annotation(BOUND_BY_CONTROLLER, "yes"), True, False, True, id="A10 marked, without a claim"),
     ],
 )
 def test_what_is_to_be_written(volume: Any, is_dirty: bool, marks: bool, annotated: bool) -> None:
-    """§5.3 A volume that its owner meant for the claim is not marked as ours, so that it is not freed by whoever undoes it."""
+    """§5.3 A volume that its owner meant for the claim is not marked as ours, so that a client that undoes the binding does not free it."""
     world = World(U1, volume)
     (step,) = world.plan(using("p", "u1")).static
 
@@ -91,8 +91,8 @@ def test_a5_a_volume_is_gone() -> None:
     assert ["assume"] == world.metrics.errors
 
 
-def test_a7_a_claim_was_written_meanwhile() -> None:
-    """A7 Then everything is decided anew."""
+def test_a7_a_claim_was_written_before_reserve() -> None:
+    """A7 The volumes are searched again."""
     world = World(U1, A, D2)
     volumes = found(world, "u1", "d2")
     world.show(D2.label("tier", "a"))
@@ -133,7 +133,7 @@ def test_a8_given_back() -> None:
 
 
 def test_a11_bound_between_filter_and_reserve() -> None:
-    """A11 By somebody else: then nothing is assumed."""
+    """A11 Another client wrote it: nothing is assumed."""
     world = World(U1, A)
     state, _ = world.pre_filtered(using("p", "u1"))
     world.show(U1.bound_to("a"), A_FOR_U1.phase("Bound"))
@@ -178,7 +178,7 @@ def test_what_two_pods_hold_stays_until_both_let_go(things: Any, claim: str, fir
 
 
 def test_a_shared_claim_is_charged_once() -> None:
-    """B-15 Two pods with one claim take its room once."""
+    """B-15 Two pods with one claim reserve its capacity once."""
     world = World(*SHARED_D, a_claim("f", "1Gi", "E"), *tracking(True), a_capacity("o", "E", "2Gi").everywhere())
     for name in ("first", "second"):
         world.reserved(using(name, "e"))
@@ -190,7 +190,7 @@ def test_a_shared_claim_is_charged_once() -> None:
     ("things", "claim"), [pytest.param((U1, A), "u1", id="a volume"), pytest.param(SHARED_D, "e", id="a node")]
 )
 def test_what_one_of_two_pods_has_written_stays(things: Any, claim: str) -> None:
-    """B-17 Until the watch shows it, whoever lets go of it then."""
+    """B-17 It is held until the watch shows it, also after Unreserve."""
     world = World(*things)
     writes, waits = (world.reserved(using(name, claim)) for name in ("first", "second"))
     plan = writes[0].get(STATE).plan
@@ -205,8 +205,8 @@ def test_what_one_of_two_pods_has_written_stays(things: Any, claim: str) -> None
     assert (1, kept) == (len(kept), assumptions(world))
 
 
-def test_what_was_freed_since_is_held_anew() -> None:
-    """A volume that was written and came free again belongs to whoever took it then, and is given back by that one."""
+def test_a_volume_that_was_freed_is_held_again() -> None:
+    """A volume that was written and freed belongs to the plan that took it last, and that plan gives it back."""
     world = World(U1, a_claim("v1", "1G", "W"), A)
     writes = world.reserved(using("first", "u1"))
     plan = writes[0].get(STATE).plan

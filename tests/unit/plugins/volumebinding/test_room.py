@@ -19,8 +19,8 @@ GIB = a_capacity("o", "D", "1Gi").everywhere()
 
 
 @BOTH
-def test_a_server_without_capacity_objects_refuses_nobody(ours: KubestowArgs) -> None:
-    """§8 D5 Nobody can have published any."""
+def test_a_server_without_capacity_objects_refuses_no_pod(ours: KubestowArgs) -> None:
+    """§8 D5 No driver can have published any."""
     world = World(D1, *tracking(True), ours=ours)
     world.storage.capacity_served(is_served=False)
 
@@ -29,15 +29,15 @@ def test_a_server_without_capacity_objects_refuses_nobody(ours: KubestowArgs) ->
 
 @BOTH
 @pytest.mark.parametrize(
-    ("request_", "room", "fits"),
+    ("request_", "amount", "fits"),
     [
-        pytest.param(None, None, True, id="K13 nothing is asked for"),
-        pytest.param("200E", "9Ei", True, id="more than anybody can count is as much as that"),
+        pytest.param(None, None, True, id="K13 a claim without a request"),
+        pytest.param("200E", "9Ei", True, id="an amount beyond 64 bits is the largest amount"),
     ],
 )
-def test_amounts(request_: str | None, room: str | None, fits: bool, ours: KubestowArgs) -> None:
+def test_amounts(request_: str | None, amount: str | None, fits: bool, ours: KubestowArgs) -> None:
     """Whole bytes, rounded up."""
-    objects = () if room is None else (a_capacity("o", "D", room).everywhere(),)
+    objects = () if amount is None else (a_capacity("o", "D", amount).everywhere(),)
     world = World(a_claim("d1", "1Gi", "D").request(request_), *tracking(True), *objects, ours=ours)
 
     assert (FITS if fits else FULL) == world.decide(using("p", "d1"))
@@ -57,15 +57,15 @@ def test_two_claims(ours: KubestowArgs, decided: Decided) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "decided"),
+    ("amount", "decided"),
     [
-        pytest.param("2Gi", Decided((), (), ("d1", "d2")), id="room for both"),
+        pytest.param("2Gi", Decided((), (), ("d1", "d2")), id="capacity for both"),
         pytest.param("2047Mi", FULL, id="a little less"),
     ],
 )
-def test_two_claims_share_what_there_is(room: str, decided: Decided) -> None:
+def test_two_claims_share_what_there_is(amount: str, decided: Decided) -> None:
     """B-1 To the byte."""
-    world = World(D1, D2, *tracking(True), a_capacity("o", "D", room).everywhere())
+    world = World(D1, D2, *tracking(True), a_capacity("o", "D", amount).everywhere())
 
     assert decided == world.decide(using("p", "d1", "d2"))
 
@@ -86,7 +86,7 @@ def test_claims_of_a_pod_take_from_several_objects() -> None:
 )
 @pytest.mark.parametrize("is_ours", [True, False], ids=["our own pod", "another scheduler"])
 def test_what_is_in_flight_is_not_there(ours: KubestowArgs, decided: Decided, is_ours: bool) -> None:
-    """What was selected for a node and has no volume yet, whoever selected it."""
+    """A claim with a selected node and no volume is in flight, for each scheduler."""
     world = World(D1, D2, *tracking(True), GIB, ours=ours)
     if is_ours:
         world.reserved(using("first", "d1"))
@@ -97,7 +97,7 @@ def test_what_is_in_flight_is_not_there(ours: KubestowArgs, decided: Decided, is
 
 
 def test_a_pod_is_not_in_its_own_way() -> None:
-    """B-1 Its own claim, selected for this node already, has taken the room that it finds, in Filter and in Reserve."""
+    """B-1 Its own claim, selected for this node already, has reserved the capacity that it finds, in Filter and in Reserve."""
     world = World(*tracking(True), GIB, D1.selected("n1"))
     (entry,) = world.cluster.volumes.reservations
     assert entry.pool is not None
@@ -108,7 +108,7 @@ def test_a_pod_is_not_in_its_own_way() -> None:
 
 
 def test_what_is_given_back_is_there_again() -> None:
-    """B-1 After Unreserve; and the class is noted for those who wait for room."""
+    """B-1 After Unreserve; and the class is noted for pods that wait for capacity."""
     world = World(D1, D2, *tracking(True), GIB)
     state, assumed = world.reserved(using("first", "d1"))
     world.plugin.unreserve(state, assumed, "n1")
@@ -125,7 +125,7 @@ async def test_a_label_that_comes_before_our_write_gives_nothing_away(ends: str)
     state, assumed = world.reserved(using("first", "d1"))
     binding = asyncio.ensure_future(world.plugin.pre_bind(state, assumed, "n1"))
     await world.clock.settle()
-    world.show(D1.label("somebody's", "label"))
+    world.show(D1.label("a-label", "of-a-user"))
 
     assert FULL == world.decide(using("second", "d2"))
 
@@ -145,10 +145,10 @@ async def test_a_label_that_comes_before_our_write_gives_nothing_away(ends: str)
     ("mode", "decided"),
     [
         pytest.param("none", Decided((), (), ("d1", "e1")), id="they do not share"),
-        pytest.param("all", FULL, id="they share, and there is room for one"),
+        pytest.param("all", FULL, id="they share, and there is capacity for one"),
     ],
 )
-def test_a_pod_with_claims_of_classes_that_share_their_room(mode: str, decided: Decided) -> None:
+def test_a_pod_with_claims_of_classes_that_share_their_capacity(mode: str, decided: Decided) -> None:
     """B-1 Also what one class draws counts for the other."""
     other = a_class("D9", "P").allowed("k", "n1")
     objects = (GIB, a_capacity("p", "D9", "1Gi").everywhere())
@@ -165,22 +165,22 @@ SIX, TEN, FIVE = (a_claim(f"c{gib}", f"{gib}Gi", "D") for gib in (6, 10, 5))
 @pytest.mark.parametrize("pools", [("10Gi", "6Gi"), ("6Gi", "10Gi")])
 def test_a_node_with_two_pools_takes_claims_that_fit_in_some_way(pools: tuple[str, str], ours: KubestowArgs) -> None:
     """B-1 The smaller claim does not keep the larger one from the only pool that it fits."""
-    objects = [a_capacity(f"o{at}", "D", room).where("k", "n1") for at, room in enumerate(pools)]
+    objects = [a_capacity(f"o{at}", "D", amount).where("k", "n1") for at, amount in enumerate(pools)]
     world = World(SIX, TEN, *tracking(True), *objects, ours=ours)
 
     assert Decided((), (), ("c6", "c10")) == world.decide(using("p", "c6", "c10"))
 
 
 def test_a_node_with_two_pools_refuses_claims_that_fit_in_no_way() -> None:
-    objects = [a_capacity(f"o{at}", "D", room).where("k", "n1") for at, room in enumerate(("10Gi", "9Gi"))]
+    objects = [a_capacity(f"o{at}", "D", amount).where("k", "n1") for at, amount in enumerate(("10Gi", "9Gi"))]
     world = World(SIX, TEN, FIVE, *tracking(True), *objects)
 
     assert FULL == world.decide(using("p", "c6", "c10", "c5"))
 
 
-def test_each_claim_is_told_its_pool() -> None:
-    """B-1 After claims were placed anew."""
-    objects = [a_capacity(f"o{room}", "D", f"{room}Gi").where("k", "n1") for room in (10, 6)]
+def test_each_claim_has_its_pool() -> None:
+    """B-1 Also after claims were moved to other pools."""
+    objects = [a_capacity(f"o{amount}", "D", f"{amount}Gi").where("k", "n1") for amount in (10, 6)]
     world = World(SIX, TEN, *tracking(True), *objects)
     state, _ = world.pre_filtered(using("p", "c6", "c10"))
     found = world.binder.find_pod_volumes(state.get(STATE).claims, world.slot("n1")).dynamic

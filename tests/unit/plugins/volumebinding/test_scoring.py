@@ -91,7 +91,7 @@ def pools(**rooms: str) -> list[Any]:
             ["dyn", "x"],
             [E, DYN, X, *tracking(True), *pools(n1="100Gi", n2="50Gi"), *pvs("W", n1="100Gi", n2="100Gi")],
             {"n1": 50, "n2": 50},
-            id="S9 beside volumes that are there it does not count",
+            id="S9 next to existing volumes it does not count",
         ),
         pytest.param(
             FULLEST,
@@ -112,7 +112,7 @@ def pools(**rooms: str) -> list[Any]:
             ["dyn"],
             [E, DYN, *tracking(True), a_capacity("o", "E").everywhere().maximum("20Gi")],
             {"n1": 100, "n2": 100, "n3": 100},
-            id="S14 (B-23) its room is not told",
+            id="S14 (B-23) its object has no amount",
         ),
         pytest.param(
             FULLEST,
@@ -121,7 +121,7 @@ def pools(**rooms: str) -> list[Any]:
             {"n1": 10},
             id="S14 (B-23) the class is an annotation",
         ),
-        pytest.param(FULLEST, ["dyn"], [E, DYN], {"n1": 0, "n2": 0, "n3": 0}, id="S15 nobody tracks capacity"),
+        pytest.param(FULLEST, ["dyn"], [E, DYN], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no driver tracks capacity"),
         pytest.param(FULLEST, ["bnd"], [BND, PB], {"n1": 0}, id="S15 everything is bound"),
         pytest.param(FULLEST, [], [], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no claims"),
     ],

@@ -1,4 +1,4 @@
-"""Pods that are bound at the same time and share a claim: one plan writes, and the others wait (docs/spec/volumes.md §12.2)."""
+"""Pods that are bound at the same time and share a claim: one plan writes, and the other plans wait (docs/spec/volumes.md §12.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users are told beyond a reason: slow bindings, odd volumes, objects that cannot be read (B-20, B-21, B-25)."""
+"""Events for users: slow bindings, pre-bound volumes, unreadable objects (B-20, B-21, B-25)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def slow(kind: str, after_s: int, *waits: str) -> Noted:
 
 @pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
 async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
-    """B-21 After 30, 60 and 300 seconds; what is bound by then is not named."""
+    """B-21 After 30, 60 and 300 seconds; a claim that is bound is not named."""
     world = World(U1, A, D1, ours=ours)
     task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "u1", "d1"))))
     await world.clock.advance(29.9)
@@ -76,8 +76,8 @@ async def test_b21_a_binding_in_time_says_nothing() -> None:
     assert ([], []) == (world.recorder.events, world.metrics.long)
 
 
-async def test_b21_a_class_that_went_meanwhile() -> None:
-    """B-21 Then nobody is waited for."""
+async def test_b21_a_class_that_was_deleted() -> None:
+    """B-21 The event says that there is no provisioner."""
     world = World(D1)
     task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "d1"))))
     await world.clock.settle()
@@ -93,7 +93,7 @@ async def test_b21_a_class_that_went_meanwhile() -> None:
 
 # -- what the provisioner said last -----------------------------------------------------------------------------------------
 
-NO_ROOM = "ProvisioningFailed at 2026-01-02T03:04:05Z: no room"
+NO_ROOM = "ProvisioningFailed at 2026-01-02T03:04:05Z: pool is full"
 QUOTED = f"{FOR_P} (last event: {NO_ROOM})"
 
 
@@ -103,22 +103,22 @@ def waiting(world: World, *claims: str, name: str = "p") -> asyncio.Task[None]:
 
 @pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
 async def test_b21_what_the_provisioner_said_is_quoted(ours: Any) -> None:
-    """B-21 Of claims that wait for one only, read anew each time; what we said ourselves does not count."""
+    """B-21 Of claims that wait for one only, read again each time; our events do not count."""
     world = World(U1, A, D1, ours=ours)
     world.writer.events = {"default/d1": NO_ROOM, "default/u1": "r: m"}
     task = waiting(world, "u1", "d1")
     await world.clock.advance(31.0)
-    world.writer.events = {"default/d1": "ProvisioningFailed: still no room"}
+    world.writer.events = {"default/d1": "ProvisioningFailed: pool is still full"}
     await world.clock.advance(30.0)
     task.cancel()
     await world.clock.settle()
 
-    later = f"{FOR_P} (last event: ProvisioningFailed: still no room)"
+    later = f"{FOR_P} (last event: ProvisioningFailed: pool is still full)"
     assert [slow("Normal", 30, FOR_A, QUOTED), slow("Normal", 60, FOR_A, later)] == world.recorder.events
     assert 2 * [("default/d1", "P", frozenset({"kubestow"}))] == world.writer.asked_events
 
 
-async def test_b21_the_claim_names_who_provisions_it() -> None:
+async def test_b21_the_claim_names_its_provisioner() -> None:
     """B-21 For a class of an in-tree plugin that is the CSI driver."""
     world = World(D1.annotation("volume.beta.kubernetes.io/storage-provisioner", "disk.example"))
     task = waiting(world, "d1")
@@ -130,7 +130,7 @@ async def test_b21_the_claim_names_who_provisions_it() -> None:
 
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("down")], ids=["forbidden", "no server"])
 async def test_b21_events_that_cannot_be_read(error: ApiError) -> None:
-    """B-21 The user is told all the same, and the log once; after a failure nobody asks for the next claim."""
+    """B-21 The event is sent, and one line is logged; after a failure the next claim is not read."""
     world = World(D1, D2)
 
     def fail() -> None:
@@ -152,7 +152,7 @@ async def test_b21_events_that_cannot_be_read(error: ApiError) -> None:
 
 
 async def test_b21_a_server_that_does_not_answer_is_not_waited_for() -> None:
-    """B-21 What came in time is told."""
+    """B-21 The event has the answers that came in time."""
     world = World(D1, D2)
     world.writer.events = {"default/d1": NO_ROOM}
     task = waiting(world, "d1", "d2")
@@ -171,7 +171,7 @@ async def test_b21_a_server_that_does_not_answer_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
 async def test_b21_no_binding_waits_for_an_answer(ours: Any) -> None:
-    """B-21 It is seen as soon as without the question; what is to be told is told then."""
+    """B-21 The binding ends as soon as without the request; the event is sent then."""
     world = World(D1, ours=ours)
     world.writer.event_hold = asyncio.Event()
     task = waiting(world, "d1")
@@ -185,7 +185,7 @@ async def test_b21_no_binding_waits_for_an_answer(ours: Any) -> None:
     assert [slow("Normal", 30, FOR_P)] == world.recorder.events
 
 
-async def test_b21_a_binding_that_fails_at_the_very_moment_tells_it_first() -> None:
+async def test_b21_a_binding_that_fails_at_a_mark_sends_the_event_first() -> None:
     """B-21 Its time-out is the last mark: there is no time for a question, but for the event."""
     world = World(D1, args=VolumeBindingArgs(bind_timeout_s=300))
     world.writer.event_hold = asyncio.Event()
@@ -225,15 +225,15 @@ async def test_an_unforeseen_error_while_telling_costs_no_binding_its_time_out(a
     assert "binding volumes: context deadline exceeded" == str(ended.error)
     assert ended.seconds == pytest.approx(100.0, abs=0.11)
     if name == "last_event":
-        assert world.recorder.events, "the user is told without the quote"
+        assert world.recorder.events, "the event is sent without the quote"
         return
     assert 2 == slowness._errors.counts["binding"]
     first = next(line for line in logs if line["log_level"] == "error")
     assert ("default/p", "ValueError('a mistake')") == (first["pod"], first["error"])
 
 
-async def test_b21_few_questions_are_asked_at_once() -> None:
-    """B-21 Thousands may wait for a provisioner: the others tell at once; later there is room again."""
+async def test_b21_few_requests_run_at_once() -> None:
+    """B-21 Thousands may wait for a provisioner: the other events are sent at once; later requests are sent again."""
     names = [f"c{n}" for n in range(AT_ONCE + 2)]
     world = World(*(a_claim(name, "1Gi", "D") for name in names))
     world.writer.event_hold = asyncio.Event()
@@ -274,8 +274,8 @@ SEVERAL = "PVs m, n are all pre-bound to claim u1"
         pytest.param([a_pv("m", "1G", "X").claimed_by("u1", uid="old")], None, id="meant for another of that name"),
     ],
 )
-def test_b25_odd_volumes_are_told_once(volumes: list[Any], note: str | None) -> None:
-    """B-25 To the pod's user and the claim's; another claim of that name is told anew."""
+def test_b25_odd_volumes_have_one_event(volumes: list[Any], note: str | None) -> None:
+    """B-25 On the pod and on the claim; another claim of that name has another event."""
     world = World(U1, *volumes)
     for name in ("p", "p", "q"):
         world.pre_filtered(using(name, "u1"))
@@ -287,7 +287,7 @@ def test_b25_odd_volumes_are_told_once(volumes: list[Any], note: str | None) -> 
     assert 2 * once == notes(world)
 
 
-# -- what nobody can read ---------------------------------------------------------------------------------------------------
+# -- unreadable objects ---------------------------------------------------------------------------------------------------
 
 
 def broken(world: World, kind: str, key: str, why: str) -> None:
@@ -334,7 +334,7 @@ def test_what_cannot_be_read_is_named(claim: str, kind: str, key: str, text: str
 
 
 def test_a_broken_volume_is_nobodys() -> None:
-    """Free as it may be, no claim gets it; the others are served."""
+    """No claim gets it, although it is free; other claims get their volumes."""
     world = World(U1, a_claim("u2", "1G", "W"), A, a_pv("z", "2G", "W").where("k", "n1"))
     broken(world, "PersistentVolume", "z", WHY)
 

@@ -73,7 +73,7 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
             'failed to check binding: persistentvolumes "a" not found',
             id="W5 the volume is gone",
         ),
-        pytest.param(["u1"], [shown(A)], 'ClaimRef got reset for pv "a"', id="W6 nobody's any more"),
+        pytest.param(["u1"], [shown(A)], 'ClaimRef got reset for pv "a"', id="W6 without a claim"),
         pytest.param(["u1"], [shown(A.claimed_by("u1"))], 'ClaimRef got reset for pv "a"', id="W6 without uid"),
         pytest.param(
             ["u1"],
@@ -224,11 +224,11 @@ def test_a_chosen_volume_that_cannot_be_translated() -> None:
     assert look(world, plan).startswith("failed to translate pv to csi: could not translate pv: ")
 
 
-# -- pods that wait for what others write -------------------------------------------------------------------------------------
+# -- pods that wait for the writes of other pods -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("claim", ["u1", "d1"])
-def test_a_follower_waits_for_who_was_first(claim: str) -> None:
+def test_a_follower_waits_for_the_first_pod(claim: str) -> None:
     """B-15 What another pod of ours is about to write is not taken for undone; when that one gives up, it is."""
     world, first = planned(claim)
     second = world.plan(using("q", claim))
@@ -260,7 +260,7 @@ def test_claims_that_are_followed() -> None:
 # -- waiting --------------------------------------------------------------------------------------------------------------
 
 
-def meanwhile(world: World, at_s: float, *changes: Callable[[World], None]) -> asyncio.Task[None]:
+def change_later(world: World, at_s: float, *changes: Callable[[World], None]) -> asyncio.Task[None]:
     async def run() -> None:
         await world.clock.sleep(at_s)
         for change in changes:
@@ -327,7 +327,7 @@ async def test_the_end_of_the_wait(
 ) -> None:
     """B-3 We look when something changes, upstream once a second. What was undone reads as upstream says it."""
     world, plan = planned(*claims, ours=ours, timeout_s=30.0)
-    later = meanwhile(world, 5.4, *changes)
+    later = change_later(world, 5.4, *changes)
     ended = await world.ends(world.binder.bind_pod_volumes(plan))
     await later
 
@@ -403,9 +403,9 @@ async def test_w27_the_pv_controller_was_faster() -> None:
 
 
 async def test_everything_is_let_go_at_the_end() -> None:
-    """What was held is real now; nobody is led by this pod any more."""
+    """The assumed objects are written now; no pod follows this one."""
     world, plan = planned("u1", "d1")
-    later = meanwhile(world, 1.0, relayed, shown(BOUND_A, BOUND_U1, MADE, PROVISIONED))
+    later = change_later(world, 1.0, relayed, shown(BOUND_A, BOUND_U1, MADE, PROVISIONED))
     ended = await world.ends(world.binder.bind_pod_volumes(plan))
     await later
 
@@ -417,7 +417,7 @@ async def test_everything_is_let_go_at_the_end() -> None:
     assert {} == world.cluster.volumes._watchers
 
 
-async def test_slow_plans_let_others_begin() -> None:
+async def test_slow_plans_let_other_plans_begin() -> None:
     """More plans than are begun at once, and none of the first ever ends."""
     claims = [f"c{at}" for at in range(100)]
     made = [a_claim(name, "1Gi", "E") for name in claims]

@@ -98,7 +98,7 @@ def _labelled(kind: str, labels: dict[str, str], *, conflicts: bool) -> Step:
 
 
 def _change(kind: str, change: Callable[[Any], Any], *, conflicts: bool = True) -> Step:
-    """Somebody else writes first."""
+    """Another client writes first."""
 
     def step(world: World) -> None:
         held: Any = world.writer.volumes if kind == VOLUME else world.writer.claims
@@ -133,16 +133,19 @@ def _carried_out(kind: str, error: ApiError) -> Step:
     return step
 
 
-LABEL = {"who": "somebody"}
+LABEL = {"owner": "another-client"}
 
 
 @KINDS
 @pytest.mark.parametrize(
     ("steps", "count", "seconds"),
     [
-        pytest.param(lambda kind: [_labelled(kind, LABEL, conflicts=True)], 2, 0.1, id="somebody wrote a label"),
+        pytest.param(lambda kind: [_labelled(kind, LABEL, conflicts=True)], 2, 0.1, id="another client wrote a label"),
         pytest.param(
-            lambda kind: [_labelled(kind, LABEL, conflicts=True)] * 3, 4, 0.2, id="somebody wrote a label, three times"
+            lambda kind: [_labelled(kind, LABEL, conflicts=True)] * 3,
+            4,
+            0.2,
+            id="another client wrote a label, three times",
         ),
         pytest.param(lambda kind: [fails(TooManyRequests("busy", retry_after_s=7.0))], 2, 7.0, id="429: it says when"),
         pytest.param(lambda kind: [fails(TooManyRequests("busy"))], 2, 0.1, id="429 and no more"),
@@ -167,7 +170,7 @@ LABEL = {"who": "somebody"}
 async def test_failures_that_end_well(
     kind: str, steps: Callable[[str], list[Step]], count: int, seconds: float
 ) -> None:
-    """B-2 The object is written for the same node, with all that others wrote to it."""
+    """B-2 The object is written for the same node, with all changes of other clients."""
     made = steps(kind)
     world, plan = case(kind, *made)
     ended = await world.ends(write(world, plan))
@@ -234,7 +237,7 @@ async def test_the_fourth_conflict_is_the_last(kind: str) -> None:
     ids=["503", "429", "lost answers"],
 )
 async def test_there_is_no_more_time_than_the_pod_has(kind: str, error: ApiError, at_most: int) -> None:
-    """The failure is told before the time limit of the binding, and a server in trouble is not pressed."""
+    """The failure ends the binding before its time limit, and a busy server gets few requests."""
     world, plan = case(kind, *[fails(error)] * 10_000)
     ended = await world.ends(write(world, plan, within_s=50.0))
 
@@ -262,7 +265,7 @@ async def test_reading_is_tried_again(kind: str) -> None:
 
 @KINDS
 async def test_reading_that_is_fenced_ends_it(kind: str) -> None:
-    """Whoever leads now will see to it."""
+    """The new leader binds the pod."""
     world, plan = case(kind, fails(Ambiguous("lost")))
 
     def on_read() -> None:
@@ -350,7 +353,7 @@ async def test_a_volume_that_lost_the_label_it_was_selected_by() -> None:
 
 
 async def test_a_volume_that_turned_out_to_be_meant_for_the_claim() -> None:
-    """Its owner wrote the claimRef meanwhile: then phase and modes do not matter, and no mark is set."""
+    """Its owner wrote the claimRef before us: phase and modes do not matter, and no mark is set."""
 
     def change(volume: Any) -> Any:
         meant = spec(volume, claim_ref=ObjectRef("default", "u1", ""), access_modes=())
@@ -424,7 +427,7 @@ async def test_a_volume_that_is_ours_and_going() -> None:
     ],
 )
 async def test_a_claim_that_two_pods_share_is_written(ours: Any, selections: Any) -> None:
-    """B-15 By who was first; the other one waits for it, though the watch does not show it yet."""
+    """B-15 The first pod writes; the other one waits for it, before the watch shows it."""
     world = World(D1, ours=ours)
     first, second = written(world, "d1"), world.plan(using("q", "d1"))
     await write(world, first)

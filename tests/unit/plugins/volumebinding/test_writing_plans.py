@@ -117,7 +117,7 @@ async def test_cancelling_while_it_waits_for_another_try() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("sent", [1, 2], ids=["at the first try", "while the server is busy"])
 async def test_a_claim_that_has_no_use_for_a_volume_any_more_gets_none(change: Step, error: str, sent: int) -> None:
-    """The PV controller would take the volume for one that its claim has left: it is nobody's then."""
+    """The PV controller would treat the volume as released, so no claim would get it."""
 
     def busy(world: World) -> None:
         change(world)

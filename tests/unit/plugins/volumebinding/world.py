@@ -1,4 +1,4 @@
-"""A cluster with volumes, VolumeBinding over it, and a server that is written to: for the tests of this room.
+"""A cluster with volumes, VolumeBinding over it, and a scripted server: for the tests of this folder.
 
 What is written shows on the server at once, and in the cache when the test says so (`relay`).
 """
@@ -168,7 +168,7 @@ class World:
         old, self._shown[kind, obj.key] = self._shown.get((kind, obj.key)), obj
         self.storage.handlers()[kind](Delta(old, obj))
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------------
 
     def slot(self, name: str) -> int:
         found = self.cluster.nodes.present_slot(name)
