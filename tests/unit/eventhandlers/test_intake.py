@@ -296,11 +296,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Let the first changes of pod `a` fail."""
     left = [times]
 
-    def fails(pod: Pod) -> PodInfo:
+    def fails(pod: Pod, **gates: bool) -> PodInfo:
         if pod.metadata.name == "a" and left[0]:
             left[0] -= 1
             raise OverflowError
-        return pod_info(pod)
+        return pod_info(pod, **gates)
 
     monkeypatch.setattr(intake, "pod_info", fails)
 
