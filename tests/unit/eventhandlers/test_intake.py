@@ -276,10 +276,10 @@ async def test_a_pod_with_an_unsupported_field_gets_a_condition(spec: dict[str, 
 async def test_a_change_that_cannot_be_applied_does_not_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store delivers a change only once."""
 
-    def breaks_for_a(pod: Pod) -> PodInfo:
+    def breaks_for_a(pod: Pod, **gates: bool) -> PodInfo:
         if pod.metadata.name == "a":
             raise OverflowError
-        return pod_info(pod)
+        return pod_info(pod, **gates)
 
     monkeypatch.setattr(intake, "pod_info", breaks_for_a)
     sched = SchedulerHarness()
