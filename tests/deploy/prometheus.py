@@ -35,6 +35,12 @@ class Prometheus:
         results = [data["result"]] if data["resultType"] == "scalar" else [each["value"] for each in data["result"]]
         return [float(value) for _, value in results]
 
+    async def range(self, expr: str, start: float, end: float, step_s: float) -> list[dict[str, Any]]:
+        """Return the series of a range query, each with `metric` and `values`."""
+        answer = await self._get("query_range", query=expr, start=str(start), end=str(end), step=str(step_s))
+        assert answer["status"] == "success", f"{expr}: {answer.get('error')}"
+        return [each for each in answer["data"]["result"] if "values" in each]
+
     async def rules(self) -> list[dict[str, Any]]:
         """The loaded rules, with their last evaluation."""
         answer = await self._get("rules")

@@ -27,8 +27,10 @@ VOLUME_MAX: Final = 20
 
 def refers(value: Any, depth: int = 3) -> bool:
     """Return whether the value is the traced object, its bytes or its name, or has it in one of FIELDS."""
-    if isinstance(value, (bytes, bytearray, str)):
-        return (NAME.encode() if not isinstance(value, str) else NAME) in value
+    if isinstance(value, str):
+        return NAME in value
+    if isinstance(value, (bytes, bytearray)):
+        return NAME.encode() in value
     if depth == 0 or value is None or isinstance(value, (int, float)):
         return False
     if isinstance(value, (tuple, list, set, frozenset)):

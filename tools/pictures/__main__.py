@@ -1,4 +1,4 @@
-"""`python -m tools.pictures` writes docs/pictures: the chart from docs/results, and the terminal from a run of the examples."""
+"""`python -m tools.pictures` writes docs/pictures: chart and dashboard from docs/results, the terminal from a run of the examples."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.pictures import chart, terminal
+from tools.pictures import chart, dashboard, terminal
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = ROOT / "docs" / "pictures"
 RESULTS: Final = ROOT / "docs" / "results" / "2026-11-24.jsonl"
+DASHBOARD: Final = ROOT / "docs" / "results" / "dashboard.json"
+DASHBOARD_SOURCE: Final = "Drawn from a real Prometheus' answers to the dashboard's queries (docs/results/dashboard.json); Grafana was not run."
 SOURCE: Final = "2 cores for etcd, API server, load and scheduler; docs/results/2026-11-24.jsonl has all rounds"
 
 
 def performance() -> str:
     """Return the bar chart."""
     return chart.svg(chart.read(RESULTS.read_text(encoding="utf-8")), SOURCE)
+
+
+def monitoring() -> str:
+    """Return the panels of the Grafana dashboard."""
+    panels = dashboard.read((ROOT / "deploy" / "helm" / "files" / "dashboard.json").read_text(encoding="utf-8"))
+    return dashboard.svg(panels, dashboard.read(DASHBOARD.read_text(encoding="utf-8")), DASHBOARD_SOURCE)
 
 
 def demo() -> str:
@@ -30,6 +38,7 @@ def main() -> None:
     """Write all pictures."""
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "performance.svg").write_text(performance(), encoding="utf-8")
+    (PICTURES / "dashboard.svg").write_text(monitoring(), encoding="utf-8")
     (PICTURES / "demo.svg").write_text(demo(), encoding="utf-8")
 
 
