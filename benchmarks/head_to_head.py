@@ -5,6 +5,7 @@
     `python -m benchmarks.head_to_head localpv --nodes 500 --pods 1000 --shapes 200 --limit-s 120`
     `python -m benchmarks.head_to_head dra --nodes 500 --pods 1000 --shapes 200`
     `python -m benchmarks.head_to_head template --nodes 500 --pods 5000 --limit-s 600`
+    `python -m benchmarks.head_to_head basic --kube 1.37`
 
 Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, in another order in each round.
 Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
@@ -13,6 +14,7 @@ one call do.
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +29,7 @@ from benchmarks.storageload import StoragePlane
 from benchmarks.summary import show
 from benchmarks.volumes import BURST, CSI, DYNAMIC, LOCAL, LOCAL_EQUAL, LOCAL_THREE
 from benchmarks.workload import Workload
+from tests.e2e.controlplane.build import MINOR, RELEASES
 
 QUIET_BELOW_CORES = 0.2
 
@@ -69,6 +72,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mode", choices=["backlog", "rate"], default="backlog")
     parser.add_argument("--rate", type=float, default=100, help="pods per second in rate mode")
     parser.add_argument("--only", default="kube,floor,ours", help="comma-separated competitors")
+    parser.add_argument(
+        "--kube",
+        choices=list(RELEASES),
+        default=MINOR,
+        help="version of the control plane and of kube-scheduler; Kubestow follows the API server (default: %(default)s)",
+    )
     parser.add_argument("--qps", type=float, default=5000, help="client limit of every competitor, also the burst")
     parser.add_argument(
         "--again",
@@ -130,11 +139,14 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit 1 if a rule was broken, or if not every pod was bound, except for kube-scheduler's time limit."""
     arguments = _arguments(argv)
+    if arguments.kube != MINOR:  # the version is read when the modules of the control plane are imported
+        again = [sys.executable, "-m", "benchmarks.head_to_head", *(sys.argv[1:] if argv is None else argv)]
+        os.execve(sys.executable, again, {**os.environ, "KUBERNETES": arguments.kube})
     RESULTS.mkdir(exist_ok=True)
     out = arguments.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}-{arguments.workload}.jsonl"
     results = asyncio.run(measure(arguments, out))
     title = f"{arguments.workload}: {arguments.pods} pods in {arguments.shapes} shapes on {arguments.nodes} nodes"
-    show(results, f"{title}, {arguments.mode}, median of {arguments.rounds}")
+    show(results, f"{title}, {arguments.mode}, median of {arguments.rounds}, {RELEASES[MINOR]}")
     print(f"raw results: {out}")
     return 0 if all(_is_good(result, arguments.pods) for result in results) else 1
 

@@ -26,6 +26,7 @@ from benchmarks.meter import Meter
 from benchmarks.preempting import PREEMPTION
 from benchmarks.processes import Started, observed, started
 from benchmarks.workload import WARM_UP, Workload
+from tests.e2e.controlplane.build import VERSION
 from tests.e2e.controlplane.harness import ControlPlane
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Result:
     workload: dict[str, object] = field(default_factory=dict)
     rate_per_s: float | None = None
     round: int = 0
+    kubernetes: str = VERSION
+    """Version of the control plane and of kube-scheduler."""
     scheduled_events: int = 0
     broken_rules: int = 0
     """Apps whose pods are not where their rules want them, and claims and volumes that are not as they should be: with

@@ -4,7 +4,10 @@ The texts of other refusals are in the recordings of `tests/parity`.
 """
 
 import asyncio
+import json
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +15,7 @@ from tests.e2e.cluster import PODS, Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.karpenter.build import provisionable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -75,6 +79,27 @@ async def test_a_gated_pod_is_left_alone(both: Server, cluster: Cluster) -> None
     assert theirs[0]["reason"] == "SchedulingGated"
     assert _without_times(theirs[0]) == _without_times(ours[0] or {})
     assert theirs[1] == ours[1] == []
+
+
+async def test_karpenter_adds_nodes_for_the_same_pods(both: Server, cluster: Cluster) -> None:
+    """Karpenter's rule reads conditions and nominations: a refused pod counts, a bound and a gated pod do not."""
+    await cluster.create(node("a"))
+    await _both_see_nodes(cluster, 1, both)
+    gated = {"schedulingGates": [{"name": "example.com/ready"}]}
+    names = {who: {kind: f"{kind}-{who}" for kind in ("refused", "bound", "gated")} for who in BOTH}
+    for who, scheduler_name in BOTH.items():
+        await cluster.create(pod(names[who]["refused"], scheduler_name, cpu="100"))
+        await cluster.create(pod(names[who]["bound"], scheduler_name), pod(names[who]["gated"], scheduler_name, gated))
+    for who in BOTH:
+        await until(partial(cluster.condition, names[who]["refused"]), "a condition", server=both)
+        await until(partial(cluster.node_of, names[who]["bound"]), "a node", server=both)
+
+    pods = [await cluster.get(f"{PODS}/{name}") for of_one in names.values() for name in of_one.values()]
+    lines = "\n".join(json.dumps(each) for each in pods)
+    program = await asyncio.to_thread(provisionable)
+    said = await asyncio.to_thread(subprocess.run, [program], input=lines, capture_output=True, text=True, check=True)
+
+    assert said.stdout.split() == [names[who]["refused"] for who in BOTH]
 
 
 async def _both_see_nodes(cluster: Cluster, count: int, server: Server) -> None:
