@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.record_dashboard`: ask a real Prometheus every query of the Grafana dashboard, and keep the answers.
+"""`python -m tests.deploy.record_dashboard` sends every query of the Grafana dashboard to a real Prometheus and keeps the answers.
 
 The daemon runs on the in-process API server (`monitored`) until MINUTES are over; Prometheus scrapes it every second.
 docs/results/dashboard.json has the answers, and `python -m tools.pictures` draws them.

@@ -10,7 +10,7 @@ from typing import Final
 from tests.e2e.controlplane.build import GoBuild, Unavailable, built, cache
 
 _HERE: Final = Path(__file__).parent
-_FLAGS: Final = ("-trimpath", "-o", "./provisionable")
+_FLAGS: Final = ("-o", "./provisionable")
 
 
 def provisionable() -> Path:
